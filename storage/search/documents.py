@@ -11,6 +11,7 @@ import math
 import zlib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any, Literal
 
 from storage import json_codec
@@ -28,7 +29,7 @@ LeafKind = Literal["string", "number", "boolean", "object"]
 WordPositions = Mapping[str, list[int]]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class FlatDocument:
     """The leaves of one document; `clashes` are paths whose leaves an object displaced."""
 
@@ -56,6 +57,12 @@ class FlatDocument:
     def parent_paths(self) -> set[str]:
         """Return every path that has leaves below it."""
         return {parent for path in self.paths() for parent in parent_paths(path)}
+
+    @cached_property
+    def existing_names(self) -> set[str]:
+        """All names under which the document's leaves exist."""
+        wholes = {path + KEYWORD_SUFFIX for path in self.strings if self.keyword_values(path)}
+        return {*self.paths(), *self.parent_paths(), *wholes}
 
     def paths(self) -> Iterator[str]:
         """Iterate over all paths with leaves."""

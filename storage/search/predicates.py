@@ -6,21 +6,15 @@ Both engines and the evaluator compile these predicates, so a clause means the s
 import math
 import re
 from collections import Counter
-from collections.abc import Callable
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field, replace
+from typing import Generic, TypeVar
 
+from storage.search.grammar import clauses
 from storage.search.grammar.clauses import (
-    Fuzziness,
     FuzzyClause,
-    LeafClause,
-    MatchClause,
-    MatchPhraseClause,
     PrefixClause,
-    RangeBound,
-    RangeClause,
     RegexpClause,
-    TermClause,
-    TermsClause,
     WildcardClause,
     count_required,
 )
@@ -34,6 +28,8 @@ from storage.search.patterns import (
     wildcard_to_re2,
 )
 from storage.search.words import fold_case, split_words
+
+T = TypeVar("T", str, float)
 
 
 def estimate_edit_cost(left: str, right: str, edits: int) -> int:
@@ -96,20 +92,30 @@ PatternClause = PrefixClause | WildcardClause | RegexpClause | FuzzyClause
 
 
 @dataclass(frozen=True, slots=True)
-class TermIn:
-    """A term is in this set."""
+class ValueIn(Generic[T]):
+    """A term or number is in this set."""
 
-    terms: frozenset[str]
+    values: frozenset[T]
+
+    def fits(self, value: T) -> bool:
+        """Return whether the test holds."""
+        return value in self.values
 
 
 @dataclass(frozen=True, slots=True)
-class TermBetween:
-    """A term is in a range, in code point order; None is open."""
+class ValueBetween(Generic[T]):
+    """A term (in code point order) or number is in a range; None is open."""
 
-    low: str | None
-    high: str | None
+    low: T | None
+    high: T | None
     low_inclusive: bool = True
     high_inclusive: bool = True
+
+    def fits(self, value: T) -> bool:
+        """Return whether the test holds."""
+        low, high = self.low, self.high
+        above = low is None or value > low or (self.low_inclusive and value == low)
+        return above and (high is None or value < high or (self.high_inclusive and value == high))
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,12 +127,17 @@ class TermMatches:
     """
 
     matches: Callable[[str], bool] | None
-    prefix: str = ""
-    cost: Callable[[str], int] = field(default=lambda term: 0, kw_only=True)
-    pattern: PatternClause = field(kw_only=True)
+    prefix: str
+    pattern: PatternClause
+    cost: Callable[[str], int] = field(default=lambda term: 0)
+
+    def fits(self, value: str) -> bool:
+        """Return whether the test holds."""
+        return value.startswith(self.prefix) and (self.matches is None or self.matches(value))
 
 
-TermTest = TermIn | TermBetween | TermMatches
+TermTest = ValueIn[str] | ValueBetween[str] | TermMatches
+NumberTest = ValueIn[float] | ValueBetween[float]
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,26 +157,6 @@ class WordPhrase:
 
 
 @dataclass(frozen=True, slots=True)
-class NumberIn:
-    """A number is in this set."""
-
-    numbers: frozenset[float]
-
-
-@dataclass(frozen=True, slots=True)
-class NumberBetween:
-    """A number is in a range; infinities are open."""
-
-    low: float = -math.inf
-    high: float = math.inf
-    low_inclusive: bool = True
-    high_inclusive: bool = True
-
-
-NumberTest = NumberIn | NumberBetween
-
-
-@dataclass(frozen=True, slots=True)
 class LeafPredicate:
     """Predicates on a text's words, a whole string, a number, a boolean (as 0 and 1).
 
@@ -178,26 +169,38 @@ class LeafPredicate:
     boolean: NumberTest | None = None
 
 
-def compile_leaf(clause: LeafClause) -> LeafPredicate:
+def compile_leaf(clause: clauses.LeafClause) -> LeafPredicate:
     """Compile a leaf clause."""
     match clause:
-        case TermClause():
+        case clauses.TermClause():
             return _compile_term(clause)
-        case TermsClause():
+        case clauses.TermsClause():
             return _match_values(frozenset(clause.values))
-        case RangeClause():
-            return _compile_range(clause)
-        case MatchClause():
+        case clauses.RangeClause():
+            return LeafPredicate(
+                match_any([_make_range(clause, fold_case if clause.folded else str)]),
+                _make_range(clause, str),
+                _make_range(clause, parse_double),
+                _make_range(clause, BOOLEAN_VALUES.get),
+            )
+        case clauses.MatchClause():
             return _compile_match(clause)
-        case MatchPhraseClause():
+        case clauses.MatchPhraseClause():
             return _compile_phrase(clause)
         case FuzzyClause() | PrefixClause() | WildcardClause() | RegexpClause():
-            return _match_terms(lambda fold: _compile_pattern(clause, fold), clause.folded)
+            # Folding applies to words, not to whole values.
+            words = match_any([_compile_pattern(clause, fold=clause.folded)])
+            return LeafPredicate(words, _compile_pattern(clause, fold=False))
 
 
-def match_one(test: TermTest) -> WordTally:
-    """Return a predicate: some word satisfies the test."""
-    return WordTally(((test, 1),), 1)
+def match_any(tests: Iterable[TermTest | None]) -> WordTally:
+    """Return a predicate: some word satisfies some test; tests for given terms become one."""
+    given = [test for test in tests if test is not None]
+    terms = frozenset(term for test in given if isinstance(test, ValueIn) for term in test.values)
+    others: list[TermTest] = [test for test in given if not isinstance(test, ValueIn)]
+    return WordTally(
+        tuple((test, 1) for test in [*([ValueIn(terms)] if terms else []), *others]), 1
+    )
 
 
 def parse_double(text: str) -> float | None:
@@ -208,163 +211,88 @@ def parse_double(text: str) -> float | None:
     return number if math.isfinite(number) else None
 
 
-def _compile_term(clause: TermClause) -> LeafPredicate:
+def _compile_term(clause: clauses.TermClause) -> LeafPredicate:
     exact = _match_values(frozenset({clause.value}))
     if not clause.case_insensitive:
         return exact
-    expression = "".join(escape_character(character, True) for character in clause.value)
-    test = _match_expression(
-        expression, pattern_clause=WildcardClause((), escape_wildcard(clause.value), True)
-    )
-    return LeafPredicate(match_one(test), test, exact.number, exact.boolean)
-
-
-def _match_expression(
-    expression: str, prefix: str = "", *, pattern_clause: PatternClause
-) -> TermMatches:
-    return TermMatches(
-        make_matcher(expression),
-        prefix,
-        cost=make_cost_estimate(expression),
-        pattern=pattern_clause,
-    )
+    pattern = WildcardClause((), escape_wildcard(clause.value), case_insensitive=True)
+    test = _compile_pattern(pattern, fold=False)
+    return replace(exact, text=match_any([test]), whole=test)
 
 
 def _match_values(values: frozenset[str]) -> LeafPredicate:
-    test = TermIn(values)
+    test = ValueIn(values)
     numbers = frozenset(number for number in map(parse_double, values) if number is not None)
     booleans = frozenset(BOOLEAN_VALUES[value] for value in values if value in BOOLEAN_VALUES)
-    return LeafPredicate(match_one(test), test, NumberIn(numbers), NumberIn(booleans))
+    return LeafPredicate(match_any([test]), test, ValueIn(numbers), ValueIn(booleans))
 
 
-def _compile_range(clause: RangeClause) -> LeafPredicate:
-    low, high = clause.low, clause.high
-    fold = fold_case if clause.folded else str
-    text = _make_term_range(low, high, fold)
-    return LeafPredicate(
-        match_one(text),
-        _make_term_range(low, high, str),
-        _make_number_range(low, high, parse_double),
-        _make_number_range(low, high, BOOLEAN_VALUES.get),
-    )
-
-
-def _make_term_range(
-    low: RangeBound | None, high: RangeBound | None, fold: Callable[[str], str]
-) -> TermBetween:
-    return TermBetween(
-        fold(low.value) if low else None,
-        fold(high.value) if high else None,
-        low.inclusive if low else True,
-        high.inclusive if high else True,
-    )
-
-
-def _make_number_range(
-    low: RangeBound | None, high: RangeBound | None, read: Callable[[str], float | None]
-) -> NumberTest | None:
-    ends = [
-        read(bound.value) if bound else infinity
-        for bound, infinity in _pair_with_infinities(low, high)
-    ]
-    if ends[0] is None or ends[1] is None:
+def _make_range(
+    clause: clauses.RangeClause, read: Callable[[str], T | None]
+) -> ValueBetween[T] | None:
+    """Return the range between the bounds as `read` returns them; None if it cannot read one."""
+    low = read(clause.low.value) if clause.low else None
+    high = read(clause.high.value) if clause.high else None
+    if (clause.low and low is None) or (clause.high and high is None):
         return None
-    return NumberBetween(
-        ends[0],
-        ends[1],
-        low.inclusive if low else True,
-        high.inclusive if high else True,
+    return ValueBetween(
+        low,
+        high,
+        clause.low is None or clause.low.inclusive,
+        clause.high is None or clause.high.inclusive,
     )
 
 
-def _pair_with_infinities(
-    low: RangeBound | None, high: RangeBound | None
-) -> list[tuple[RangeBound | None, float]]:
-    return [(low, -math.inf), (high, math.inf)]
-
-
-def _match_terms(test: Callable[[bool], TermTest], fold: bool) -> LeafPredicate:
-    """Match strings only; folding applies to their words, not to whole values."""
-    return LeafPredicate(match_one(test(fold)), test(False))
-
-
-def _compile_pattern(
-    clause: FuzzyClause | PrefixClause | WildcardClause | RegexpClause, fold: bool
-) -> TermTest:
-    match clause:
-        case FuzzyClause():
-            return _compile_fuzzy(clause, fold)
+def _compile_pattern(clause: PatternClause, *, fold: bool) -> TermTest:
+    value = fold_case(clause.value) if fold else clause.value
+    pattern = replace(clause, fields=(), value=value, folded=False)
+    if isinstance(pattern, FuzzyClause):
+        return match_near(pattern)
+    prefix = ""
+    match pattern:
+        case PrefixClause(case_insensitive=True):
+            expression = "".join(escape_character(each, True) for each in value) + ".*"
         case PrefixClause():
-            return _compile_prefix(clause, fold)
+            return TermMatches(None, value, pattern)
         case WildcardClause():
-            return _compile_wildcard(clause, fold)
+            expression = wildcard_to_re2(value, case_insensitive=pattern.case_insensitive)
+            prefix = "" if pattern.case_insensitive else wildcard_prefix(value)
+            if value == f"{prefix}*" and not pattern.case_insensitive:
+                return TermMatches(None, prefix, pattern)
         case RegexpClause():
-            return _compile_regexp(clause, fold)
+            expression = regexp_to_re2(
+                value, pattern.operators, case_insensitive=pattern.case_insensitive
+            )
+    return TermMatches(make_matcher(expression), prefix, pattern, make_cost_estimate(expression))
 
 
-def _compile_fuzzy(clause: FuzzyClause, fold: bool) -> TermTest:
-    value = fold_case(clause.value) if fold else clause.value
-    edits = clause.fuzziness.allowed_edits(value)
-    return match_near(value, edits, clause.prefix_length, transpositions=clause.transpositions)
-
-
-def match_near(value: str, edits: int, prefix_length: int, *, transpositions: bool) -> TermTest:
+def match_near(clause: FuzzyClause) -> TermTest:
     """Return a test for terms within some edits of a value that share its prefix."""
+    value, swaps = clause.value, clause.transpositions
+    edits = clause.fuzziness.allowed_edits(value)
     if edits == 0:
-        return TermIn(frozenset({value}))
-    prefix = value[:prefix_length]
-    pattern_clause = FuzzyClause((), value, Fuzziness(edits), prefix_length, transpositions)
+        return ValueIn(frozenset({value}))
     return TermMatches(
-        lambda term: is_within_edits(value, term, edits, transpositions=transpositions),
-        prefix,
-        cost=lambda term: estimate_edit_cost(value, term, edits),
-        pattern=pattern_clause,
+        lambda term: is_within_edits(value, term, edits, transpositions=swaps),
+        value[: clause.prefix_length],
+        clause,
+        lambda term: estimate_edit_cost(value, term, edits),
     )
 
 
-def _compile_prefix(clause: PrefixClause, fold: bool) -> TermTest:
-    value = fold_case(clause.value) if fold else clause.value
-    pattern_clause = PrefixClause((), value, clause.case_insensitive)
-    if not clause.case_insensitive:
-        return TermMatches(None, value, pattern=pattern_clause)
-    expression = "".join(escape_character(character, True) for character in value)
-    return _match_expression(f"{expression}.*", pattern_clause=pattern_clause)
-
-
-def _compile_wildcard(clause: WildcardClause, fold: bool) -> TermTest:
-    pattern = fold_case(clause.pattern) if fold else clause.pattern
-    expression = wildcard_to_re2(pattern, case_insensitive=clause.case_insensitive)
-    pattern_clause = WildcardClause((), pattern, clause.case_insensitive)
-    if clause.case_insensitive:
-        return _match_expression(expression, pattern_clause=pattern_clause)
-    prefix = wildcard_prefix(pattern)
-    only_prefix = expression == wildcard_to_re2(prefix) + ".*" and "\\" not in pattern
-    return (
-        TermMatches(None, prefix, pattern=pattern_clause)
-        if only_prefix
-        else _match_expression(expression, prefix, pattern_clause=pattern_clause)
-    )
-
-
-def _compile_regexp(clause: RegexpClause, fold: bool) -> TermTest:
-    pattern = fold_case(clause.pattern) if fold else clause.pattern
-    expression = regexp_to_re2(pattern, clause.operators, case_insensitive=clause.case_insensitive)
-    pattern_clause = RegexpClause((), pattern, clause.operators, clause.case_insensitive)
-    return _match_expression(expression, pattern_clause=pattern_clause)
-
-
-def _compile_match(clause: MatchClause) -> LeafPredicate:
+def _compile_match(clause: clauses.MatchClause) -> LeafPredicate:
     exact = _match_values(frozenset({clause.text}))
-    found = split_words(clause.text)
-    needed = _count_required_words(clause, len(found))
-    tests = tuple((_make_word_test(clause, word), count) for word, count in Counter(found).items())
-    text = WordTally(tests, needed) if found else None
+    found = Counter(split_words(clause.text))
+    needed = _count_required_words(clause, found.total())
+    tests = [(_make_word_test(clause, word), count) for word, count in found.items()]
+    text = match_any(test for test, _ in tests) if needed == 1 else WordTally(tuple(tests), needed)
+    exact = replace(exact, text=text if found else None)
     if clause.fuzziness is None:
-        return LeafPredicate(text, exact.whole, exact.number, exact.boolean)
-    return LeafPredicate(text, _make_word_test(clause, clause.text))
+        return exact
+    return LeafPredicate(exact.text, _make_word_test(clause, clause.text))
 
 
-def _count_required_words(clause: MatchClause, count: int) -> int:
+def _count_required_words(clause: clauses.MatchClause, count: int) -> int:
     if clause.match_every:
         return count
     if count < 2 or clause.minimum_should_match is None:
@@ -372,15 +300,20 @@ def _count_required_words(clause: MatchClause, count: int) -> int:
     return max(1, count_required(count, clause.minimum_should_match))
 
 
-def _make_word_test(clause: MatchClause, word: str) -> TermTest:
-    edits = clause.fuzziness.allowed_edits(word) if clause.fuzziness else 0
-    return match_near(word, edits, clause.prefix_length, transpositions=clause.transpositions)
+def _make_word_test(clause: clauses.MatchClause, word: str) -> TermTest:
+    if clause.fuzziness is None:
+        return ValueIn(frozenset({word}))
+    return match_near(
+        FuzzyClause((), word, clause.fuzziness, clause.prefix_length, clause.transpositions)
+    )
 
 
-def _compile_phrase(clause: MatchPhraseClause) -> LeafPredicate:
+def _compile_phrase(clause: clauses.MatchPhraseClause) -> LeafPredicate:
     exact = _match_values(frozenset({clause.text}))
     found = tuple(split_words(clause.text))
     text = (
-        match_one(TermIn(frozenset(found))) if len(found) == 1 else WordPhrase(found, clause.slop)
+        match_any([ValueIn(frozenset(found))])
+        if len(found) == 1
+        else WordPhrase(found, clause.slop)
     )
-    return LeafPredicate(text if found else None, exact.whole, exact.number, exact.boolean)
+    return replace(exact, text=text if found else None)

@@ -14,8 +14,6 @@ from storage.search.documents import (
     flatten_document,
 )
 
-MAX_ROWS = 10_000
-
 WordPlaces = int | bytes
 
 
@@ -151,31 +149,20 @@ def _number_terms(
     connection: sqlite3.Connection, wanted: set[tuple[int, str]]
 ) -> dict[tuple[int, str], int]:
     """Return the number of each term; number new ones from the last."""
-    keys = sorted(wanted)
-    numbers = _find_terms(connection, keys)
     (last,) = connection.execute("SELECT value FROM counter WHERE name = 'term'").fetchone()
-    new = [(*key, last + at) for at, key in enumerate((k for k in keys if k not in numbers), 1)]
+    numbers: dict[tuple[int, str], int] = {}
+    new = []
+    for key in sorted(wanted):
+        found = connection.execute(
+            "SELECT id FROM term WHERE field = ? AND word = ?", key
+        ).fetchone()
+        if found is None:
+            last += 1
+            new.append((*key, last))
+        numbers[key] = last if found is None else found[0]
     connection.executemany("INSERT INTO term VALUES (?, ?, ?)", new)
-    connection.execute("UPDATE counter SET value = ? WHERE name = 'term'", (last + len(new),))
-    numbers.update(((field, word), number) for field, word, number in new)
+    connection.execute("UPDATE counter SET value = ? WHERE name = 'term'", (last,))
     return numbers
-
-
-def _find_terms(
-    connection: sqlite3.Connection, keys: Sequence[tuple[int, str]]
-) -> dict[tuple[int, str], int]:
-    found: dict[tuple[int, str], int] = {}
-    for start in range(0, len(keys), MAX_ROWS):
-        chunk = keys[start : start + MAX_ROWS]
-        marks = ",".join(["(?,?)"] * len(chunk))
-        rows = connection.execute(
-            f"WITH wanted (field, word) AS (VALUES {marks})"
-            " SELECT term.field, term.word, term.id FROM wanted CROSS JOIN term"
-            " ON term.field = wanted.field AND term.word = wanted.word",
-            [part for key in chunk for part in key],
-        )
-        found.update(((field, word), number) for field, word, number in rows)
-    return found
 
 
 def _make_present_rows(

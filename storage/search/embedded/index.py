@@ -21,10 +21,10 @@ from storage.search.embedded.queries import SetQuery, compile_set
 from storage.search.embedded.tables import GenerationFiles, is_current_format
 from storage.search.grammar.clauses import Clause, MatchAllClause
 
-# Up to this many hits are sorted; more are read in order along the index of versions.
-MAX_SORTED_HITS = 5_000
 MAX_OPEN_RETRIES = 5
 IDS_PER_PAGE = 1_000
+FIRST_POSITION = ("\U0010ffff", "")
+"""Before every version and uuid, in the order of pages."""
 
 
 class EmbeddedIndex:
@@ -53,28 +53,33 @@ class EmbeddedIndex:
         return refusals
 
     def _write(self, documents: Sequence[PreparedRows]) -> None:
-        with _translate_errors(), self._files.lock() as generations:
+        with tables.translate_errors(), self._files.lock() as generations:
             for name in generations.writable_names():
                 tables.create_file(self._files.path(name))
                 connection = self._get_connection(name)
-                tables.enlarge_cache(connection)
-                with tables.begin_transaction(connection, "IMMEDIATE"):
+                # Make room for the pages that a large transaction changes.
+                connection.execute(f"PRAGMA cache_size = -{tables.WRITING_CACHE_KIB}")
+                connection.execute("BEGIN IMMEDIATE")
+                with connection:
                     write_rows(connection, documents)
 
     def search(
         self, query: Clause, *, size: int, after: str | None = None, raw: bool = False
     ) -> SearchPage:
         """See SearchIndex."""
-        start = _parse_start(after)
+        start = FIRST_POSITION if after is None else decode_page_token(after)
         with self._read() as connection, tables.limit_time(connection, self._time_limit_s):
             total = _count_matches(connection, query)
-            filtered = "" if isinstance(query, MatchAllClause) else "AND d.id IN temp.hits"
-            if filtered and total <= MAX_SORTED_HITS:
-                rows = _read_sorted_page(connection, start, size + 1)
-            else:
-                rows = _walk_page(connection, start, size + 1, filtered)
+            every = isinstance(query, MatchAllClause)
+            rows = _read_page(connection, EVERY_DOCUMENT if every else HITS, start, size + 1)
             hits = [
-                _make_hit(connection, number, uuid, version, raw=raw)
+                SearchHit(
+                    uuid,
+                    version,
+                    None,
+                    _read_body(connection, number) if raw else None,
+                    encode_page_token(version, uuid),
+                )
                 for number, uuid, version in rows[:size]
             ]
         more = len(rows) > size and bool(hits)
@@ -105,14 +110,14 @@ class EmbeddedIndex:
 
     def begin_rebuild(self) -> str:
         """See SearchIndex; resumes a rebuild that was begun."""
-        with _translate_errors(), self._files.lock() as generations:
+        with tables.translate_errors(), self._files.lock() as generations:
             name = self._files.begin(generations)
             tables.create_file(self._files.path(name))
             return name
 
     def finish_rebuild(self, generation: str) -> None:
         """See SearchIndex."""
-        with _translate_errors(), self._files.lock() as generations:
+        with tables.translate_errors(), self._files.lock() as generations:
             if generation == generations.building and is_current_format(generations.current):
                 connection = self._get_connection(generation)
                 copy_stubs(connection, self._files.path(generations.current))
@@ -133,9 +138,10 @@ class EmbeddedIndex:
     @contextmanager
     def _read(self) -> Iterator[sqlite3.Connection]:
         """Open a read transaction on the current generation."""
-        with _translate_errors():
+        with tables.translate_errors():
             connection = self._open_current()
-            with tables.begin_transaction(connection, "DEFERRED"):
+            connection.execute("BEGIN")
+            with connection:
                 yield connection
 
     def _open_current(self) -> sqlite3.Connection:
@@ -164,14 +170,6 @@ class EmbeddedIndex:
             connections.pop(name).close()
 
 
-@contextmanager
-def _translate_errors() -> Iterator[None]:
-    try:
-        yield
-    except sqlite3.Error as error:
-        raise tables.translate_sqlite_error(error) from error
-
-
 def _count_matches(connection: sqlite3.Connection, query: Clause) -> int:
     """Count matches; unless all documents match, their ids are in `temp.hits` afterwards."""
     if isinstance(query, MatchAllClause):
@@ -188,48 +186,24 @@ def _count_matches(connection: sqlite3.Connection, query: Clause) -> int:
     return int(total)
 
 
-HitRow = tuple[int, str, str]
+# The documents of a page: all in the order of the index, or hits to be sorted.
+EVERY_DOCUMENT = "doc d INDEXED BY doc_newest"
+HITS = "temp.hits h CROSS JOIN doc d ON d.id = h.doc"
 
-AFTER_CONDITION = "d.live = 1 AND d.version <= ? AND NOT (d.version = ? AND d.uuid <= ?)"
 
-
-def _read_sorted_page(
-    connection: sqlite3.Connection, start: tuple[str, str], size: int
-) -> list[HitRow]:
+def _read_page(
+    connection: sqlite3.Connection, source: str, start: tuple[str, str], size: int
+) -> list[tuple[int, str, str]]:
+    """Return number, uuid and version of the documents after a position, newest first."""
     version, uuid = start
     return connection.execute(
-        "SELECT d.id, d.uuid, d.version FROM temp.hits h CROSS JOIN doc d ON d.id = h.doc"
-        f" WHERE {AFTER_CONDITION} ORDER BY d.version DESC, d.uuid LIMIT ?",
+        f"SELECT d.id, d.uuid, d.version FROM {source} WHERE d.live = 1"
+        " AND d.version <= ? AND NOT (d.version = ? AND d.uuid <= ?)"
+        " ORDER BY d.version DESC, d.uuid LIMIT ?",
         (version, version, uuid, size),
     ).fetchall()
-
-
-def _walk_page(
-    connection: sqlite3.Connection, start: tuple[str, str], size: int, filtered: str
-) -> list[HitRow]:
-    version, uuid = start
-    return connection.execute(
-        "SELECT d.id, d.uuid, d.version FROM doc d INDEXED BY doc_newest"
-        f" WHERE {AFTER_CONDITION} {filtered} ORDER BY d.version DESC, d.uuid LIMIT ?",
-        (version, version, uuid, size),
-    ).fetchall()
-
-
-def _make_hit(
-    connection: sqlite3.Connection, number: int, uuid: str, version: str, *, raw: bool
-) -> SearchHit:
-    body = _read_body(connection, number) if raw else None
-    return SearchHit(uuid, version, None, body, encode_page_token(version, uuid))
 
 
 def _read_body(connection: sqlite3.Connection, number: int) -> bytes:
     (compressed,) = connection.execute("SELECT json FROM body WHERE doc = ?", (number,)).fetchone()
     return decompress_document(compressed)
-
-
-FIRST_POSITION = ("\U0010ffff", "")
-"""Before every version and uuid, in the order of pages."""
-
-
-def _parse_start(after: str | None) -> tuple[str, str]:
-    return FIRST_POSITION if after is None else decode_page_token(after)

@@ -21,7 +21,7 @@ from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
-from storage.errors import StoreError, TimedOut, Unavailable
+from storage.errors import TimedOut, Unavailable
 from storage.search.documents import make_not_building_error, make_version_error
 from storage.search.words import ANALYSIS
 
@@ -86,9 +86,9 @@ class GenerationFiles:
 
     def begin(self, generations: FileGenerations) -> str:
         """Begin a generation, or return the one being built. Call it within the lock."""
-        if generations.building is not None and is_current_format(generations.building):
-            return generations.building
         if generations.building is not None:
+            if is_current_format(generations.building):
+                return generations.building
             self._remove(generations.building)
         count = generations.count + 1
         name = self._name(count)
@@ -218,23 +218,6 @@ def open_connection(path: Path) -> sqlite3.Connection:
     return connection
 
 
-def enlarge_cache(connection: sqlite3.Connection) -> None:
-    """Make room for the pages that a large transaction changes."""
-    connection.execute(f"PRAGMA cache_size = -{WRITING_CACHE_KIB}")
-
-
-@contextmanager
-def begin_transaction(connection: sqlite3.Connection, mode: str) -> Iterator[None]:
-    """Run a transaction around the block; `mode` is DEFERRED or IMMEDIATE."""
-    connection.execute(f"BEGIN {mode}")
-    try:
-        yield
-    except BaseException:
-        connection.rollback()
-        raise
-    connection.commit()
-
-
 @contextmanager
 def limit_time(connection: sqlite3.Connection, seconds: float) -> Iterator[None]:
     """Raise TimedOut if the block takes longer than `seconds`."""
@@ -251,6 +234,11 @@ def limit_time(connection: sqlite3.Connection, seconds: float) -> Iterator[None]
         connection.set_progress_handler(None, 0)
 
 
-def translate_sqlite_error(error: sqlite3.Error) -> StoreError:
-    """Translate an error of SQLite."""
-    return Unavailable(f"the search index is unavailable: {error}", retry_after_s=5)
+@contextmanager
+def translate_errors() -> Iterator[None]:
+    """Raise Unavailable for errors of SQLite."""
+    try:
+        yield
+    except sqlite3.Error as error:
+        message = f"the search index is unavailable: {error}"
+        raise Unavailable(message, retry_after_s=5) from error

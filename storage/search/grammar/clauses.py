@@ -144,7 +144,7 @@ class WildcardClause:
     """A word, or a whole value, matches `*` and `?`; a backslash escapes them."""
 
     fields: QueryFields
-    pattern: str
+    value: str
     case_insensitive: bool = False
     folded: bool = False
 
@@ -157,7 +157,7 @@ class RegexpClause:
     """
 
     fields: QueryFields
-    pattern: str
+    value: str
     operators: frozenset[str]
     case_insensitive: bool = False
     folded: bool = False
@@ -206,29 +206,13 @@ class BoolClause:
     should: tuple["Clause", ...] = ()
     must_not: tuple["Clause", ...] = ()
     minimum_should_match: str | None = None
-    adjust_pure_negative: bool = True
 
-
-@dataclass(frozen=True, slots=True)
-class ConstantScoreClause:
-    """What its filter matches."""
-
-    filter: "Clause"
-
-
-@dataclass(frozen=True, slots=True)
-class DisMaxClause:
-    """What any of its queries matches."""
-
-    queries: tuple["Clause", ...]
-
-
-@dataclass(frozen=True, slots=True)
-class BoostingClause:
-    """What `positive` matches; `negative` would only lower a score."""
-
-    positive: "Clause"
-    negative: "Clause"
+    def required_should(self) -> int:
+        """Return how many `should` clauses must hold; if there are fewer, nothing matches."""
+        least = 0 if self.must or self.filter or not self.should else 1
+        if self.minimum_should_match is None or not self.should:
+            return least
+        return max(least, count_required(len(self.should), self.minimum_should_match))
 
 
 LeafClause = (
@@ -244,28 +228,4 @@ LeafClause = (
 )
 """Clauses about the words and values of fields."""
 
-Clause = (
-    LeafClause
-    | MatchAllClause
-    | MatchNoneClause
-    | IdsClause
-    | ExistsClause
-    | BoolClause
-    | ConstantScoreClause
-    | DisMaxClause
-    | BoostingClause
-)
-
-
-def child_clauses(clause: Clause) -> tuple[Clause, ...]:
-    """Return the clauses directly inside this one."""
-    match clause:
-        case BoolClause():
-            return clause.must + clause.filter + clause.should + clause.must_not
-        case ConstantScoreClause():
-            return (clause.filter,)
-        case DisMaxClause():
-            return clause.queries
-        case BoostingClause():
-            return (clause.positive, clause.negative)
-    return ()
+Clause = LeafClause | MatchAllClause | MatchNoneClause | IdsClause | ExistsClause | BoolClause

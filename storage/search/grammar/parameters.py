@@ -65,13 +65,16 @@ class ClauseNode:
             raise make_query_error(f"'{name}' takes an object", pointer)
         return cls(name, pointer, body)
 
-    def check_parameters(self, *allowed: str) -> None:
-        """Reject parameters not in this list; check the common ones."""
-        for key in self.body:
-            if key not in allowed and key not in COMMON_PARAMETERS:
-                raise make_query_error(
-                    f"parameter '{key}' of '{self.name}' is not supported", self.pointer_to(key)
-                )
+    def check_parameters(self, allowed: str = "") -> None:
+        """Reject parameters not among these (separated by blanks); check the common ones."""
+        unknown = [key for key in self.body if key not in (*allowed.split(), *COMMON_PARAMETERS)]
+        if unknown:
+            problem = f"parameter '{unknown[0]}' of '{self.name}' is not supported"
+            raise make_query_error(problem, self.pointer_to(unknown[0]))
+        self.check_common_parameters()
+
+    def check_common_parameters(self) -> None:
+        """Check the parameters that every clause has."""
         self.number("boost", 1.0, least=0)
         self.text("_name", "")
 
@@ -201,13 +204,26 @@ def parse_field(name: str, pointer: str, *, pattern: bool = False) -> QueryField
     return QueryField(name, pattern and "*" in name)
 
 
-def parse_single_field(node: ClauseNode, shorthand: str = "") -> tuple[QueryFields, ClauseNode]:
-    """Parse `{field: {...}}`; `{field: value}` means `{field: {shorthand: value}}`, if set."""
+def find_single_field(node: ClauseNode) -> str:
+    """Return the name of the only field of a clause."""
     names = [name for name in node.body if name not in COMMON_PARAMETERS]
     if len(names) != 1:
         raise make_query_error(f"'{node.name}' takes exactly one field", node.pointer)
-    name = names[0]
+    return names[0]
+
+
+def parse_single_field(
+    node: ClauseNode, allowed: str, shorthand: str = ""
+) -> tuple[QueryFields, ClauseNode]:
+    """Parse `{field: {...}}` with the allowed parameters.
+
+    `{field: value}` means `{field: {shorthand: value}}`, if set.
+    """
+    name = find_single_field(node)
     pointer = node.pointer_to(name)
-    body = node.body[name]
-    inner = {shorthand: body} if shorthand and not isinstance(body, Mapping) else body
-    return (parse_field(name, pointer),), ClauseNode.parse(node.name, pointer, inner)
+    fields, body = (parse_field(name, pointer),), node.body[name]
+    if shorthand and not isinstance(body, Mapping):
+        body = {shorthand: body}
+    inner = ClauseNode.parse(node.name, pointer, body)
+    inner.check_parameters(allowed)
+    return fields, inner

@@ -4,34 +4,11 @@ Nothing passes through raw: both engines and the matcher of stored queries compi
 """
 
 import json
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
-from storage.search.grammar.clauses import (
-    BoolClause,
-    BoostingClause,
-    Clause,
-    ConstantScoreClause,
-    DisMaxClause,
-    MatchAllClause,
-    child_clauses,
-)
-from storage.search.grammar.leaf_clauses import (
-    parse_exists,
-    parse_fuzzy,
-    parse_ids,
-    parse_match,
-    parse_match_all,
-    parse_match_none,
-    parse_match_phrase,
-    parse_multi_match,
-    parse_prefix,
-    parse_range,
-    parse_regexp,
-    parse_term,
-    parse_terms,
-    parse_wildcard,
-)
+from storage.search.grammar import leaf_clauses as leaves
+from storage.search.grammar.clauses import BoolClause, Clause, MatchAllClause, MatchNoneClause
 from storage.search.grammar.parameters import (
     ClauseNode,
     ParseChild,
@@ -46,39 +23,41 @@ OCCURRENCES = ("must", "filter", "should", "must_not")
 
 def parse_bool(node: ClauseNode, parse: ParseChild) -> Clause:
     """Parse `bool`; each occurrence is one clause or a list."""
-    node.check_parameters(*OCCURRENCES, "minimum_should_match", "adjust_pure_negative")
+    node.check_parameters("must filter should must_not minimum_should_match adjust_pure_negative")
     must, filtering, should, must_not = (
         _parse_clause_list(node, key, parse) for key in OCCURRENCES
     )
-    return BoolClause(
-        must, filtering, should, must_not, node.minimum(), node.flag("adjust_pure_negative", True)
-    )
+    minimum = node.minimum()
+    if not node.flag("adjust_pure_negative", True) and must_not and not must + filtering + should:
+        must = (MatchNoneClause(),)
+    return BoolClause(must, filtering, should, must_not, minimum)
 
 
 def parse_constant_score(node: ClauseNode, parse: ParseChild) -> Clause:
     """Parse `constant_score`."""
     node.check_parameters("filter")
-    return ConstantScoreClause(parse(node.require("filter"), node.pointer_to("filter")))
+    return BoolClause(filter=(parse(node.require("filter"), node.pointer_to("filter")),))
 
 
 def parse_dis_max(node: ClauseNode, parse: ParseChild) -> Clause:
     """Parse `dis_max`."""
-    node.check_parameters("queries", "tie_breaker")
+    node.check_parameters("queries tie_breaker")
     node.number("tie_breaker", 0.0)
     node.require("queries")
     queries = _parse_clause_list(node, "queries", parse)
     if not queries:
         raise node.error("queries", "needs at least one clause")
-    return DisMaxClause(queries)
+    return BoolClause(should=queries)
 
 
 def parse_boosting(node: ClauseNode, parse: ParseChild) -> Clause:
-    """Parse `boosting`."""
-    node.check_parameters("positive", "negative", "negative_boost")
+    """Parse `boosting`; `negative` would only lower a score."""
+    node.check_parameters("positive negative negative_boost")
     node.require("negative_boost")
     node.number("negative_boost", 0.0, least=0)
     positive = parse(node.require("positive"), node.pointer_to("positive"))
-    return BoostingClause(positive, parse(node.require("negative"), node.pointer_to("negative")))
+    negative = parse(node.require("negative"), node.pointer_to("negative"))
+    return BoolClause(must=(positive,), should=(negative,))
 
 
 def _parse_clause_list(node: ClauseNode, key: str, parse: ParseChild) -> tuple[Clause, ...]:
@@ -95,20 +74,20 @@ MAX_DEPTH = 20
 MAX_REQUEST_BYTES = 16 * 1024
 
 LEAF_PARSERS: dict[str, Callable[[ClauseNode], Clause]] = {
-    "match_all": parse_match_all,
-    "match_none": parse_match_none,
-    "ids": parse_ids,
-    "term": parse_term,
-    "terms": parse_terms,
-    "range": parse_range,
-    "exists": parse_exists,
-    "prefix": parse_prefix,
-    "wildcard": parse_wildcard,
-    "regexp": parse_regexp,
-    "fuzzy": parse_fuzzy,
-    "match": parse_match,
-    "match_phrase": parse_match_phrase,
-    "multi_match": parse_multi_match,
+    "match_all": leaves.parse_match_all,
+    "match_none": leaves.parse_match_none,
+    "ids": leaves.parse_ids,
+    "term": leaves.parse_term,
+    "terms": leaves.parse_terms,
+    "range": leaves.parse_range,
+    "exists": leaves.parse_exists,
+    "prefix": leaves.parse_prefix,
+    "wildcard": leaves.parse_wildcard,
+    "regexp": leaves.parse_regexp,
+    "fuzzy": leaves.parse_fuzzy,
+    "match": leaves.parse_match,
+    "match_phrase": leaves.parse_match_phrase,
+    "multi_match": leaves.parse_multi_match,
     "query_string": parse_query_string,
     "simple_query_string": parse_simple_query_string,
 }
@@ -144,14 +123,10 @@ def _require_only_member(body: Mapping[str, Any], name: str) -> Any:
 
 def _check_request_size(body: Mapping[str, Any]) -> None:
     try:
-        size = len(
-            json.dumps(body, ensure_ascii=False, separators=(",", ":")).encode(
-                "utf-8", "surrogatepass"
-            )
-        )
+        text = json.dumps(body, ensure_ascii=False, separators=(",", ":"))
     except (RecursionError, ValueError, TypeError) as error:
         raise make_query_error("the query is not proper JSON or nested too deep", "") from error
-    if size > MAX_REQUEST_BYTES:
+    if len(text.encode("utf-8", "surrogatepass")) > MAX_REQUEST_BYTES:
         raise make_query_error(f"a query has at most {MAX_REQUEST_BYTES} bytes", "")
 
 
@@ -173,18 +148,15 @@ def _parse_clause(body: Any, pointer: str, depth: int) -> Clause:
 
 
 def _check_limits(clause: Clause) -> Clause:
-    for count, depth in enumerate(_iterate_depths(clause), 1):
+    waiting, count = [(clause, 1)], 0
+    while waiting:
+        current, depth = waiting.pop()
+        count += 1
         if count > MAX_CLAUSES:
             raise make_query_error(f"a query has at most {MAX_CLAUSES} clauses", "")
         if depth > MAX_DEPTH:
             raise make_query_error(f"clauses are nested at most {MAX_DEPTH} deep", "")
+        if isinstance(current, BoolClause):
+            children = current.must + current.filter + current.should + current.must_not
+            waiting.extend((child, depth + 1) for child in children)
     return clause
-
-
-def _iterate_depths(clause: Clause) -> Iterator[int]:
-    """Iterate over the depths of all clauses, in any order."""
-    waiting = [(clause, 1)]
-    while waiting:
-        current, depth = waiting.pop()
-        yield depth
-        waiting.extend((child, depth + 1) for child in child_clauses(current))

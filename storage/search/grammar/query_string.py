@@ -8,24 +8,25 @@ import re
 from dataclasses import dataclass, replace
 
 from storage.errors import Invalid
+from storage.search.grammar import clauses
 from storage.search.grammar.clauses import (
     BoolClause,
     Clause,
     ExistsClause,
     Fuzziness,
-    FuzzyClause,
     MatchAllClause,
     MatchClause,
     MatchNoneClause,
-    MatchPhraseClause,
     QueryField,
     QueryFields,
     RangeBound,
-    RangeClause,
-    RegexpClause,
-    WildcardClause,
 )
-from storage.search.grammar.leaf_clauses import check_regexp, has_no_words, parse_fields
+from storage.search.grammar.leaf_clauses import (
+    check_regexp,
+    drops_text,
+    make_range,
+    parse_fields,
+)
 from storage.search.grammar.parameters import (
     ClauseNode,
     make_query_error,
@@ -117,128 +118,27 @@ def unescape_text(text: str) -> str:
     return re.sub(r"\\(.)", r"\1", text, flags=re.DOTALL)
 
 
-@dataclass(frozen=True, slots=True)
-class QueryStringOptions:
-    """The parameters that apply to every clause of a query string."""
-
-    pointer: str
-    fields: QueryFields
-    match_every: bool
-    slop: int
-    fuzziness: Fuzziness
-    prefix_length: int
-    transpositions: bool
-    leading_wildcard: bool
-
-    def syntax_error(self, problem: str) -> Invalid:
-        """Return the error of a malformed query string."""
-        return make_query_error(f"'query_string' cannot be read: {problem}", self.pointer)
-
-
-def make_word_clauses(options: QueryStringOptions, fields: QueryFields, text: str) -> list[Clause]:
-    """Make the clauses of adjacent words; none if analysis leaves no word."""
-    plain = unescape_text(text)
-    if has_no_words(fields, plain) and not any(field.pattern for field in fields):
-        return []
-    return [MatchClause(fields, plain, match_every=options.match_every)]
-
-
-def make_word_clause(
-    options: QueryStringOptions, fields: QueryFields, text: str, tilde: str | None
-) -> Clause | None:
-    """Make the clause of a word: a match, a fuzzy match or a range."""
-    if tilde is not None:
-        return _make_fuzzy_clause(options, fields, unescape_text(text), tilde)
-    sign = text[:2] if text[:2] in (">=", "<=") else text[:1]
-    if fields != options.fields and sign in (">", "<", ">=", "<=") and text != sign:
-        bound = RangeBound(unescape_text(text[len(sign) :]), inclusive=sign.endswith("="))
-        low, high = (bound, None) if sign[0] == ">" else (None, bound)
-        return RangeClause(fields, low, high, folded=True)
-    return next(iter(make_word_clauses(options, fields, text)), None)
-
-
-def _make_fuzzy_clause(
-    options: QueryStringOptions, fields: QueryFields, text: str, tilde: str
-) -> Clause:
-    fuzziness = parse_fuzziness(tilde) if tilde else options.fuzziness
-    if fuzziness is None:
-        raise options.syntax_error(f"'~{tilde}' is no number of edits")
-    return FuzzyClause(
-        fields, text, fuzziness, options.prefix_length, options.transpositions, folded=True
-    )
-
-
-def make_phrase_clause(
-    options: QueryStringOptions, fields: QueryFields, text: str, tilde: str | None
-) -> Clause | None:
-    """Make a phrase clause; `~` sets its slop."""
-    if tilde and not tilde.isdecimal():
-        raise options.syntax_error(f"'~{tilde}' is no number of moves")
-    plain = unescape_text(text)
-    if has_no_words(fields, plain) and not any(field.pattern for field in fields):
-        return None
-    return MatchPhraseClause(fields, plain, int(tilde[:9]) if tilde else options.slop)
-
-
-def make_wildcard_clause(options: QueryStringOptions, fields: QueryFields, pattern: str) -> Clause:
-    """Make the clause of a word with `*` or `?`; `*` alone matches any value."""
-    if pattern == "*":
-        return MatchAllClause() if fields == (QueryField("*", True),) else ExistsClause(fields)
-    if pattern[0] in "*?" and not options.leading_wildcard:
-        raise options.syntax_error("'*' or '?' is not allowed as first character")
-    return WildcardClause(fields, pattern, folded=True)
-
-
-def make_range_clause(fields: QueryFields, token: QueryToken) -> Clause:
-    """Make the clause of a range in brackets or braces."""
-    low, high = (unescape_text(end) for end in token.ends)
-    lower = None if low == "*" else RangeBound(low, token.text[0] == "[")
-    upper = None if high == "*" else RangeBound(high, token.text[-1] == "]")
-    return (
-        RangeClause(fields, lower, upper, folded=True) if lower or upper else ExistsClause(fields)
-    )
-
-
 QUERY_STRING_PARAMETERS = (
-    "query",
-    "default_field",
-    "fields",
-    "default_operator",
-    "allow_leading_wildcard",
-    "fuzziness",
-    "fuzzy_prefix_length",
-    "fuzzy_transpositions",
-    "lenient",
-    "minimum_should_match",
-    "phrase_slop",
-    "tie_breaker",
-    "type",
-    "auto_generate_synonyms_phrase_query",
-    "enable_position_increments",
-    "max_determinized_states",
+    "query default_field fields default_operator allow_leading_wildcard fuzziness"
+    " fuzzy_prefix_length fuzzy_transpositions lenient minimum_should_match phrase_slop"
+    " tie_breaker type auto_generate_synonyms_phrase_query enable_position_increments"
+    " max_determinized_states"
 )
 MAX_NESTING = 18
 
 
 def parse_query_string(node: ClauseNode) -> Clause:
     """Parse `query_string`."""
-    node.check_parameters(*QUERY_STRING_PARAMETERS)
+    node.check_parameters(QUERY_STRING_PARAMETERS)
     node.number("tie_breaker", 0.0)
     node.choice("type", ("best_fields", "most_fields"), "best_fields")
     for name in ("lenient", "auto_generate_synonyms_phrase_query", "enable_position_increments"):
         node.flag(name, True)
+    pointer = node.pointer_to("query")
     reader = _QueryStringParser(
-        tokenize(node.scalar("query"), node.pointer_to("query")), _parse_options(node)
-    )
-    clause = reader.whole()
-    return apply_minimum(clause, node.minimum())
-
-
-def _parse_options(node: ClauseNode) -> QueryStringOptions:
-    key = "fields" if node.has("fields") else "default_field"
-    return QueryStringOptions(
-        node.pointer_to("query"),
-        parse_fields(node, key),
+        tokenize(node.scalar("query"), pointer),
+        pointer,
+        parse_fields(node, "fields" if node.has("fields") else "default_field"),
         node.choice("default_operator", ("or", "and"), "or") == "and",
         node.count("phrase_slop", 0),
         node.fuzziness() or Fuzziness(),
@@ -246,14 +146,14 @@ def _parse_options(node: ClauseNode) -> QueryStringOptions:
         node.flag("fuzzy_transpositions", True),
         node.flag("allow_leading_wildcard", True),
     )
+    return apply_minimum(reader.whole(), node.minimum())
 
 
 def apply_minimum(clause: Clause, minimum: str | None) -> Clause:
     """Set the minimum of a clause that has several optional parts."""
-    if minimum is None:
-        return clause
-    one_field = isinstance(clause, MatchClause) and _is_single_field(clause.fields)
-    if isinstance(clause, BoolClause) or (isinstance(clause, MatchClause) and one_field):
+    if minimum and isinstance(clause, BoolClause):
+        return replace(clause, minimum_should_match=minimum)
+    if minimum and isinstance(clause, MatchClause) and _is_single_field(clause.fields):
         return replace(clause, minimum_should_match=minimum)
     return clause
 
@@ -262,21 +162,27 @@ def _is_single_field(fields: QueryFields) -> bool:
     return len(fields) == 1 and not fields[0].pattern
 
 
+MarkedClause = tuple[str, Clause]
+"""A clause with its mark before it: must, should or must_not."""
+
+
 @dataclass(slots=True)
-class _MarkedClause:
-    """A clause with its mark: must, should or must_not."""
-
-    clause: Clause
-    mark: str
-
-
 class _QueryStringParser:
-    """Recursive descent over tokens."""
+    """Recursive descent over tokens; `pointer` and what follows apply to every clause."""
 
-    def __init__(self, tokens: list[QueryToken], options: QueryStringOptions) -> None:
-        self.tokens = tokens
-        self.options = options
-        self.position = 0
+    tokens: list[QueryToken]
+    pointer: str
+    fields: QueryFields
+    match_every: bool
+    slop: int
+    fuzziness: Fuzziness
+    prefix_length: int
+    transpositions: bool
+    leading_wildcard: bool
+    position: int = 0
+
+    def syntax_error(self, problem: str) -> Invalid:
+        return make_query_error(f"'query_string' cannot be read: {problem}", self.pointer)
 
     def kind(self, ahead: int = 0) -> str:
         at = self.position + ahead
@@ -286,69 +192,59 @@ class _QueryStringParser:
         self.position += 1
         return self.tokens[self.position - 1]
 
-    def take(self, kind: str) -> bool:
-        if self.kind() != kind:
-            return False
-        self.position += 1
-        return True
+    def take(self, *kinds: str) -> str:
+        """Read the next token if it is of one of these kinds; return its kind or nothing."""
+        return self.next().kind if self.kind() in kinds else ""
 
     def whole(self) -> Clause:
         if self.kind() == "end":
             return MatchNoneClause()
-        clause = self.query(self.options.fields, 0)
+        clause = self.query(self.fields, 0)
         if self.kind() != "end":
-            raise self.options.syntax_error(f"unexpected '{self.next().text}'")
+            raise self.syntax_error(f"unexpected '{self.next().text}'")
         return clause or MatchNoneClause()
 
     def query(self, fields: QueryFields, depth: int) -> Clause | None:
         """Parse clauses up to the end or a closing parenthesis; None if analysis leaves no word."""
         if depth > MAX_NESTING:
-            raise self.options.syntax_error(f"nested deeper than {MAX_NESTING}")
-        parts: list[_MarkedClause] = []
-        first = True
-        while first or self.kind() not in ("end", ")"):
-            conjunction = "" if first else self.conjunction()
-            modifier = self.modifier()
+            raise self.syntax_error(f"nested deeper than {MAX_NESTING}")
+        parts: list[MarkedClause] = []
+        conjunction = ""
+        while True:
+            modifier = self.take("+", "-", "not")
             plain = not conjunction and not modifier
             for clause in self.clauses(fields, depth, several=plain):
                 self.add(parts, clause, conjunction, modifier)
-            first = False
-        return _join_parts(parts)
-
-    def conjunction(self) -> str:
-        return self.next().kind if self.kind() in ("and", "or") else ""
-
-    def modifier(self) -> str:
-        return self.next().kind if self.kind() in ("+", "-", "not") else ""
+            if self.kind() in ("end", ")"):
+                return _join_parts(parts)
+            conjunction = self.take("and", "or")
 
     def add(
-        self, parts: list[_MarkedClause], clause: Clause, conjunction: str, modifier: str
+        self, parts: list[MarkedClause], clause: Clause, conjunction: str, modifier: str
     ) -> None:
         """Mark the clause, and the one before it if the conjunction binds that, too."""
-        every = self.options.match_every
-        if parts and parts[-1].mark != "must_not":
+        if parts and parts[-1][0] != "must_not":
             if conjunction == "and":
-                parts[-1].mark = "must"
-            elif conjunction == "or" and every:
-                parts[-1].mark = "should"
+                parts[-1] = "must", parts[-1][1]
+            elif conjunction == "or" and self.match_every:
+                parts[-1] = "should", parts[-1][1]
         if modifier in ("-", "not"):
             mark = "must_not"
-        elif every:
+        elif self.match_every:
             mark = "should" if conjunction == "or" else "must"
         else:
             mark = "must" if modifier == "+" or conjunction == "and" else "should"
-        parts.append(_MarkedClause(clause, mark))
+        parts.append((mark, clause))
 
     def clauses(self, fields: QueryFields, depth: int, *, several: bool) -> list[Clause]:
         """Parse the next clause; adjacent words make one, or one each for a single field."""
+        texts: list[str] = []
         if several and self.kind() == "word" and self.run() > 1:
-            words = [self.next().text for _ in range(self.run())]
-            texts = words if _is_single_field(fields) else [" ".join(words)]
-            return [
-                clause for text in texts for clause in make_word_clauses(self.options, fields, text)
-            ]
-        clause = self.clause(fields, depth)
-        return [clause] if clause is not None else []
+            texts = [self.next().text for _ in range(self.run())]
+        if texts and not _is_single_field(fields):
+            texts = [" ".join(texts)]
+        found = [self.match(fields, text) for text in texts] or [self.clause(fields, depth)]
+        return [clause for clause in found if clause is not None]
 
     def run(self) -> int:
         """Count the plain words that follow each other from here."""
@@ -360,62 +256,105 @@ class _QueryStringParser:
     def clause(self, fields: QueryFields, depth: int) -> Clause | None:
         if self.kind() in ("word", "wildcard") and self.kind(1) == ":":
             name, _ = self.next(), self.next()
-            if (
-                name.text == "*"
-                and self.kind() == "wildcard"
-                and self.tokens[self.position].text == "*"
-            ):
+            if name.text == "*" and self.tokens[self.position :][:1] == [
+                QueryToken("wildcard", "*")
+            ]:
                 self.next()
                 return MatchAllClause()
             if name.text == "_exists_":
-                return self.exists()
+                if self.kind() not in ("word", "wildcard", "phrase"):
+                    raise self.syntax_error("'_exists_:' needs a field")
+                return ExistsClause((self.field(self.next()),))
             fields = (self.field(name),)
         if self.take("("):
             inner = self.query(fields, depth + 1)
             if not self.take(")"):
-                raise self.options.syntax_error("a parenthesis is not closed")
+                raise self.syntax_error("a parenthesis is not closed")
             self.take("^")
             return inner
         return self.leaf(fields)
 
     def field(self, token: QueryToken) -> QueryField:
-        return parse_field(unescape_text(token.text), self.options.pointer, pattern=True)
-
-    def exists(self) -> Clause:
-        if self.kind() not in ("word", "wildcard", "phrase"):
-            raise self.options.syntax_error("'_exists_:' needs a field")
-        return ExistsClause((self.field(self.next()),))
+        return parse_field(unescape_text(token.text), self.pointer, pattern=True)
 
     def leaf(self, fields: QueryFields) -> Clause | None:
         kind = self.kind()
         if kind not in ("word", "wildcard", "phrase", "regexp", "range"):
-            raise self.options.syntax_error(
-                "unexpected end" if kind == "end" else f"unexpected '{kind}'"
-            )
+            raise self.syntax_error("unexpected end" if kind == "end" else f"unexpected '{kind}'")
         token = self.next()
         tilde = self.next().text if self.kind() == "~" else None
         self.take("^")
-        if kind == "word":
-            return make_word_clause(self.options, fields, token.text, tilde)
-        if kind == "phrase":
-            return make_phrase_clause(self.options, fields, token.text, tilde)
-        if kind == "regexp":
-            clause = RegexpClause(
-                fields, token.text, frozenset(REGEXP_OPERATORS.values()), folded=True
-            )
-            return check_regexp(clause, self.options.pointer)
-        if kind == "range":
-            return make_range_clause(fields, token)
-        return make_wildcard_clause(self.options, fields, token.text)
+        match kind:
+            case "word":
+                return self.word(fields, token.text, tilde)
+            case "phrase":
+                return self.phrase(fields, token.text, tilde)
+            case "regexp":
+                operators = frozenset(REGEXP_OPERATORS.values())
+                clause = clauses.RegexpClause(fields, token.text, operators, folded=True)
+                return check_regexp(clause, self.pointer)
+            case "range":
+                return _make_range_clause(fields, token)
+        return self.wildcard(fields, token.text)
+
+    def match(self, fields: QueryFields, text: str) -> Clause | None:
+        """Match adjacent words; None if analysis leaves no word."""
+        plain = unescape_text(text)
+        if drops_text(fields, plain):
+            return None
+        return MatchClause(fields, plain, match_every=self.match_every)
+
+    def word(self, fields: QueryFields, text: str, tilde: str | None) -> Clause | None:
+        """Make the clause of a word: a match, a fuzzy match or a range."""
+        if tilde is not None:
+            fuzziness = parse_fuzziness(tilde) if tilde else self.fuzziness
+            if fuzziness is None:
+                raise self.syntax_error(f"'~{tilde}' is no number of edits")
+            options = (fuzziness, self.prefix_length, self.transpositions)
+            return clauses.FuzzyClause(fields, unescape_text(text), *options, folded=True)
+        sign = text[:2] if text[:2] in (">=", "<=") else text[:1]
+        if fields != self.fields and sign in (">", "<", ">=", "<=") and text != sign:
+            bound = RangeBound(unescape_text(text[len(sign) :]), inclusive=sign.endswith("="))
+            low, high = (bound, None) if sign[0] == ">" else (None, bound)
+            return make_range(fields, low, high, folded=True)
+        return self.match(fields, text)
+
+    def phrase(self, fields: QueryFields, text: str, tilde: str | None) -> Clause | None:
+        """Make a phrase clause; `~` sets its slop."""
+        if tilde and not tilde.isdecimal():
+            raise self.syntax_error(f"'~{tilde}' is no number of moves")
+        plain = unescape_text(text)
+        if drops_text(fields, plain):
+            return None
+        return clauses.MatchPhraseClause(fields, plain, int(tilde[:9]) if tilde else self.slop)
+
+    def wildcard(self, fields: QueryFields, pattern: str) -> Clause:
+        """Make the clause of a word with `*` or `?`; `*` alone matches any value."""
+        if pattern == "*":
+            return MatchAllClause() if fields == (QueryField("*", True),) else ExistsClause(fields)
+        if pattern[0] in "*?" and not self.leading_wildcard:
+            raise self.syntax_error("'*' or '?' is not allowed as first character")
+        return clauses.WildcardClause(fields, pattern, folded=True)
 
 
-def _join_parts(parts: list[_MarkedClause]) -> Clause | None:
+def _make_range_clause(fields: QueryFields, token: QueryToken) -> Clause:
+    """Make the clause of a range in brackets or braces."""
+    low, high = (unescape_text(end) for end in token.ends)
+    return make_range(
+        fields,
+        None if low == "*" else RangeBound(low, token.text[0] == "["),
+        None if high == "*" else RangeBound(high, token.text[-1] == "]"),
+        folded=True,
+    )
+
+
+def _join_parts(parts: list[MarkedClause]) -> Clause | None:
     if not parts:
         return None
-    if len(parts) == 1 and parts[0].mark != "must_not":
-        return parts[0].clause
-    marked = {mark: tuple(p.clause for p in parts if p.mark == mark) for mark in OCCURRENCE_MARKS}
-    return BoolClause(must=marked["must"], should=marked["should"], must_not=marked["must_not"])
-
-
-OCCURRENCE_MARKS = ("must", "should", "must_not")
+    if len(parts) == 1 and parts[0][0] != "must_not":
+        return parts[0][1]
+    must, should, must_not = (
+        tuple(clause for mark, clause in parts if mark == wanted)
+        for wanted in ("must", "should", "must_not")
+    )
+    return BoolClause(must=must, should=should, must_not=must_not)

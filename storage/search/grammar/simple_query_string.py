@@ -1,5 +1,6 @@
 """Parse simple_query_string, which rejects no text."""
 
+import re
 from dataclasses import dataclass, field
 from functools import cached_property
 
@@ -14,43 +15,34 @@ from storage.search.grammar.clauses import (
     PrefixClause,
     QueryFields,
 )
-from storage.search.grammar.leaf_clauses import has_no_words, parse_fields
+from storage.search.grammar.leaf_clauses import drops_text, parse_fields
 from storage.search.grammar.parameters import MAX_EDITS, ClauseNode
 from storage.search.grammar.query_string import apply_minimum
 
-SIMPLE_FLAGS = frozenset(
-    [
-        "AND",
-        "OR",
-        "NOT",
-        "PREFIX",
-        "PHRASE",
-        "PRECEDENCE",
-        "ESCAPE",
-        "WHITESPACE",
-        "FUZZY",
-        "NEAR",
-        "SLOP",
-    ]
-)
+SIGN_FLAGS = {
+    "(": "PRECEDENCE",
+    ")": "PRECEDENCE",
+    '"': "PHRASE",
+    "+": "AND",
+    "|": "OR",
+    "-": "NOT",
+    "\\": "ESCAPE",
+    "*": "PREFIX",
+    "~": "FUZZY",
+}
+SIMPLE_FLAGS = frozenset([*SIGN_FLAGS.values(), "WHITESPACE", "NEAR", "SLOP"])
 SIMPLE_PARAMETERS = (
-    "query",
-    "fields",
-    "flags",
-    "default_operator",
-    "fuzzy_prefix_length",
-    "fuzzy_transpositions",
-    "lenient",
-    "minimum_should_match",
-    "auto_generate_synonyms_phrase_query",
+    "query fields flags default_operator fuzzy_prefix_length fuzzy_transpositions lenient"
+    " minimum_should_match auto_generate_synonyms_phrase_query"
 )
+ESCAPED = re.compile(r"\\(.?)", re.DOTALL)
 # Deeper parentheses are read as blanks, which bounds the depth of clauses.
 MAX_NESTING = 16
 
 
 def parse_simple_query_string(node: ClauseNode) -> Clause:
     """Parse `simple_query_string`."""
-    node.check_parameters(*SIMPLE_PARAMETERS)
+    node.check_parameters(SIMPLE_PARAMETERS)
     node.flag("lenient", True)
     node.flag("auto_generate_synonyms_phrase_query", True)
     reader = _SimpleQueryParser(
@@ -237,29 +229,7 @@ class _SimpleQueryParser:
         return MatchClause(self.fields, text, match_every=self.default == "and")
 
     def has_words(self, text: str) -> bool:
-        return bool(text) and (
-            not has_no_words(self.fields, text) or any(name.pattern for name in self.fields)
-        )
+        return bool(text) and not drops_text(self.fields, text)
 
     def unescape(self, text: str) -> str:
-        if "ESCAPE" not in self.flags:
-            return text
-        parts, escaped = [], False
-        for character in text:
-            escaped = character == "\\" and not escaped
-            if not escaped:
-                parts.append(character)
-        return "".join(parts)
-
-
-SIGN_FLAGS = {
-    "(": "PRECEDENCE",
-    ")": "PRECEDENCE",
-    '"': "PHRASE",
-    "+": "AND",
-    "|": "OR",
-    "-": "NOT",
-    "\\": "ESCAPE",
-    "*": "PREFIX",
-    "~": "FUZZY",
-}
+        return ESCAPED.sub(r"\1", text) if "ESCAPE" in self.flags else text

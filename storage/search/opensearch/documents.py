@@ -124,7 +124,7 @@ def prepare_document(document: IndexedDocument, *, field_limit: int) -> Prepared
         flat = flatten_document(content)
         check_field_count(sum(1 for _ in flat.paths()), field_limit)
         source["leaf"] = list(_make_leaves(flat))
-        source["exists"] = sorted(map(index_name, _existing_names(flat)))
+        source["exists"] = sorted(map(index_name, flat.existing_names))
     return PreparedDocument(document.uuid, document.version, document.change, orjson.dumps(source))
 
 
@@ -162,15 +162,9 @@ def _make_leaves(flat: FlatDocument) -> Iterator[Dsl]:
         yield {"name": index_name(path), "boolean": sorted({float(each) for each in booleans})}
 
 
-def drop_zero_sign(number: float) -> float:
-    """Return the number, with 0.0 for -0.0, which the engine orders below 0.0."""
-    return number + 0.0
-
-
-def _existing_names(flat: FlatDocument) -> set[str]:
-    """Return all names under which a document's leaves exist."""
-    wholes = {path + KEYWORD_SUFFIX for path in flat.strings if flat.keyword_values(path)}
-    return {*flat.paths(), *flat.parent_paths(), *wholes}
+def drop_zero_sign(value: Any) -> Any:
+    """Return the value, with 0.0 for -0.0, which the engine orders below 0.0."""
+    return 0.0 if value == 0 else value
 
 
 def index_name(name: str) -> str:

@@ -4,24 +4,14 @@ Patterns are parsed by `storage/search/patterns.py` and written again for Lucene
 changes between releases in escapes and case.
 """
 
-import math
 import re
 from typing import assert_never
 
 from storage.search.documents import KEYWORD_SUFFIX
-from storage.search.evaluator import count_required_should, deciding_clauses
+from storage.search.grammar import clauses
 from storage.search.grammar.clauses import (
-    BoolClause,
-    BoostingClause,
     Clause,
-    ConstantScoreClause,
-    DisMaxClause,
-    ExistsClause,
     FuzzyClause,
-    IdsClause,
-    LeafClause,
-    MatchAllClause,
-    MatchNoneClause,
     PrefixClause,
     QueryField,
     QueryFields,
@@ -39,13 +29,12 @@ from storage.search.opensearch.client import (
 from storage.search.opensearch.documents import drop_zero_sign, index_name
 from storage.search.patterns import escape_wildcard, parse_wildcard_pattern, regexp_to_re2
 from storage.search.predicates import (
-    NumberBetween,
-    NumberIn,
     NumberTest,
-    TermBetween,
-    TermIn,
+    PatternClause,
     TermMatches,
     TermTest,
+    ValueBetween,
+    ValueIn,
     WordPhrase,
     WordTally,
     compile_leaf,
@@ -63,7 +52,7 @@ BLANK_CHARACTERS = {"t": "\t", "n": "\n", "r": "\r"}
 
 def make_lucene_regexp(told: RegexpClause) -> str:
     """Return the expression without operators that flags or case could change."""
-    shared = regexp_to_re2(told.pattern, told.operators, case_insensitive=told.case_insensitive)
+    shared = regexp_to_re2(told.value, told.operators, case_insensitive=told.case_insensitive)
     marked = shared.replace(MATCH_NOTHING, "#").replace("(?:", "(")
     marked = ESCAPED_BLANK.sub(lambda found: BLANK_CHARACTERS[found[1]], marked)
     return CODE_POINT.sub(lambda found: _escape_lucene(chr(int(found[1], 16))), marked)
@@ -79,7 +68,7 @@ def make_lucene_wildcard(told: WildcardClause) -> str:
     """Return the pattern with needed backslashes only: an escaped character keeps its case."""
     return "".join(
         character if special else escape_wildcard(character)
-        for character, special in parse_wildcard_pattern(told.pattern)
+        for character, special in parse_wildcard_pattern(told.value)
     )
 
 
@@ -94,74 +83,49 @@ def make_text_query(field: str, question: WordTally | WordPhrase) -> Dsl:
         text = " ".join(question.words)
         slop = min(question.slop, MAX_SLOP)
         return {"match_phrase": {field: {"query": text, "slop": slop}}}
-    return _make_tally_query(field, question)
-
-
-def _make_tally_query(field: str, question: WordTally) -> Dsl:
-    tests = [(make_term_query(field, test), weight) for test, weight in question.tests]
-    if question.needed == 1:
-        return _make_any_term_query(field, question)
+    tests = [(make_value_query(field, test), weight) for test, weight in question.tests]
     if question.needed == sum(weight for _, weight in tests):
         return match_every([query for query, _ in tests])
     return match_some([query for query, weight in tests for _ in range(weight)], question.needed)
 
 
-def _make_any_term_query(field: str, question: WordTally) -> Dsl:
-    """Return a query for any of the tests; all tests for given terms become one."""
-    tests = [test for test, _ in question.tests]
-    terms = frozenset(term for test in tests if isinstance(test, TermIn) for term in test.terms)
-    others = [make_term_query(field, test) for test in tests if not isinstance(test, TermIn)]
-    return match_some([make_term_query(field, TermIn(terms)), *others])
-
-
-def make_term_query(field: str, test: TermTest) -> Dsl:
-    """Return a query for one term."""
+def make_value_query(field: str, test: TermTest | NumberTest | None) -> Dsl:
+    """Return a query for one term or number."""
     match test:
-        case TermIn(terms):
-            return {"terms": {field: sorted(terms)}} if terms else MATCH_NONE_QUERY
-        case TermBetween():
-            # Without bounds it would mean `exists`, with or without words.
-            low = test.low if test.low is not None else "" if test.high is None else None
-            return _make_range_query(field, low, test.high, test)
+        case None:
+            return MATCH_NONE_QUERY
+        case ValueIn(values):
+            given = sorted(map(drop_zero_sign, values))
+            return {"terms": {field: given}} if given else MATCH_NONE_QUERY
+        case ValueBetween():
+            bounds: Dsl = {}
+            if test.low is not None:
+                bounds["gte" if test.low_inclusive else "gt"] = drop_zero_sign(test.low)
+            if test.high is not None:
+                bounds["lte" if test.high_inclusive else "lt"] = drop_zero_sign(test.high)
+            return {"range": {field: bounds}}
         case TermMatches():
             return _make_pattern_query(field, test.pattern)
     assert_never(test)
 
 
-def _make_pattern_query(
-    field: str, told: PrefixClause | WildcardClause | RegexpClause | FuzzyClause
-) -> Dsl:
+def _make_pattern_query(field: str, told: PatternClause) -> Dsl:
     match told:
         case PrefixClause():
             options = {"value": told.value, "case_insensitive": told.case_insensitive}
             return {"prefix": {field: options}}
         case WildcardClause():
-            return _make_wildcard_query(field, told)
+            pattern = make_lucene_wildcard(told)
+            options = {"value": pattern, "case_insensitive": told.case_insensitive}
+            query: Dsl = {"wildcard": {field: options}}
         case RegexpClause():
-            return _make_regexp_query(field, told)
+            pattern = make_lucene_regexp(told)
+            states = {"max_determinized_states": MAX_AUTOMATON_STATES}
+            query = {"regexp": {field: {"value": pattern, "flags": REGEXP_FLAGS, **states}}}
         case FuzzyClause():
             return _make_fuzzy_query(field, told)
-    assert_never(told)
-
-
-def _make_wildcard_query(field: str, told: WildcardClause) -> Dsl:
-    pattern = make_lucene_wildcard(told)
-    if not pattern:
-        # The engine rejects a pattern that matches nothing.
-        return {"term": {field: ""}}
-    return {"wildcard": {field: {"value": pattern, "case_insensitive": told.case_insensitive}}}
-
-
-def _make_regexp_query(field: str, told: RegexpClause) -> Dsl:
-    pattern = make_lucene_regexp(told)
-    if not pattern:
-        return {"term": {field: ""}}
-    options = {
-        "value": pattern,
-        "flags": REGEXP_FLAGS,
-        "max_determinized_states": MAX_AUTOMATON_STATES,
-    }
-    return {"regexp": {field: options}}
+    # The engine rejects a pattern that matches nothing.
+    return query if pattern else {"term": {field: ""}}
 
 
 def _make_fuzzy_query(field: str, told: FuzzyClause) -> Dsl:
@@ -179,35 +143,6 @@ def _make_fuzzy_query(field: str, told: FuzzyClause) -> Dsl:
     }
 
 
-def make_number_query(field: str, test: NumberTest) -> Dsl:
-    """Return a query for a number."""
-    match test:
-        case NumberIn(numbers):
-            return (
-                {"terms": {field: sorted(map(drop_zero_sign, numbers))}}
-                if numbers
-                else MATCH_NONE_QUERY
-            )
-        case NumberBetween():
-            low = None if math.isinf(test.low) else drop_zero_sign(test.low)
-            high = None if math.isinf(test.high) else drop_zero_sign(test.high)
-            if low is None and high is None:
-                return {"exists": {"field": field}}
-            return _make_range_query(field, low, high, test)
-    assert_never(test)
-
-
-def _make_range_query(
-    field: str, low: str | float | None, high: str | float | None, test: TermBetween | NumberBetween
-) -> Dsl:
-    bounds: Dsl = {}
-    if low is not None:
-        bounds["gte" if test.low_inclusive else "gt"] = low
-    if high is not None:
-        bounds["lte" if test.high_inclusive else "lt"] = high
-    return {"range": {field: bounds}}
-
-
 def compile_live_query(clause: Clause) -> Dsl:
     """Return a query for the live documents that match."""
     return match_every([{"term": {"live": True}}, compile_dsl(clause)])
@@ -216,49 +151,34 @@ def compile_live_query(clause: Clause) -> Dsl:
 def compile_dsl(clause: Clause) -> Dsl:
     """Return a query for the documents that match."""
     match clause:
-        case MatchAllClause():
+        case clauses.MatchAllClause():
             return MATCH_ALL_QUERY
-        case MatchNoneClause():
+        case clauses.MatchNoneClause() | clauses.IdsClause(values=()):
             return MATCH_NONE_QUERY
-        case IdsClause():
-            return (
-                {"ids": {"values": sorted(set(clause.values))}}
-                if clause.values
-                else MATCH_NONE_QUERY
-            )
-        case ExistsClause():
+        case clauses.IdsClause():
+            return {"ids": {"values": sorted(set(clause.values))}}
+        case clauses.ExistsClause():
             return _match_names("exists", clause.fields)
-        case BoolClause():
-            return _compile_bool(clause)
-        case ConstantScoreClause() | BoostingClause() | DisMaxClause():
-            return match_some([compile_dsl(part) for part in deciding_clauses(clause)])
+        case clauses.BoolClause():
+            needed = [compile_dsl(part) for part in clause.must + clause.filter]
+            optional = [compile_dsl(part) for part in clause.should]
+            needed.append(match_some(optional, clause.required_should()))
+            forbidden = match_some([compile_dsl(part) for part in clause.must_not])
+            return exclude_matches(match_every(needed), forbidden)
         case _:
             return _compile_leaf(clause)
 
 
-def _compile_bool(clause: BoolClause) -> Dsl:
-    needed = [compile_dsl(part) for part in clause.must + clause.filter]
-    if not needed and not clause.should and clause.must_not and not clause.adjust_pure_negative:
-        return MATCH_NONE_QUERY
-    needed.append(
-        match_some([compile_dsl(part) for part in clause.should], count_required_should(clause))
-    )
-    forbidden = match_some([compile_dsl(part) for part in clause.must_not])
-    return exclude_matches(match_every(needed), forbidden)
-
-
-def _compile_leaf(clause: LeafClause) -> Dsl:
+def _compile_leaf(clause: clauses.LeafClause) -> Dsl:
     """Match one leaf with a requested name that satisfies the predicate of its kind."""
     question = compile_leaf(clause)
     values = [
         make_text_query("leaf.words", question.text) if question.text else MATCH_NONE_QUERY,
-        make_number_query("leaf.number", question.number) if question.number else MATCH_NONE_QUERY,
-        make_number_query("leaf.boolean", question.boolean)
-        if question.boolean
-        else MATCH_NONE_QUERY,
+        make_value_query("leaf.number", question.number),
+        make_value_query("leaf.boolean", question.boolean),
     ]
     by_name = match_every([_match_names("leaf.name", clause.fields), match_some(values)])
-    whole = make_term_query("leaf.whole", question.whole) if question.whole else MATCH_NONE_QUERY
+    whole = make_value_query("leaf.whole", question.whole)
     by_keyword = match_every(
         [_match_names("leaf.keyword", _select_keyword_fields(clause.fields)), whole]
     )

@@ -27,7 +27,7 @@ from api.authz import create_auth_app
 from api.http import errors
 from api.http.auth import PolicyContextBuilder, StoreGuard, VerifyToken
 from api.http.dispatch import make_view
-from api.http.limits import FairSemaphore, ReadOnlyMode, new_memory_budget, register_rate_limits
+from api.http.limits import FairSemaphore, ReadOnlyMode, new_memory_budget
 from api.http.metrics import RequestMetrics
 from api.http.openapi import register_reference
 from api.http.operation import (
@@ -91,7 +91,6 @@ def create_app(
         request_ids=request_ids,
         count=services.metrics.count,
     )
-    register_rate_limits(app)
     register_service(app, services)
     view_of = partial(make_view, services=services, context_type=StoreContext)
     register_operations(app, OPERATIONS, view_of, URL_PREFIX)

@@ -11,7 +11,7 @@ from typing import Any
 
 from flask import Flask, Response, g, request
 
-from api.areas import TAG, source_url
+from api.areas import TAG, open_incoming_file, source_url
 from api.bundles import absolute_url
 from api.http.bodies import read_blocks
 from api.http.dispatch import READ_ONLY_RETRY_S
@@ -42,7 +42,6 @@ from pipelines.area_uploads import (
     AreaWriteRequest,
     IncomingPart,
 )
-from pipelines.areas import IncomingFile
 from pipelines.formats import version_from_us
 from storage import keys
 from storage.blobs.folder import FolderBlobs
@@ -313,16 +312,7 @@ def _store_upload(services: Services, grant: UploadGrant) -> Response:
         raise Forbidden("This is no place for a file of an upload area.")
     area, name = target
     limit = min(grant.max_bytes, services.settings.max_upload_bytes)
-    # One byte more than allowed: the stream is truncated silently at this length.
-    request.max_content_length = limit + 1
-    incoming = IncomingFile(
-        area=area,
-        name=name,
-        content_type=request.content_type or DEFAULT_CONTENT_TYPE,
-        blocks=read_blocks(request.stream),
-        length=request.content_length,
-        limit=limit,
-    )
+    incoming = open_incoming_file(request, area, name, limit)
     owner = areas.find(services.stores, area).owner
     services.access.require_enabled(owner)
     stored_file = areas.receive_file(services.stores, incoming, owner, request_id=g.request_id)

@@ -3,7 +3,7 @@
 from typing import Any
 from urllib.parse import quote
 
-from flask import Response
+from flask import Request, Response
 
 from api.http.bodies import read_blocks
 from api.http.operation import ResponseDoc, StoreContext, json_response, operation, page_responses
@@ -168,6 +168,20 @@ def delete_area(context: StoreContext[NoParameters, None]) -> Response:
     return json_response({"state": DELETING}, 202)
 
 
+def open_incoming_file(request: Request, area: str, name: str, limit: int) -> IncomingFile:
+    """Return the file in the body of a request, of at most `limit` bytes."""
+    # One byte more than allowed: the stream is truncated silently at this length.
+    request.max_content_length = limit + 1
+    return IncomingFile(
+        area=area,
+        name=name,
+        content_type=request.content_type or DEFAULT_CONTENT_TYPE,
+        blocks=read_blocks(request.stream),
+        length=request.content_length,
+        limit=limit,
+    )
+
+
 @operation(
     "PUT",
     "/area/{uuid}/files/{filename}",
@@ -180,18 +194,8 @@ def delete_area(context: StoreContext[NoParameters, None]) -> Response:
 )
 def put_area_file(context: StoreContext[NoParameters, None]) -> Response:
     """Put a file into an upload area."""
-    limit = context.services.settings.max_upload_bytes
-    # One byte more than allowed: the stream is truncated silently at this length.
-    context.request.max_content_length = limit + 1
-    name = context.path["filename"]
-    incoming = IncomingFile(
-        area=context.uuid,
-        name=name,
-        content_type=context.request.content_type or DEFAULT_CONTENT_TYPE,
-        blocks=read_blocks(context.request.stream),
-        length=context.request.content_length,
-        limit=limit,
-    )
+    name, limit = context.path["filename"], context.services.settings.max_upload_bytes
+    incoming = open_incoming_file(context.request, context.uuid, name, limit)
     stored_file = areas.receive_file(
         context.stores, incoming, context.caller.email, request_id=context.request_id
     )

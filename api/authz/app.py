@@ -26,7 +26,7 @@ from api.http.auth import PolicyContextBuilder, VerifyToken
 from api.http.dispatch import make_view
 from api.http.errors import new_request_id
 from api.http.examples import Examples
-from api.http.limits import ReadOnlyMode, register_rate_limits
+from api.http.limits import ReadOnlyMode
 from api.http.openapi import ApiInfo, build_definition
 from api.http.operation import operations_of, register_operations
 from api.http.paging import Cursors
@@ -195,7 +195,6 @@ def create_auth_app(
         count=ignore_request,
         page=render_error,
     )
-    register_rate_limits(app)
     register_operations(
         app, OPERATIONS, partial(make_view, services=services, context_type=AuthRequestContext)
     )

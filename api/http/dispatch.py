@@ -95,7 +95,9 @@ def _load_query_and_body(
         args, raw = _merge_query_from_body(operation, services, principal)
     query = load_query(operation.query, args)
     value = _read_body(operation, services, principal) if raw is None else raw
-    return query, load_body(operation.body, _merge_body_with_query(operation, value))
+    if operation.query_from_body or operation.body_from_query:
+        value = _merge_body_with_query(operation, value)
+    return query, load_body(operation.body, value)
 
 
 def _read_body(

@@ -3,10 +3,10 @@
 Every error response is a problem with the request's id; stack traces go to the log only.
 """
 
+import http.client
 import logging
 import uuid
 from collections.abc import Callable, Mapping, Sequence
-from http import HTTPStatus
 from typing import Any
 
 import orjson
@@ -48,7 +48,7 @@ def problem_body(
     """Return the members of a problem, with `errors` if there are any."""
     body: dict[str, Any] = {
         "type": "about:blank",
-        "title": _status_phrase(status),
+        "title": http.client.responses.get(status, "Error"),
         "status": status,
         "code": code,
         "detail": detail,
@@ -57,14 +57,6 @@ def problem_body(
     if errors:
         body["errors"] = {where: list(messages) for where, messages in errors.items()}
     return body
-
-
-def _status_phrase(status: int) -> str:
-    """Return the phrase of a status, which RFC 9457 requires as title with `about:blank`."""
-    try:
-        return HTTPStatus(status).phrase
-    except ValueError:
-        return "Error"
 
 
 def new_request_id() -> str:

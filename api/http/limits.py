@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from threading import Lock
 
-from flask import Flask, Request, Response, g
+from flask import Request, g
 
 from api.http.addresses import client_address
 from config import Settings
@@ -59,15 +59,6 @@ def address_key(request: Request, proxies: int) -> str:
     """Return the key of an anonymous client: its address or network, else the peer's address."""
     address = client_address(request, proxies)
     return (request.remote_addr or "")[:100] if address is None else rate_limit_key(address)
-
-
-def register_rate_limits(app: Flask) -> None:
-    """Add the RateLimit headers to every counted response."""
-
-    @app.after_request
-    def add_headers(response: Response) -> Response:
-        response.headers.update(g.get("rate", {}))
-        return response
 
 
 BUSY_RETRY_S = 5
@@ -199,15 +190,6 @@ def reserve_memory(budget: MemoryBudget, size: int) -> None:
     reservation = budget.reserve(size)
     reservation.__enter__()
     g.reservation = reservation
-
-
-def register_memory_release(app: Flask) -> None:
-    """Release each request's memory reservation at its end."""
-
-    @app.teardown_request
-    def release(_error: BaseException | None) -> None:
-        if "reservation" in g:
-            g.pop("reservation").__exit__(None, None, None)
 
 
 READ_ONLY_CACHE_S = 1.0

@@ -166,28 +166,25 @@ def _schema_name(schema: Any) -> str:
 def _describe_operation(
     operation: ApiOperation, info: ApiInfo, requirement: str | None
 ) -> dict[str, Any]:
+    parameters = _path_parameters(operation, info)
+    if operation.query.fields:
+        parameters.append({"in": "query", "schema": type(operation.query)})
     value: dict[str, Any] = {
         "operationId": operation.name,
         "tags": [operation.tag],
         "summary": operation.summary,
-        "parameters": [*_path_parameters(operation, info), *_query_parameters(operation)],
+        "parameters": parameters,
         "responses": _responses(operation, requirement),
     }
     if operation.description:
         value["description"] = operation.description
     if body := _request_body(operation):
         value["requestBody"] = body
-    if security := _security(operation, info, requirement):
-        value["security"] = security
-    return value
-
-
-def _security(
-    operation: ApiOperation, info: ApiInfo, requirement: str | None
-) -> list[dict[str, list[str]]]:
     if operation.name in info.optional_token:
-        return [{"bearer": []}, {}]
-    return [] if requirement is None else [{"bearer": []}]
+        value["security"] = [{"bearer": []}, {}]
+    elif requirement is not None:
+        value["security"] = [{"bearer": []}]
+    return value
 
 
 def _path_parameters(operation: ApiOperation, info: ApiInfo) -> list[dict[str, Any]]:
@@ -196,10 +193,6 @@ def _path_parameters(operation: ApiOperation, info: ApiInfo) -> list[dict[str, A
         {"name": name, "in": "path", "required": True, "schema": dict(info.ids.get(name, uuid))}
         for name in operation.path_parameters
     ]
-
-
-def _query_parameters(operation: ApiOperation) -> list[dict[str, Any]]:
-    return [{"in": "query", "schema": type(operation.query)}] if operation.query.fields else []
 
 
 def _request_body(operation: ApiOperation) -> dict[str, Any] | None:

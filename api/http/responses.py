@@ -15,7 +15,6 @@ from urllib.parse import quote
 from flask import Flask, Request, Response, g, request
 
 from api.http.errors import REQUEST_ID_HEADER, ErrorPage, register_errors
-from api.http.limits import register_memory_release
 from config.logs import bind_log_fields
 from storage.errors import Invalid
 
@@ -147,7 +146,6 @@ def register_conventions(
     """Register everything of this module; what is registered first sees a response last."""
     app.url_map.merge_slashes = False
     _observe_requests(app, request_ids, count)
-    register_memory_release(app)
     register_compression(app)
     register_cors(app, find_origins)
     register_errors(app, page)
@@ -176,6 +174,7 @@ def _observe_requests(app: Flask, request_ids: Callable[[], str], count: CountRe
 
     @app.after_request
     def finish(response: Response) -> Response:
+        response.headers.update(g.get("rate", {}))
         response.headers[REQUEST_ID_HEADER] = g.get("request_id", "")
         response.headers.setdefault("Content-Type", "text/plain; charset=utf-8")
         response.headers.setdefault("X-Content-Type-Options", "nosniff")
@@ -188,9 +187,10 @@ def _observe_requests(app: Flask, request_ids: Callable[[], str], count: CountRe
         return response
 
     @app.teardown_request
-    def unbind_log(_error: BaseException | None) -> None:
-        if "log_lines" in g:
-            g.pop("log_lines").__exit__(None, None, None)
+    def end(_error: BaseException | None) -> None:
+        for name in ("reservation", "log_lines"):
+            if name in g:
+                g.pop(name).__exit__(None, None, None)
 
 
 REVALIDATE = "no-cache"

@@ -44,8 +44,8 @@ def open_content(given: Any) -> RequestContent:
     if callable(given):
         return RequestContent(cast(Callable[[], Iterable[bytes]], given), None)
     raise Misused(
-        f"content: must be bytes, a path or an open file, and is {type(given).__name__}",
-        hint='text is encoded first: content="...".encode()',
+        f"content: must be bytes, a path or an open file (got {type(given).__name__})",
+        hint='encode text first: content="...".encode()',
     )
 
 
@@ -182,8 +182,8 @@ def _decode_response(answer: "httpx.Response", operation: ApiOperation) -> Any:
             raise Damaged(f"the answer of {strip_query(str(answer.url))} is not JSON") from error
     if kind == "text/html" and operation.service == "store":
         raise StoreError(
-            f"{strip_query(str(answer.url))} answers with a page, which no store does",
-            hint="is the URL right, or is there something between that wants a login?",
+            f"{strip_query(str(answer.url))} answered with an HTML page, which is not from a store",
+            hint="check the URL, and whether a proxy requires a login",
         )
     return answer.text if kind.startswith("text/") else answer.content
 

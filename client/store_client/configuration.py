@@ -83,11 +83,11 @@ def normalize_url(url: str) -> str:
         found = urlsplit(url.strip())
         port = found.port
     except ValueError:
-        raise Misused(f"{url!r} is no URL", hint="it looks like https://store.example") from None
+        raise Misused(f"{url!r} is not a URL", hint="it looks like https://store.example") from None
     if found.scheme not in ("http", "https") or not found.hostname or found.username:
-        raise Misused(f"{url!r} is no base URL", hint="it looks like https://store.example")
+        raise Misused(f"{url!r} is not a base URL", hint="it looks like https://store.example")
     if found.query or found.fragment:
-        raise Misused(f"{url!r} has more than a base URL has")
+        raise Misused(f"{url!r} has a query or fragment, which a base URL cannot have")
     host = f"[{found.hostname}]" if ":" in found.hostname else found.hostname
     usual = {"http": 80, "https": 443}[found.scheme]
     place = host if port in (None, usual) else f"{host}:{port}"
@@ -167,7 +167,7 @@ def save_profile(config: Configuration, name: str, *, default: bool) -> None:
 def _check_profile_name(name: str | None) -> str:
     """Check a profile name; "" for none; Misused."""
     if name and not _PROFILE_NAME.fullmatch(name):
-        raise Misused(f"{name!r} is no name of a profile", hint="use letters, digits, . _ -")
+        raise Misused(f"{name!r} is not a valid profile name", hint="use letters, digits, . _ -")
     return name or ""
 
 

@@ -39,7 +39,7 @@ def stat_file(path: str) -> os.stat_result:
     with name_os_errors(f"read {path}", Misused):
         found = os.stat(path)
     if not stat.S_ISREG(found.st_mode):
-        raise Misused(f"{path} is no file", hint="move it out of the directory")
+        raise Misused(f"{path} is not a file", hint="move it out of the directory")
     return found
 
 
@@ -112,7 +112,7 @@ def file_stamp(found: os.stat_result) -> FileStamp:
 def _local_file(path: str, name: str) -> LocalFile:
     found = stat_file(path)
     if not os.access(path, os.R_OK):
-        raise Misused(f"{path} may not be read", hint="mend its permissions or move it away")
+        raise Misused(f"{path} is not readable", hint="change its permissions or move it away")
     return LocalFile(name, path, file_stamp(found))
 
 
@@ -131,7 +131,7 @@ def _check_collisions(names: Sequence[str]) -> None:
         twin = first.setdefault(unicodedata.normalize("NFC", name), name)
         if twin is not name:
             raise Misused(
-                f"{twin!r} and {name!r} differ only in how letters with marks are written",
+                f"{twin!r} and {name!r} differ only in their Unicode normalization",
                 hint="rename one of them",
             )
     nested = sorted(name for name in first if any(up in first for up in _parent_names(name)))

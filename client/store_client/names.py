@@ -31,7 +31,7 @@ def name_fault(name: str) -> str | None:
     if name.startswith(("/", "~/")) or "\\" in name:
         return "a name must be relative, without a leading '/' or '~/' and without a backslash"
     if _CONTROL.search(name):
-        return "a name must not hold control characters"
+        return "a name must not contain control characters"
     if any(part in ("", ".", "..") for part in name.split("/")):
         return "a name must not have empty, '.' or '..' as a segment"
     return "a name is too long" if len(name.encode()) > _MAX_BYTES else None
@@ -87,7 +87,7 @@ class LocalPaths:
                 self._files[key] = name
                 self._folders |= parents
                 return candidate
-        raise Damaged(f"there is no place for {name!r} beside the other names")
+        raise Damaged(f"there is no valid local name for {name!r} next to the other names")
 
 
 def _fold_name(name: str) -> str:

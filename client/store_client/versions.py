@@ -24,5 +24,5 @@ def parse_version(text: str) -> datetime:
         return datetime.strptime(text, _FORMAT).replace(tzinfo=UTC)
     except ValueError:
         raise Misused(
-            f"{text!r} is no version", hint="it looks like 2026-01-31T235959.000000Z"
+            f"{text!r} is not a version", hint="it looks like 2026-01-31T235959.000000Z"
         ) from None

@@ -192,7 +192,7 @@ def test_of_a_head_the_headers_are_told(script: Script, session: HttpSession) ->
 @pytest.mark.spec("CLI-25")
 def test_a_page_for_browsers_is_no_answer_of_a_store(script: Script, session: HttpSession) -> None:
     script.say(Answer(200, b"<html>", {"Content-Type": "text/html"}))
-    with pytest.raises(StoreError, match="no store does"):
+    with pytest.raises(StoreError, match="not from a store"):
         called(session, operation(script, "get_x"))
     assert called(session, operation(script, "get_login", service="auth")) == "<html>"
 

@@ -353,7 +353,7 @@ class Gone(httpx.BaseTransport):
 def test_a_base_url_that_is_no_store_is_told(config: Configuration, store: Served) -> None:
     with (
         Client(config=replace(config, url=store.auth_url)) as client,
-        pytest.raises(StoreError, match="is no data store"),
+        pytest.raises(StoreError, match="is not a data store"),
     ):
         client.get_bundles_all(replica="aws")
 

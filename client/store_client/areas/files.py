@@ -253,7 +253,7 @@ def wait_for_checksums(upload: AreaUpload, outgoing: OutgoingFile, ours: FileChe
             raise Damaged(f"{outgoing.name} arrived damaged: {found.get('cause') or 'no cause'}")
         if time.monotonic() > until:
             raise TimedOut(
-                f"{outgoing.name} was sent, and is not checked after {upload.timeout_s:g} s",
+                f"{outgoing.name} was sent, but is not verified after {upload.timeout_s:g} s",
                 hint="nothing is sent again when the same command runs later",
             )
         upload.context.pause(pause)

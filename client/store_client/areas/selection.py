@@ -49,7 +49,7 @@ def resolve_uuid(text: str, known: Sequence[str], *, base_url: str) -> str:
 def _resolve_alias(said: str, candidates: Sequence[str]) -> str:
     if not _BEGINNING.fullmatch(said.lower()):
         raise Misused(
-            f"{said!r} is no URI of an area, no uuid and no alias",
+            f"{said!r} is not an area's URI, uuid or alias",
             hint="store areas lists them",
         )
     if not candidates:
@@ -98,7 +98,7 @@ def _check_uuid(uuid: str, said: str) -> str:
 
 def _bad_uri(said: str) -> Misused:
     return Misused(
-        f"{said!r} is no URI of an upload area",
+        f"{said!r} is not the URI of an upload area",
         hint="it looks like https://store.example/v1/area/UUID/ or s3://BUCKET/areas/UUID/",
     )
 

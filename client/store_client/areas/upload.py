@@ -57,7 +57,7 @@ def _check_paths(paths: Sequence[Path], *, target: str | None, extension: str | 
             raise Misused(f"there is no {path}")
         if extension and not path.is_dir():
             raise Misused(
-                f"{path} is no directory", hint="--file-extension chooses files of directories"
+                f"{path} is not a directory", hint="--file-extension chooses files of directories"
             )
     if target is None:
         return

@@ -81,7 +81,7 @@ class CallbackServer:
         except Empty:
             raise TimedOut(
                 f"nobody logged in within {seconds:.0f} s",
-                hint="again: store login; where there is no browser: store login --remote",
+                hint="try again: store login; without a browser: store login --remote",
             ) from None
 
     def show_result(self, title: str, text: str) -> None:
@@ -244,8 +244,9 @@ def authorize_in_browser(
         except StoreError as error:
             door.show_result("You are not logged in", str(error))
             raise
-        whom = f" as {found.email}" if found.email else ""
-        door.show_result("You are logged in", f"The terminal goes on{whom}. Close this page.")
+        door.show_result(
+            "You are logged in", "You can close this page and go back to the terminal."
+        )
         return found
 
 

@@ -110,7 +110,7 @@ def make_private(path: Path) -> None:
     try:
         path.chmod(PRIVATE_MODE)
     except OSError:
-        log.warning("%s can be read by others, and is not yours to change", path)
+        log.warning("other users can read %s, and you cannot change its permissions", path)
         return
     log.warning(
         "%s could be read by others of this machine, and is private now;"

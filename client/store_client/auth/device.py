@@ -72,7 +72,7 @@ def request_device_code(session: HttpSession, service: AuthService) -> DeviceCod
     if not service.device_authorization_endpoint:
         raise StoreError(
             "this store has no login for machines without a browser",
-            hint="log in elsewhere and bring the token: store login --access-token -",
+            hint="log in on another machine and pass the token: store login --access-token -",
         )
     form = {"client_id": CLIENT_ID, "scope": SCOPE}
     answer = post_form(session, service.device_authorization_endpoint, form, again=True)

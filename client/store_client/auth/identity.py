@@ -60,7 +60,7 @@ def extract_jwt(given: str) -> str:
     if token.lower().startswith("bearer "):
         token = token[7:].strip()
     if not read_claims(token):
-        raise Misused("this is no access token: they are JWTs, three parts with dots between")
+        raise Misused("this is not an access token (a JWT: three parts separated by dots)")
     return token
 
 
@@ -144,7 +144,7 @@ def _token_error(
 ) -> NotAllowed:
     why = make_printable(error.problem.get("detail") or str(error)).rstrip(".")
     return NotAllowed(
-        f"{config.url} does not take this token: {why}{_explain_refusal(session, config, said)}",
+        f"{config.url} rejects this token: {why}{_explain_refusal(session, config, said)}",
         hint=SERVICE_ACCOUNT_HINT if _is_self_signed(said) else "log in here: store login",
         status=error.status,
         problem=error.problem,
@@ -157,9 +157,9 @@ def _explain_refusal(session: HttpSession, config: Configuration, said: Mapping[
     service = None if _is_self_signed(said) else _find_service(session, config)
     if service is not None and issuer != service.issuer:
         named = make_printable(issuer)
-        return f" (it was issued by {named}, and those of {service.issuer} are wanted)"
+        return f" (it was issued by {named}, not by {service.issuer})"
     if end is not None and end < time.time():
-        return f" (it ended at {format_moment(end)})"
+        return f" (it expired at {format_moment(end)})"
     audience = said.get("aud")
     audiences = [audience] if isinstance(audience, str) else audience
     if isinstance(audiences, list):

@@ -78,7 +78,7 @@ def _save_login(session: HttpSession, config: Configuration, kept: SavedLogin) -
 
 def _warn_if_unencrypted(url: str, say: Say) -> None:
     if is_unencrypted(url):
-        say(f"Beware: {url} is not encrypted, whoever is on the way can read your token.")
+        say(f"Warning: {url} is not encrypted: others on the network can read your token.")
 
 
 @dataclass(frozen=True, slots=True)

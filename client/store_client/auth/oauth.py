@@ -70,10 +70,10 @@ def fetch_service(session: HttpSession, address: str) -> AuthService:
     except ValueError:
         said = None
     if not isinstance(said, dict):
-        raise Refused(f"{issuer} is no authorization service: it does not describe itself")
+        raise Refused(f"{issuer} is not an authorization service: it has no OpenID configuration")
     if str(said.get("issuer", "")).rstrip("/") != issuer:
         raise Refused(
-            f"{issuer} calls itself something else",
+            f"{issuer} has another issuer in its configuration",
             hint="tell the store's operators: STORE_AUTH_EXTERNAL_URL is not its address",
         )
     return _parse_service(said)
@@ -85,9 +85,9 @@ def _parse_service(said: Mapping[str, Any]) -> AuthService:
         if not isinstance(text, str) or not (
             text == "" or _is_safe_endpoint(text, str(said["issuer"]))
         ):
-            raise Refused(f"the authorization service's {name} is no address that is safe to ask")
+            raise Refused(f"the authorization service's {name} is not a safe URL")
     if not texts["token_endpoint"] or not texts["authorization_endpoint"]:
-        raise Refused("the authorization service names no end points to log in at")
+        raise Refused("the authorization service names no login endpoints")
     says_issuer = said.get("authorization_response_iss_parameter_supported") is True
     return AuthService(**texts, says_issuer=says_issuer)
 
@@ -185,7 +185,7 @@ def post_form(
     except Refused as error:
         said = error.problem.get("error_description") or error.problem.get("error") or str(error)
         raise OAuthRefusal(
-            f"the authorization service says no: {make_printable(said)}",
+            f"the authorization service refused the request: {make_printable(said)}",
             status=error.status,
             problem=error.problem,
         ) from error

@@ -78,7 +78,7 @@ def parse_account(text: str, name: str) -> ServiceAccount:
         raise Misused(f"{name} is not a credentials file: it holds no JSON object", hint=HINT)
     email, key = found.get("client_email"), found.get("private_key")
     if found.get("type", "service_account") != "service_account":
-        raise Misused(f"{name} is no file of a service account", hint=HINT)
+        raise Misused(f"{name} is not a credentials file of a service account", hint=HINT)
     if not isinstance(email, str) or "@" not in email:
         raise Misused(f"{name} names no account: its `client_email` is missing", hint=HINT)
     if not isinstance(key, str) or "PRIVATE KEY-----" not in key:
@@ -181,7 +181,7 @@ def _import_key(pem: str, name: str) -> RSAKey:
             key = RSAKey.import_key(pem)
             bits = key.public_key.key_size
     except Exception as error:  # whatever a foreign file makes the library trip over
-        raise Misused(f"the `private_key` of {name} is no RSA key", hint=HINT) from error
+        raise Misused(f"the `private_key` of {name} is not an RSA key", hint=HINT) from error
     if bits < MIN_BITS:
         raise Misused(f"the key of {name} has {bits} bits; stores want {MIN_BITS}", hint=HINT)
     return key

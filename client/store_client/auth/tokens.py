@@ -142,7 +142,7 @@ class SavedLoginTokens:
         if kept.over:
             raise NotAllowed(
                 f"the login at {self._config.url} is over: {kept.over}",
-                hint=f"{LOG_IN}; or, to go on as nobody: store logout",
+                hint=f"{LOG_IN}; or, to continue without a login: store logout",
                 status=401,
             )
 

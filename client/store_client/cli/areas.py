@@ -62,9 +62,7 @@ def _blank_if_none(value: Any) -> Any:
 
 
 AT_ONCE = 8
-AREA_HELP = (
-    "An area is named by its URI, its uuid, or the beginning of its uuid if no other begins so."
-)
+AREA_HELP = "Give an area's URI, uuid, or a unique prefix of its uuid."
 
 SELECT_EPILOG = """\b
 Examples:
@@ -80,7 +78,7 @@ Examples:
     epilog=SELECT_EPILOG,
 )
 @click.argument("uri_or_alias", required=False)
-@click.option("--new", is_flag=True, help="Open an area, of that uuid if one is given.")
+@click.option("--new", is_flag=True, help="Open an area, with the given uuid if there is one.")
 def select(here: CommandContext, uri_or_alias: str | None, new: bool) -> None:
     """Select an existing area, or open one."""
     if new:
@@ -91,12 +89,14 @@ def select(here: CommandContext, uri_or_alias: str | None, new: bool) -> None:
         api.area_state(here.client, found.uuid)
         uri = found.uri or _fetch_uri(here, found.uuid)
     else:
-        raise Misused("which area?", hint="store select URI, or store select --new to open one")
+        raise Misused(
+            "no area is named", hint="store select URI, or store select --new to open one"
+        )
     selection.select_area(here.config, found.uuid, uri=uri, now=create_version())
     state = api.area_state(here.client, found.uuid)
     alias = selection.selected_area(here.config).alias
     if state != api.UNLOCKED:
-        here.note(f"The area is {state}: no files can be brought into it now.")
+        here.note(f"The area is {state}: you cannot upload files to it now.")
     here.show({"uuid": found.uuid, "uri": uri, "alias": alias, "state": state})
 
 
@@ -113,7 +113,7 @@ def areas(here: CommandContext) -> None:
     """List the known areas with their state in the store."""
     known = selection.list_known(here.config)
     if not known:
-        here.note("No area is known: store select URI, or store select --new to open one.")
+        here.note("No known areas: store select URI, or store select --new to open one.")
     with ThreadPoolExecutor(AT_ONCE) as pool:
         states = list(pool.map(lambda area: _fetch_state(here, area.uuid), known))
     rows = [
@@ -145,16 +145,16 @@ def _fetch_state(here: CommandContext, found: str) -> str:
 
 @command(
     "forget",
-    help=f"Forget an upload area: the store keeps it, and what lies in it. {AREA_HELP}",
+    help=f"Forget an upload area; the store keeps it and its files. {AREA_HELP}",
 )
 @click.argument("uuid_or_alias")
 def forget(here: CommandContext, uuid_or_alias: str) -> None:
     """Forget an area on this machine."""
     found = selection.find_area(here.config, uuid_or_alias)
     selection.forget_area(here.config, found.uuid)
-    here.note(f"Area {found.uuid} is forgotten here; nothing was removed from it.")
+    here.note(f"Area {found.uuid} was forgotten; its files stay in the store.")
     if found.selected:
-        here.note("None is selected now.")
+        here.note("No area is selected now.")
 
 
 CREDS_EPILOG = """\b
@@ -168,8 +168,8 @@ Register files that you uploaded with them: store post-area-file
 
 @command(
     "creds",
-    help="Print temporary credentials that are good in one upload area alone, as lines for a "
-    f"shell. Where the store gives URLs instead, name the files. {AREA_HELP}",
+    help="Print temporary credentials for one upload area, as lines for a "
+    f"shell. If the store issues URLs instead, name the files. {AREA_HELP}",
     epilog=CREDS_EPILOG,
 )
 @click.argument("uuid_or_alias")
@@ -183,9 +183,9 @@ def creds(here: CommandContext, uuid_or_alias: str, filenames: tuple[str, ...]) 
         return
     for text in _shell_lines(said):
         click.echo(text)
-    here.note(f"Good until {said['expires']}.")
+    here.note(f"Valid until {said['expires']}.")
     if said["kind"] == "urls" and not filenames:
-        here.note("This store signs a URL for each file: store creds AREA FILENAME...")
+        here.note("This store issues a URL for each file: store creds AREA FILENAME...")
 
 
 def _shell_lines(said: Mapping[str, Any]) -> Iterator[str]:
@@ -215,19 +215,22 @@ _FOR_GOOGLE = {"CLOUDSDK_AUTH_ACCESS_TOKEN": "access_token"}
 
 
 MAX_JOBS = 64
-AGAIN = "interrupted: what has arrived is kept; the same command with --sync goes on"
+AGAIN = "interrupted: run the same command with --sync to resume"
 UUID = click.option(
-    "--uuid", "area", metavar="AREA", help="Another area than the selected one: uuid, alias, URI."
+    "--uuid",
+    "area",
+    metavar="AREA",
+    help="Use this area (uuid, alias or URI) instead of the selected one.",
 )
 
 
 class FilesNotSent(StoreError):
-    """Some files did not arrive; the exit code is that of the first error."""
+    """Somefiles were not uploaded; the exit code is that of the first error."""
 
     def __init__(self, failed: list[AreaFileResult], count: int) -> None:
         first = failed[0]
-        error = first.error or StoreError("it was not sent")
-        text = f"{len(failed)} of {count} files did not arrive; {first.outgoing.name}: {error}"
+        error = first.error or StoreError("not sent")
+        text = f"{len(failed)} of {count}files were not uploaded; {first.outgoing.name}: {error}"
         super().__init__(text, hint=error.hint or "run the same command again with --sync")
         self.exit_code = error.exit_code
 
@@ -248,20 +251,24 @@ the same command goes on where they were. A file of the same name in the area is
     epilog=FILES_EPILOG,
 )
 @click.argument("upload_path", nargs=-1, required=True, type=click.Path(path_type=Path))
-@click.option("-t", "--target-filename", metavar="NAME", help="What a single file is called.")
-@click.option("--file-extension", metavar="EXT", help="Of directories, only the files that end so.")
+@click.option("-t", "--target-filename", metavar="NAME", help="Name of a single file in the area.")
+@click.option(
+    "--file-extension", metavar="EXT", help="Upload only files of directories with this extension."
+)
 @click.option(
     "--no-transfer-acceleration",
     is_flag=True,
-    help="Send large files to a bucket of Amazon's by its usual address.",
+    help="Do not use S3 Transfer Acceleration for large files.",
 )
-@click.option("-s", "--sync", is_flag=True, help="Skip files that lie there with that content.")
+@click.option(
+    "-s", "--sync", is_flag=True, help="Skip files that the area has with the same content."
+)
 @click.option(
     "--jobs",
     type=click.IntRange(1, MAX_JOBS),
     default=JOBS,
     show_default=True,
-    help="Files on their way at once.",
+    help="Files uploaded at once.",
 )
 @click.option("--dry-run", is_flag=True, help="Show what would be sent, and send nothing.")
 @UUID

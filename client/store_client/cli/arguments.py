@@ -113,9 +113,9 @@ class HeaderValue(click.ParamType[Any]):
             return value
         name, colon, said = (part.strip() for part in value.partition(":"))
         if not colon or not _TOKEN.fullmatch(name) or not said.isascii() or not said.isprintable():
-            _fail(f"{value!r} is no header, as Prefer:respond-async is one", param, ctx)
+            _fail(f"{value!r} is not a header like Prefer:respond-async", param, ctx)
         if name.lower() in OURS:
-            _fail(f"{name} is set by this client (who asks: store login)", param, ctx)
+            _fail(f"{name} is set by this client (to log in: store login)", param, ctx)
         return name, said
 
 
@@ -137,7 +137,7 @@ def read_value(value: str, param: click.Parameter | None, ctx: click.Context | N
     except OSError as error:
         _fail(f"cannot read {value[1:]}: {error.strerror or error}", param, ctx)
     except UnicodeError:
-        _fail(f"{value[1:]} is no text in UTF-8", param, ctx)
+        _fail(f"{value[1:]} is not UTF-8 text", param, ctx)
 
 
 def claim_stdin(param: click.Parameter | None, ctx: click.Context | None) -> None:
@@ -160,7 +160,7 @@ def _read_stdin(param: click.Parameter | None, ctx: click.Context | None) -> str
     try:
         return str(_open_stdin(param, ctx).read().decode("utf-8-sig"))
     except UnicodeError:
-        _fail("standard input is no text in UTF-8", param, ctx)
+        _fail("standard input is not UTF-8 text", param, ctx)
 
 
 def _parse_json(
@@ -170,7 +170,7 @@ def _parse_json(
         return json.loads(said, parse_constant=_refuse_constant)
     except (ValueError, RecursionError) as error:
         shown = said if len(said) <= 60 else f"{said[:57]}..."
-        _fail(f"{shown!r} is no JSON ({error}); a file is given as @FILE", param, ctx)
+        _fail(f"{shown!r} is no JSON ({error}); give a file as @FILE", param, ctx)
 
 
 def _parse_scalar(said: str) -> Any:
@@ -181,7 +181,7 @@ def _parse_scalar(said: str) -> Any:
 
 
 def _refuse_constant(text: str) -> NoReturn:
-    raise ValueError(f"{text} is no value of JSON")
+    raise ValueError(f"{text} is not valid JSON")
 
 
 def _fail(text: str, param: click.Parameter | None, ctx: click.Context | None) -> NoReturn:
@@ -227,7 +227,7 @@ def build_header_option() -> click.Option:
         ["--header", HEADERS],
         type=HeaderValue(),
         multiple=True,
-        help="A header of the request, as Prefer:respond-async; may be given more than once.",
+        help="A request header such as Prefer:respond-async; may be repeated.",
     )
 
 
@@ -311,7 +311,7 @@ def _option_help(parameter: "OperationParameter") -> str:
     schema = parameter.schema
     parts = [parameter.about or str(schema.get("description") or "")]
     if _schema_type(schema) == "array":
-        parts.append("[once for each, or a JSON list, @FILE, -]")
+        parts.append("[repeat, or a JSON list, @FILE, -]")
     if shape := _describe_members(schema):
         parts.append(f"[{shape}]")
     if "default" in schema and schema["default"] not in ("", None, False):

@@ -109,10 +109,10 @@ def _check_store(patient: DoctorContext) -> DoctorFinding:
     elif environ.get(URL) and not environ.get(PROFILE):
         source = f"{URL} or --url"
     else:
-        source = "--url, or what is meant when nothing is said"
+        source = "--url or the default"
     text = f"{config.url} ({source})"
     if is_unencrypted(config.url):
-        advice = "use its https address: whoever is on the way can read tokens and data"
+        advice = "use its https URL: others on the network can read tokens and data"
         return DoctorFinding("store in use", WARN, f"{text} is not encrypted", advice)
     if config.url == DEFAULT_URL and not config.profile:
         text = f"{config.url} (a store on this machine; another one: --url or --profile)"
@@ -124,7 +124,9 @@ def _check_configuration(config: Configuration) -> DoctorFinding:
         with lock_file(config.home / "doctor", wait_s=1):
             pass
     except StoreError as error:
-        return DoctorFinding("configuration", FAIL, str(error), error.hint or "mend its rights", 1)
+        return DoctorFinding(
+            "configuration", FAIL, str(error), error.hint or "correct its permissions", 1
+        )
     return DoctorFinding("configuration", OK, str(config.home))
 
 
@@ -132,20 +134,20 @@ def _check_credentials(config: Configuration) -> DoctorFinding:
     files.migrate_shared_login(config)
     path, about = config.credentials, "credentials"
     if not path.exists():
-        return DoctorFinding(about, OK, "none are kept for this store and profile")
+        return DoctorFinding(about, OK, "none saved for this store and profile")
     if files.is_readable_by_others(path):
         files.make_private(path)
         if files.is_readable_by_others(path):
             advice = f"chmod 600 {path}"
-            return DoctorFinding(about, FAIL, f"{path} can be read by others", advice, 1)
-        advice = "if you do not trust the people of this machine: store logout, store login"
+            return DoctorFinding(about, FAIL, f"other users can read {path}", advice, 1)
+        advice = "if you do not trust the other users: store logout, store login"
         return DoctorFinding(
-            about, WARN, f"{path} could be read by others, and is private now", advice
+            about, WARN, f"other users could read {path}; it is private now", advice
         )
     if files.read_login(config) is None:
         advice = "store login; or store logout, which removes it"
-        return DoctorFinding(about, FAIL, f"{path} cannot be read, or holds no login", advice, 4)
-    return DoctorFinding(about, OK, f"{path}, readable by you alone")
+        return DoctorFinding(about, FAIL, f"{path} is not a valid login file", advice, 4)
+    return DoctorFinding(about, OK, f"{path}, private")
 
 
 def _check_cache(config: Configuration) -> DoctorFinding:
@@ -166,9 +168,9 @@ def _check_disk(folder: Path) -> DoctorFinding:
         return DoctorFinding("disk", WARN, text, "download elsewhere")
     text = f"{free / GIB:.1f} GiB free for downloads in {place / '.store'}"
     if not os.access(place, os.W_OK):
-        return DoctorFinding("disk", WARN, f"{place} cannot be written to", "download elsewhere")
+        return DoctorFinding("disk", WARN, f"{place} is not writable", "download elsewhere")
     if free < LITTLE:
-        advice = "remove what is not needed of .store, or download elsewhere"
+        advice = "delete files you do not need from .store, or download elsewhere"
         return DoctorFinding("disk", FAIL if free < VERY_LITTLE else WARN, text, advice, 1)
     return DoctorFinding("disk", OK, text)
 
@@ -179,7 +181,7 @@ def _check_server(patient: DoctorContext) -> "tuple[httpx.Response | None, Docto
         found = load_definition(session, config, fresh=True)
         answer = session.request("GET", DEFINITION, authorize=False, limit=MAX_DEFINITION)
     except StoreError as error:
-        advice = error.hint or "is the URL right, and this machine on the network?"
+        advice = error.hint or "check the URL and the network"
         return None, DoctorFinding("server", FAIL, str(error), advice, error.exit_code)
     text = f"{make_printable(found.title)}, {len(found.operations)} operations"
     info = answer.json().get("info", {})
@@ -190,23 +192,27 @@ def _check_server(patient: DoctorContext) -> "tuple[httpx.Response | None, Docto
 
 def _check_clock(answer: "httpx.Response", now_s: float) -> DoctorFinding:
     if "Date" not in answer.headers:
-        advice = "compare this machine's with another one: tokens and signed URLs go by it"
-        return DoctorFinding("clock", WARN, "the server does not say what time it is", advice)
+        advice = (
+            "compare this machine's clock with another one: tokens and signed URLs depend on it"
+        )
+        return DoctorFinding("clock", WARN, "the server sent no Date header", advice)
     ahead = clock_skew(answer, now_s)
     if abs(ahead) <= SKEW_S:
-        return DoctorFinding("clock", OK, "is as the server's")
+        return DoctorFinding("clock", OK, "matches the server's")
     side = "ahead of" if ahead > 0 else "behind"
     text = f"is {abs(ahead):.0f} s {side} the server's"
-    return DoctorFinding("clock", WARN, text, "set this machine's: tokens and signed URLs go by it")
+    return DoctorFinding(
+        "clock", WARN, text, "set this machine's clock: tokens and signed URLs depend on it"
+    )
 
 
 def _check_health(session: HttpSession) -> DoctorFinding:
     try:
         session.request("GET", HEALTH, authorize=False, repeatable=False)
     except StoreError as error:
-        advice = "some of what you do may fail; the people who run it can see why"
-        return DoctorFinding("health", WARN, f"the store is not well: {error}", advice)
-    return DoctorFinding("health", OK, "the store says that it is well")
+        advice = "some requests may fail; ask the operators of the store"
+        return DoctorFinding("health", WARN, f"the store is not healthy: {error}", advice)
+    return DoctorFinding("health", OK, "healthy")
 
 
 def _check_authorization(patient: DoctorContext) -> DoctorFinding:
@@ -218,7 +224,7 @@ def _check_authorization(patient: DoctorContext) -> DoctorFinding:
             return DoctorFinding(about, WARN, "the store names no authorization service", advice)
         found = fetch_service(patient.session, address)
     except StoreError as error:
-        advice = error.hint or "logging in, and staying logged in, may fail"
+        advice = error.hint or "login and token renewal may fail"
         return DoctorFinding(about, WARN, str(error), advice)
     return DoctorFinding(about, OK, found.issuer)
 
@@ -228,7 +234,7 @@ def _check_login(patient: DoctorContext) -> DoctorFinding:
     tokens = open_tokens(config, environ=environ, now=patient.now)
     try:
         if tokens.bearer() is None:
-            text = "nobody is logged in: what is open to everybody works"
+            text = "not logged in: only public requests work"
             return DoctorFinding("login", WARN, text, "store login")
         who = fetch_identity(session, config, tokens, environ=environ, now=patient.now)
     except StoreError as error:
@@ -251,8 +257,8 @@ COLOURS = {OK: "green", WARN: "yellow", FAIL: "red"}
 
 @command(
     "doctor",
-    help="Find out what is wrong here, and what to do about it. Exit code: 7 when the store does "
-    "not answer, 4 when it does not take your login, 1 for anything else that fails, else 0.",
+    help="Find problems and how to solve them. Exit code: 7 if the store does "
+    "not answer, 4 if it rejects your login, 1 for any other problem, else 0.",
 )
 def doctor(here: CommandContext) -> None:
     """Print one line for each check."""

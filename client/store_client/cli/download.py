@@ -21,18 +21,18 @@ from store_client.transfer.engine import DownloadInterrupted
 
 Decorator = Callable[[Callable[..., Any]], Callable[..., Any]]
 
-ABOUT_BUNDLE = """Bring a bundle here, into <download-dir>/<bundle-uuid>.<version>/.
+ABOUT_BUNDLE = """Download a bundle to <download-dir>/<bundle-uuid>.<version>/.
 
-The bytes come into .store in the current directory, keyed by content, and are linked from there:
-what came once is not fetched again, and a download that was stopped goes on where it was."""
+The bytes are cached in .store in the current directory, and linked from there. Cached files are
+not fetched again, and an interrupted download resumes."""
 ABOUT_MANIFEST = """Download the files of a manifest.
 
 The manifest is a table separated by tabs with the columns bundle_uuid, bundle_version, file_name,
 file_uuid, file_sha256, file_size, in any order among others. A copy with the column file_path,
 where each file is in .store, is written to the current directory. Layout bundle also makes a
 directory of each bundle, with its metadata and the data files that are listed."""
-ABOUT_COLLECTION = """Bring a collection here, and all that it links to, into
-<download-dir>/<uuid>.<version>/: bundles, files, fragments, and collections that it leads to."""
+ABOUT_COLLECTION = """Download a collection, and the bundles, files, fragments and collections that
+it links to, to <download-dir>/<uuid>.<version>/."""
 
 
 def _combine_options(*parts: Decorator) -> Decorator:
@@ -45,17 +45,17 @@ def _combine_options(*parts: Decorator) -> Decorator:
 
 
 _replica_option = click.option(
-    "--replica", type=click.Choice(["aws", "gcp"]), required=True, help="Which copy to read."
+    "--replica", type=click.Choice(["aws", "gcp"]), required=True, help="The replica to read."
 )
 _directory_option = click.option(
     "--download-dir",
     default="",
     type=click.Path(file_okay=False),
-    help="Where directories are made.  [default: the current one]",
+    help="Where to create directories.  [default: the current one]",
 )
 _kind_options = _combine_options(
-    click.option("--no-metadata", is_flag=True, help="Leave metadata files out."),
-    click.option("--no-data", is_flag=True, help="Leave data files out."),
+    click.option("--no-metadata", is_flag=True, help="Skip metadata files."),
+    click.option("--no-data", is_flag=True, help="Skip data files."),
 )
 _transfer_options = _combine_options(
     click.option(
@@ -63,14 +63,14 @@ _transfer_options = _combine_options(
         type=click.IntRange(0, 1000),
         default=defaults.NUM_RETRIES,
         show_default=True,
-        help="How often a file may fail at first; each block that comes allows one more.",
+        help="Failures allowed for a file; each received block allows one more.",
     ),
     click.option(
         "--min-delay-seconds",
         type=click.FloatRange(0, 3600),
         default=defaults.MIN_DELAY_S,
         show_default=True,
-        help="Shortest wait before a retry; it doubles with each.",
+        help="Shortest wait before a retry; doubles with each retry.",
     ),
     click.option(
         "--jobs",
@@ -78,9 +78,9 @@ _transfer_options = _combine_options(
         type=click.IntRange(1, defaults.MAX_JOBS),
         default=defaults.JOBS,
         show_default=True,
-        help="How many transfers at once.",
+        help="Transfers at once.",
     ),
-    click.option("--dry-run", is_flag=True, help="Only show what would be fetched."),
+    click.option("--dry-run", is_flag=True, help="Show what would be fetched, and fetch nothing."),
     click.option("--no-progress", is_flag=True, help="Show no progress."),
 )
 
@@ -178,10 +178,10 @@ def _describe_kept(stopped: DownloadInterrupted) -> str:
     if stopped.unfinished:
         kept.append(f"{format_size(stopped.unfinished)} of unfinished files")
     if not kept:
-        return "Stopped. Nothing had come yet, and nothing is kept."
+        return "Stopped before anything was downloaded."
     return (
-        f"Stopped. {Path(defaults.CACHE).absolute()} keeps {' and '.join(kept)}; the same command"
-        " again goes on from there."
+        f"Stopped. {Path(defaults.CACHE).absolute()} keeps {' and '.join(kept)};"
+        " run the same command again to resume."
     )
 
 
@@ -194,6 +194,6 @@ def _show_report(here: CommandContext, report: Any, where: str) -> None:
         return
     came = f"{counts.fetched_files} of {counts.files} files ({format_size(counts.fetched_bytes)})"
     if report.dry_run:
-        click.echo(f"Would fetch {came}; the others are here.")
+        click.echo(f"Would fetch {came}; the other files are cached.")
     else:
         click.echo(f"{counts.files} files ({format_size(counts.bytes)}) {where}; fetched {came}.")

@@ -15,13 +15,13 @@ Completion works in new shells after:
   bash:  store completion bash >> ~/.bashrc
   zsh:   store completion zsh >> ~/.zshrc
   fish:  store completion fish > ~/.config/fish/completions/store.fish
-Names and options come from the definition that was last fetched; completing never asks the store.
+Names and options come from the cached definition; completion never contacts the store.
 """
 
 
 @command(
     "create-version",
-    help="Print the version of this moment, for whatever is written next.",
+    help="Print a version for the current time, for the next write.",
 )
 def create_version(here: CommandContext) -> None:
     """Print a version alone on its line, for `$(...)`."""
@@ -34,7 +34,7 @@ def create_version(here: CommandContext) -> None:
 
 @command(
     "clear-cache",
-    help="Clear the API definitions that were fetched; the next command fetches anew.",
+    help="Clear the cached API definitions; the next command fetches them again.",
 )
 def clear_cache(here: CommandContext) -> None:
     """Clear the definitions of all stores."""

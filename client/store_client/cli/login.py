@@ -37,7 +37,7 @@ Examples:
 
 @command(
     "login",
-    help="Log in to a store and keep the credentials, for this user of this machine alone.",
+    help="Log in to a store and save the credentials, readable only by you.",
     epilog=LOGIN_EPILOG,
 )
 @click.option("--access-token", default="", help="An access token; - reads it from stdin.")
@@ -57,7 +57,7 @@ def login(
     if access_token and remote:
         raise Misused("give --access-token or --remote, not both")
     if default and not here.config.profile:
-        raise Misused("--default wants a profile", hint="name one: --profile NAME")
+        raise Misused("--default needs a profile", hint="name one: --profile NAME")
     # What a person has to do is said even with --quiet.
     around = logins.LoginPrompts(
         say=lambda text: click.echo(text, err=True), wait_s=timeout_seconds
@@ -80,15 +80,15 @@ def logout(here: CommandContext) -> None:
     if here.json and here.format_chosen:
         here.show({"url": here.config.url, **asdict(left), "expires": _format_expiry(left.expires)})
     elif not left.was_in:
-        here.note(f"Nobody was logged in at {here.config.url}.")
+        here.note(f"You were not logged in at {here.config.url}.")
     elif left.revoked:
-        here.note(f"Logged out of {here.config.url}; the login is ended there, too.")
+        here.note(f"Logged out of {here.config.url}; the login was revoked.")
     else:
         until = f" until {format_moment(left.expires)}" if left.expires else ""
         here.note(f"Logged out of {here.config.url} on this machine.")
-        here.note(f"Whoever has the token may use it{until}: {left.why_not or 'it is not known'}.")
+        here.note(f"The token stays valid{until}: {left.why_not or 'it is not known'}.")
     if os.environ.get(CREDENTIALS_VARIABLE):
-        here.note(f"{CREDENTIALS_VARIABLE} is set: commands go on as that service account.")
+        here.note(f"{CREDENTIALS_VARIABLE} is set: commands still use that service account.")
 
 
 @command("whoami", help="Show the current user.")
@@ -130,13 +130,15 @@ def profiles(here: CommandContext, chosen: str | None) -> None:
         title="profiles",
     )
     if not named:
-        here.note("There are none. To make one: store login --url URL --profile NAME")
+        here.note("No profiles. To create one: store login --url URL --profile NAME")
 
 
 def _read_token(here: CommandContext, given: str) -> str:
     """The token of the option, or from standard input, which hides it from `ps`."""
     if given != "-":
-        here.note("The token is in your shell's history now; --access-token - reads it from stdin.")
+        here.note(
+            "The token is in your shell's history now; use --access-token - to read it from stdin."
+        )
         return given
     stream: TextIO | None = sys.stdin  # None: the shell closed it
     if stream is not None and stream.isatty():
@@ -154,7 +156,7 @@ def _save_profile_name(here: CommandContext, *, default: bool) -> None:
         first = not default_profile(config)
         save_profile(config, config.profile, default=default or first)
         if first and not default:
-            here.note(f"{config.profile} is what is meant when no profile is named.")
+            here.note(f"{config.profile} is the default profile now.")
 
 
 def _show_login(here: CommandContext, found: VerifiedToken) -> None:
@@ -165,7 +167,7 @@ def _show_login(here: CommandContext, found: VerifiedToken) -> None:
     until = "" if who.renews or not found.expires else f" until {format_moment(found.expires)}"
     here.note(f"Logged in at {here.config.url} as {found.email}{until}.")
     if os.environ.get(CREDENTIALS_VARIABLE):
-        here.note(f"{CREDENTIALS_VARIABLE} is set, and goes before this login.")
+        here.note(f"{CREDENTIALS_VARIABLE} is set, and takes precedence over this login.")
 
 
 def _identity_row(config: Configuration, who: CallerIdentity) -> dict[str, Any]:

@@ -46,10 +46,10 @@ Exit codes:
 """
 WIDEST = 34
 """Characters of a name that the column of names makes room for."""
-ABOUT = "Files, bundles and collections of a data store: find them, bring them here, deposit them."
+ABOUT = "Find, download and deposit files, bundles and collections of a data store."
 WITHOUT_STORE = (
-    "The commands of the store itself are not known yet, for {url} does not answer. They come "
-    "from the store, once, when it is reached: store --url URL --help, or store login --url URL."
+    "The store's own commands are not listed, because {url} does not answer. They are loaded "
+    "from the store once it is reachable: store --url URL --help, or store login --url URL."
 )
 
 

@@ -150,8 +150,8 @@ def _write_verified_file(client: "Client", answer: "httpx.Response") -> None:
             output.write_bytes(block)
     if digest.hexdigest() != answer.headers[SHA256].lower():
         raise Damaged(
-            "what was written is not the file: its checksum is another one",
-            hint="throw it away and try again; `store download` does so by itself",
+            "the output is not the file: its checksum is wrong",
+            hint="delete it and try again, or use `store download`",
         )
 
 

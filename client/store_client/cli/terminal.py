@@ -176,8 +176,8 @@ def _describe_error(error: BaseException) -> tuple[str, str, int]:
     if isinstance(error, OSError):
         return _describe_os_error(error), "", StoreError.exit_code
     return (
-        f"a fault of this client: {type(error).__name__}: {error}",
-        "the same command with --log-level DEBUG shows where; please report it",
+        f"an error in this client: {type(error).__name__}: {error}",
+        "run it with --log-level DEBUG to see where; please report it",
         StoreError.exit_code,
     )
 

@@ -13,7 +13,7 @@ from store_client.upload.options import JOBS, MAX_JOBS, METADATA, TIMEOUT_SECOND
 if TYPE_CHECKING:
     from store_client.upload.plan import UploadReport
 
-AGAIN = "interrupted: what has arrived is kept; run the same command again to go on"
+AGAIN = "interrupted: run the same command again to resume"
 ANOTHER = (
     "This directory was uploaded before, as bundle {0}, and has changed since: this is another"
     " bundle. For a new version of that one: --bundle-uuid {0}"
@@ -23,7 +23,7 @@ ABOUT = """Upload a directory of files to the store as a bundle.
 Names in the bundle are relative to the directory. Names that end with .json are metadata, unless
 --indexed says otherwise. Links to files are followed, links to directories are not. A run that was
 interrupted goes on when the same command is given again; when the store has the same content
-already, there is nothing to do.
+interrupted resumes when you give the same command again; nothing is sent if the store has the
 """
 MORE = """\b
 Examples:
@@ -31,7 +31,7 @@ Examples:
   store upload --src-dir sample --replica aws --staging-bucket s3://my-bucket/staging
   store upload --src-dir sample --replica gcp --bundle-uuid UUID     (a new version of a bundle)
   store upload --src-dir sample --replica aws --dry-run
-Without a staging bucket the files wait in an upload area of the store. Buckets on S3 need
+Without a staging bucket, files are staged in an upload area of the store. Buckets on S3 need
 consortium-store-client[s3], those of Google consortium-store-client[gcs]; what was staged in a
 bucket of your own stays there. At most 512 MiB of files are held in memory.
 """
@@ -49,7 +49,7 @@ bucket of your own stays there. At most 512 MiB of files are held in memory.
     "--staging-bucket",
     default="",
     metavar="BUCKET",
-    help="Your bucket, where files wait until they are verified: s3://bucket/prefix,"
+    help="Your bucket, where files stay until they are verified: s3://bucket/prefix,"
     " gs://bucket/prefix, or a name in the replica's cloud. Default: an upload area.",
 )
 @click.option(
@@ -57,18 +57,18 @@ bucket of your own stays there. At most 512 MiB of files are held in memory.
     type=click.FloatRange(min=0),
     default=TIMEOUT_SECONDS,
     show_default=True,
-    help="How long the store's verification is waited for.",
+    help="How long to wait for the store's verification.",
 )
 @click.option("--no-progress", is_flag=True, help="Show no progress.")
 @click.option(
-    "--bundle-uuid", metavar="UUID", help="The bundle that gets a new version. Default: a new one."
+    "--bundle-uuid", metavar="UUID", help="Add a version to this bundle. Default: a new bundle."
 )
 @click.option(
     "--creator-uid",
     type=int,
     default=0,
     show_default=True,
-    help="The number that files and bundle carry as their creator's.",
+    help="The creator's number, stored with files and bundle.",
 )
 @click.option(
     "--indexed",
@@ -76,18 +76,18 @@ bucket of your own stays there. At most 512 MiB of files are held in memory.
     metavar="PATTERN",
     default=METADATA,
     show_default=True,
-    help="Names that are metadata, to be found by search; may be given more than once.",
+    help="Names of metadata files, which search indexes; may be repeated.",
 )
 @click.option(
     "--jobs",
     type=click.IntRange(1, MAX_JOBS),
     default=JOBS,
     show_default=True,
-    help="Files, and parts of large ones, on their way at once.",
+    help="Files, and parts of large files, uploaded at once.",
 )
 @click.option("--dry-run", is_flag=True, help="Show what would be sent, and send nothing.")
 @click.option(
-    "--allow-invalid-json", is_flag=True, help="Upload metadata files also if they are not JSON."
+    "--allow-invalid-json", is_flag=True, help="Upload metadata files even if they are not JSON."
 )
 def upload(here: CommandContext, no_progress: bool, **given: Any) -> None:
     """Upload a directory, and show the bundle as JSON."""

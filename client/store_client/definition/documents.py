@@ -242,6 +242,6 @@ def _parse_document(answer: "httpx.Response", base: str) -> Any:
 
 def _not_a_store(base: str, why: str) -> StoreError:
     return StoreError(
-        f"{base.removesuffix('/v1')} is no data store: {why}",
+        f"{base.removesuffix('/v1')} is not a data store: {why}",
         hint="give the base URL of one, without /v1: --url https://store.example",
     )

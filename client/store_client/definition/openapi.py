@@ -305,5 +305,5 @@ def _expand(
 
 def _require_text(found: Any) -> str:
     if not isinstance(found, str):
-        raise ValueError(f"{found!r} is no name")
+        raise ValueError(f"{found!r} is not a name")
     return found

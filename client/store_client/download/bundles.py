@@ -237,7 +237,7 @@ def _fetch_collection(
         for item in found["contents"]:
             listing.check_identity(item)
     except (KeyError, TypeError, Misused) as error:
-        raise Damaged(f"the answer about collection {uuid} is no collection") from error
+        raise Damaged(f"the answer about collection {uuid} is not a collection") from error
     return dict(found)
 
 

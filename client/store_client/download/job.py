@@ -40,7 +40,7 @@ def link_file(source: Path, target: Path, *, sha256: str, link: LinkFunction = o
         _link_or_copy(source, target, link)
     except FileExistsError:
         if not _has_content(source, target, sha256):
-            log.warning("%s was something else, and is replaced", target)
+            log.warning("%s had other content, and is replaced", target)
             _replace_target(source, target, link)
     except OSError as error:
         raise StoreError(f"cannot write {target}: {error.strerror or error}") from error
@@ -124,7 +124,7 @@ class DiskSpace:
             wanted, free = sum(coming.values()), self._free(self._directory)
             if sum(needed.values()) and wanted + KEPT_FREE > free:
                 raise StoreError(
-                    f"{format_size(wanted)} are to come to {self._directory.absolute()}, and"
+                    f"{format_size(wanted)} are needed in {self._directory.absolute()}, but only"
                     f" {format_size(free)} are free",
                     hint="make room, fetch fewer files, or run the command on another disk",
                 )

@@ -50,7 +50,7 @@ def list_bundle(
             found = check_identity(shown)
             files += [_parse_entry(line) for line in shown["files"]]
         except (KeyError, TypeError, ValueError, Misused) as error:
-            raise Damaged(f"the answer about bundle {uuid} is no bundle") from error
+            raise Damaged(f"the answer about bundle {uuid} is not a bundle") from error
     if len({one.name for one in files}) < len(files):
         raise Damaged(f"the store says that bundle {uuid} has two files of one name")
     return BundleListing(*found, tuple(files))
@@ -73,7 +73,7 @@ def find_file(
             url=str(answer["location"]),
         )
     except (KeyError, TypeError, ValueError) as error:
-        raise Damaged(f"the answer about file {uuid} is not that of a file") from error
+        raise Damaged(f"the answer about file {uuid} is not a file") from error
     return _check_file(found)
 
 

@@ -185,9 +185,9 @@ def _check_cells(name: str, sha256: str, size: str) -> None:
     if wrong is not None:
         raise Misused(f"file_name {name!r}: {wrong}")
     if not _SHA256.fullmatch(sha256):
-        raise Misused(f"file_sha256 {sha256!r} is no SHA-256")
+        raise Misused(f"file_sha256 {sha256!r} is not a SHA-256")
     if not (size.isascii() and size.isdecimal() and len(size) < 19):
-        raise Misused(f"file_size {size!r} is no number of bytes")
+        raise Misused(f"file_size {size!r} is not a number of bytes")
 
 
 LAYOUTS = ("none", "bundle")
@@ -210,7 +210,7 @@ def download_manifest(
     end. Misused with the number of an invalid line; else as `download`.
     """
     if layout not in LAYOUTS:
-        raise Misused(f"{layout!r} is no layout", hint=f"choose {' or '.join(LAYOUTS)}")
+        raise Misused(f"{layout!r} is not a layout", hint=f"choose {' or '.join(LAYOUTS)}")
     table = read_manifest(manifest)
     filters = Filters(no_metadata=no_metadata, no_data=no_data)
     with open_job(store, options) as running:

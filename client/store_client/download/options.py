@@ -60,7 +60,7 @@ class DownloadOptions:
     def check(self) -> None:
         """Misused for invalid options."""
         if self.replica not in ("aws", "gcp"):
-            raise Misused(f"{self.replica!r} is no replica", hint="choose aws or gcp")
+            raise Misused(f"{self.replica!r} is not a replica", hint="choose aws or gcp")
         if self.num_retries < 0:
             raise Misused("num_retries must not be negative")
         if not 0 <= self.min_delay_s <= 3600:
@@ -72,7 +72,7 @@ class DownloadOptions:
 def check_uuid(text: str, what: str) -> str:
     """A uuid in lower case; Misused if it is invalid."""
     if not _UUID.fullmatch(text):
-        raise Misused(f"{text!r} is no uuid", hint=f"give the {what} as 8-4-4-4-12 hex digits")
+        raise Misused(f"{text!r} is not a uuid", hint=f"give the {what} as 8-4-4-4-12 hex digits")
     return text.lower()
 
 

@@ -69,7 +69,7 @@ class _LimitedStream(httpx.SyncByteStream):
                 what = f"{self._limit} bytes" if size > self._limit else f"{MAX_JSON_VALUES} values"
                 raise Damaged(
                     f"the answer of {self._where} has more than {what}",
-                    hint="is the URL right? Ask for less at once",
+                    hint="check the URL, or request less at once",
                 )
             yield piece
 
@@ -84,7 +84,7 @@ class _LimitedStream(httpx.SyncByteStream):
             return self._inflate()
         if self._is_error:
             return iter(())
-        raise Damaged(f"the answer of {self._where} is encoded as something that was not asked for")
+        raise Damaged(f"the answer of {self._where} has an unsupported Content-Encoding")
 
     def _inflate(self) -> Iterator[bytes]:
         """Decompress a body of one or more gzip members."""
@@ -99,7 +99,7 @@ class _LimitedStream(httpx.SyncByteStream):
                     yield decoder.decompress(piece, DECODE_CHUNK)
                     piece = decoder.unused_data if decoder.eof else decoder.unconsumed_tail
         except zlib.error as error:
-            raise Damaged(f"the answer of {self._where} is no gzip: {error}") from error
+            raise Damaged(f"the answer of {self._where} is not valid gzip: {error}") from error
         if came and not decoder.eof:
             raise Damaged(f"the answer of {self._where} breaks off")
 
@@ -197,16 +197,15 @@ def translate_errors(url: str) -> Iterator[None]:
         yield
     except (httpx.InvalidURL, httpx.UnsupportedProtocol) as error:
         raise ConnectionBroken(
-            f"{strip_query(url)} is no URL to ask", sent=False, permanent=True
+            f"{strip_query(url)} is not an http or https URL", sent=False, permanent=True
         ) from error
     except (httpx.LocalProtocolError, UnicodeError):
         # The text of that error may hold a token.
         raise ConnectionBroken(
-            f"the request to {strip_query(url)} cannot be sent:"
-            " a header has letters that none may have",
+            f"the request to {strip_query(url)} cannot be sent: a header has invalid characters",
             sent=False,
             permanent=True,
-            hint="is the token whole, and nothing else with it?",
+            hint="is the token complete, without other text?",
         ) from None
     except httpx.HTTPError as error:
         raise describe_failure(url, error) from error
@@ -230,8 +229,8 @@ def describe_failure(url: str, error: httpx.HTTPError) -> ConnectionBroken:
     return ConnectionBroken(f"the connection to {host} broke: {text}", sent=True, hint=NETWORK_HINT)
 
 
-NETWORK_HINT = "is the network all right? Then try again"
-RUNNING_HINT = "is the URL right, and does the store run? `store doctor` looks"
+NETWORK_HINT = "check the network, then try again"
+RUNNING_HINT = "check the URL and that the store runs: `store doctor`"
 
 
 def _tls_failure(host: str, error: ssl.SSLError) -> ConnectionBroken:
@@ -240,7 +239,7 @@ def _tls_failure(host: str, error: ssl.SSLError) -> ConnectionBroken:
             f"the certificate of {host} is not valid: {error.verify_message}",
             sent=False,
             permanent=True,
-            hint="is the URL right? SSL_CERT_FILE names the certificates of an own authority",
+            hint="check the URL; SSL_CERT_FILE names the certificates of a private authority",
         )
     return ConnectionBroken(
         f"no encrypted connection to {host}: {error.reason or error}",
@@ -253,10 +252,10 @@ def _tls_failure(host: str, error: ssl.SSLError) -> ConnectionBroken:
 
 def _dns_failure(host: str, error: socket.gaierror) -> ConnectionBroken:
     return ConnectionBroken(
-        f"there is no host {host}: {error.strerror or error}",
+        f"cannot find the host {host}: {error.strerror or error}",
         sent=False,
         permanent=error.errno != socket.EAI_AGAIN,
-        hint="is the URL right? `store profiles` shows what is kept",
+        hint="check the URL; `store profiles` lists the saved URLs",
     )
 
 

@@ -28,30 +28,30 @@ ERROR_TYPES: Mapping[int, type[Refused]] = {
 }
 
 HINTS_BY_STATUS = {
-    400: "see `store COMMAND --help` for what is taken",
+    400: "see `store COMMAND --help`",
     401: "log in: store login",
-    403: "ask the people who run the store for the right; `store whoami` says who you are",
-    404: "check the name or uuid; what is new may not be in each replica yet",
+    403: "ask the operators of the store for permission; `store whoami` shows the current user",
+    404: "check the name or uuid; new objects may not be in each replica yet",
     405: "the store may have changed: store clear-cache",
-    407: "a proxy between wants a password: see HTTPS_PROXY",
+    407: "a proxy requires a password: see HTTPS_PROXY",
     408: "try again",
     413: "send less at once",
-    416: "the content is shorter than that",
-    429: "ask less often, or later",
-    431: "some argument is too long",
+    416: "the content is shorter than the requested range",
+    429: "make fewer requests, or try later",
+    431: "an argument is too long",
 }
 
 HINTS_BY_CODE = {
-    "file_pending": "it is being verified; try again soon",
-    "file_already_exists": "other content has that version: take another, `store create-version`",
-    "bundle_already_exists": "other content has that version: take another, `store create-version`",
-    "collection_already_exists": "that version is taken: take another, `store create-version`",
-    "bundle_tombstone_already_exists": "it was deleted, and can not be written again",
-    "collection_tombstone_already_exists": "it was deleted, and can not be written again",
+    "file_pending": "the file is being verified; try again soon",
+    "file_already_exists": "that version has other content; create one: store create-version",
+    "bundle_already_exists": "that version has other content; create one: store create-version",
+    "collection_already_exists": "that version exists; create one: store create-version",
+    "bundle_tombstone_already_exists": "it was deleted and cannot be created again",
+    "collection_tombstone_already_exists": "it was deleted and cannot be created again",
     "area_locked": "its owner can unlock it",
-    "read_only": "the store is closed for writing at present; try again later",
-    "illegal_version": "make one: store create-version",
-    "checksum_mismatch": "the source changed or was harmed on its way: upload it again",
+    "read_only": "the store is read-only at present; try again later",
+    "illegal_version": "create one: store create-version",
+    "checksum_mismatch": "the source changed or was damaged in transit: upload it again",
 }
 
 
@@ -108,7 +108,7 @@ def _error_message(status: int, problem: Mapping[str, Any], answer: "httpx.Respo
 def _error_hint(status: int, problem: Mapping[str, Any], answer: "httpx.Response") -> str:
     hint = HINTS_BY_CODE.get(str(problem.get("code", ""))) or HINTS_BY_STATUS.get(status, "")
     if status >= HTTPStatus.INTERNAL_SERVER_ERROR:
-        hint = hint or "try again later; if it stays, tell the people who run the store"
+        hint = hint or "try again later; if it persists, tell the operators of the store"
         if request_id := answer.headers.get("X-Request-Id"):
             hint = f"{hint} (request {_single_line(request_id)})"
     wait = retry_after(answer.headers)

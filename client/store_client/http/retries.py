@@ -235,7 +235,9 @@ class RequestAttempts:
     def _mention_lost_attempt(self, error: StoreError) -> StoreError:
         """Hint that an earlier attempt may have succeeded."""
         if self._doubt and isinstance(error, NotFound | Conflict):
-            error.hint = f"{error.hint}; an attempt before, whose answer was lost, may have done it"
+            error.hint = (
+                f"{error.hint}; an earlier attempt, whose answer was lost, may have succeeded"
+            )
         return error
 
     def _handle_broken_connection(self, asked: RetryableRequest, error: ConnectionBroken) -> None:
@@ -268,13 +270,11 @@ class RequestAttempts:
         self._moves += said < BRIEF_S
         self._moved_s += said
         if self._moves > self._policy.redirects:
-            raise StoreError(
-                f"{strip_query(target)} leads from one address to the next without an end"
-            )
+            raise StoreError(f"{strip_query(target)} redirects too often")
         if self._moved_s > self._policy.redirected_s:
             raise TimedOut(f"{strip_query(target)} is not ready yet", hint="try again later")
         if said:
-            log.info("%s is not ready yet; asked again in %g s", strip_query(target), said)
+            log.info("%s is not ready yet; trying again in %g s", strip_query(target), said)
             self._sleep(said)
         headers = asked.headers
         if not is_trusted(target, {parse_origin(asked.url)}):
@@ -290,9 +290,11 @@ def _check_redirect(asked: RetryableRequest, target: str) -> None:
         origin, own = parse_origin(target), parse_origin(asked.url)
         unsafe = is_downgrade(asked.url, target)
     except ValueError as error:
-        raise StoreError(f"{strip_query(asked.url)} leads nowhere: {error}") from error
+        raise StoreError(
+            f"{strip_query(asked.url)} redirects to an invalid URL: {error}"
+        ) from error
     if unsafe or (asked.content is not None and origin[1] != own[1]):
         raise StoreError(
-            f"{strip_query(asked.url)} leads to {strip_query(target)}, which is not followed",
+            f"{strip_query(asked.url)} redirects to {strip_query(target)}, which is not allowed",
             hint="if that is the store, use its URL: store login --url URL",
         )

@@ -146,7 +146,7 @@ class HttpSession:
         asked.pop("params", None)
         while following := self._next_page(answer):
             if following in seen:
-                raise StoreError(f"the pages of {strip_query(following)} lead in a circle")
+                raise StoreError(f"the pages of {strip_query(following)} form a loop")
             seen.add(following)
             answer = self.request(method, following, **asked)
             yield answer
@@ -181,7 +181,7 @@ class HttpSession:
             raise StoreError(
                 f"the next page of {strip_query(here)} is on another host:"
                 f" {strip_query(following)}",
-                hint="the store's external URL may be set wrongly: use that one, or tell them",
+                hint="the store's external URL may be wrong: use that URL, or tell the operators",
             )
         return here.partition("://")[0] + following[following.index("://") :]
 
@@ -213,7 +213,7 @@ def _parse_page_origin(url: str) -> tuple[str, str, int]:
     try:
         return parse_origin(url)
     except ValueError as error:
-        raise StoreError(f"a page's link is none: {error}") from error
+        raise StoreError(f"the link to the next page is invalid: {error}") from error
 
 
 def _is_repeatable(method: str, headers: Mapping[str, str] | None, said: bool | None) -> bool:
@@ -237,8 +237,8 @@ def _check_length(
             yield piece
         if left:
             raise Damaged(
-                f"what is sent has {'more' if left < 0 else 'less'} than the {size} bytes it had",
-                hint="it changed meanwhile: try again when it does not",
+                f"the content has {'more' if left < 0 else 'fewer'} bytes than announced ({size})",
+                hint="it changed during the upload: try again",
             )
 
     return pieces

@@ -59,7 +59,7 @@ class ContentCache:
     def path(self, sha256: str) -> Path:
         """The path of a content."""
         if not _SHA256.fullmatch(sha256):
-            raise Damaged(f"{sha256!r} is no SHA-256")
+            raise Damaged(f"{sha256!r} is not a SHA-256")
         # One join rather than five: this is called several times for each file.
         return Path(f"{self._files}/{sha256[:2]}/{sha256[2:6]}/{sha256}")
 
@@ -74,7 +74,7 @@ class ContentCache:
         if stamp[0] == size and file_sha256(path) == sha256:
             self._record_verified(sha256, stamp)
             return True
-        log.warning("%s is damaged, and is fetched anew", path)
+        log.warning("%s is damaged and is fetched again", path)
         if path.is_dir() and not path.is_symlink():
             raise StoreError(f"{path} is a directory", hint="remove it: a file belongs there")
         with contextlib.suppress(FileNotFoundError):

@@ -37,7 +37,7 @@ class Stopped(StoreError):
     """The transfer was asked to stop."""
 
     def __init__(self) -> None:
-        super().__init__("stopped", hint="the same command goes on where this one was")
+        super().__init__("stopped", hint="run the same command again to resume")
 
 
 class StopSignal:

@@ -331,9 +331,9 @@ class FileFetcher:
                 temporary.unlink()
 
     def _record_damage(self, wanted: RemoteFile, digest: str, quota: FailureQuota) -> None:
-        log.warning("%s came damaged, and is fetched anew", wanted.name)
+        log.warning("%s arrived damaged and is fetched again", wanted.name)
         self.tell.bytes(-wanted.size)
-        said = f"{wanted.name} came with the SHA-256 {digest}, not {wanted.sha256}"
+        said = f"{wanted.name} arrived with the SHA-256 {digest}, not {wanted.sha256}"
         quota.record_failure(TransferFailure(Damaged(said)))
 
     def _fill(self, reader: FileReader, temporary: Path, quota: FailureQuota) -> str:

@@ -151,7 +151,7 @@ class _ResumableUpload:
                     break
                 arrived = self._put(chunk[max(0, arrived - at) :], max(arrived, at))
             else:
-                raise Unreachable("Google Cloud Storage takes no more of the upload")
+                raise Unreachable("Google Cloud Storage accepts no more of the upload")
             context.tell.bytes(len(chunk))
             at = end
 

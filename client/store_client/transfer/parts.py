@@ -221,5 +221,5 @@ def _check_unchanged(file: LocalFile, found: os.stat_result) -> None:
 def _changed_error(file: LocalFile) -> FileChanged:
     return FileChanged(
         f"{file.path} was changed while it was uploaded",
-        hint="run the same command again when nobody writes to it",
+        hint="run the same command again when it no longer changes",
     )

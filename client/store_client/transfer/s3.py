@@ -231,7 +231,7 @@ class S3Object:
         try:
             self.call("put_object_tagging", Tagging={"TagSet": tags})
         except Refused as error:
-            log.info("tags are refused, so the object is copied onto itself: %s", error)
+            log.info("tags are refused, so the object is copied in place: %s", error)
             self.copy_in_place(file, content_type, checksums, context)
 
     def copy_in_place(

@@ -129,7 +129,7 @@ class FileReader:
                 self.stop.check()
                 count = self._read_some(answer, buffer[: min(BLOCK, end - at)])
                 if not count:
-                    said = f"{self.wanted.name}: only {at} of {size} bytes came"
+                    said = f"{self.wanted.name}: only {at} of {size} bytes arrived"
                     raise TransferFailure(Damaged(said))
                 yield at, buffer[:count]
                 at += count
@@ -142,11 +142,13 @@ class FileReader:
             said = f"{self.wanted.name}: the bucket answers {answer.status}"
             raise TransferFailure(Unreachable(said), retry_after_s=answer.retry_after_s)
         if answer.total is not None and answer.total != self.wanted.size:
-            said = f"{self.wanted.name} has {self.wanted.size} bytes; {answer.total} were offered"
+            said = (
+                f"{self.wanted.name}: the bucket has {answer.total} bytes, not {self.wanted.size}"
+            )
             raise TransferFailure(Damaged(said))
         if answer.start not in (0, start) or (answer.start != start and answer.status == 206):
             raise TransferFailure(
-                Damaged(f"{self.wanted.name}: other bytes came than were asked for")
+                Damaged(f"{self.wanted.name}: the bucket sent other bytes than requested")
             )
 
     def _read_some(self, answer: RangeResponse, buffer: memoryview) -> int:

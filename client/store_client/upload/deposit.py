@@ -171,7 +171,7 @@ class FileDepositor:
         self._journal.forget_file(name)
         return Damaged(
             f"{name}: the store refused it: {detail}",
-            hint="run the same command again: this file is sent anew, others are kept",
+            hint="run the same command again: only this file is sent again",
         )
 
     def _new_item(self, one: PlannedFile, staging: Staging) -> StagingItem:

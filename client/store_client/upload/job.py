@@ -29,7 +29,7 @@ from store_client.upload.plan import (
 )
 from store_client.upload.staging import open_staging
 
-AGAIN = "run the same command again: what has arrived is kept"
+AGAIN = "run the same command again to resume"
 
 T = TypeVar("T")
 R = TypeVar("R")

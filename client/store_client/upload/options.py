@@ -63,15 +63,19 @@ class UploadOptions:
 
     def __post_init__(self) -> None:
         if self.replica not in SCHEMES:
-            raise Misused(f"{self.replica!r} is no replica", hint="use aws or gcp")
+            raise Misused(f"{self.replica!r} is not a replica", hint="use aws or gcp")
         if not self.src_dir.is_dir():
             raise Misused(f"there is no directory {self.src_dir}")
         if not 1 <= self.jobs <= MAX_JOBS:
-            raise Misused(f"{self.jobs} jobs cannot be", hint=f"use 1 to {MAX_JOBS}")
+            raise Misused(
+                f"jobs: must be 1 to {MAX_JOBS} (got {self.jobs})", hint=f"use 1 to {MAX_JOBS}"
+            )
         if not self.timeout_seconds >= 0:
-            raise Misused("a time-out is not negative")
+            raise Misused("timeout_seconds must not be negative")
         if not -(2**63) <= self.creator_uid < 2**63:
-            raise Misused(f"{self.creator_uid} is no creator_uid", hint="use a number of 64 bits")
+            raise Misused(
+                f"{self.creator_uid} is not a valid creator_uid", hint="use a number of 64 bits"
+            )
         _ = self.bundle, self.bucket
 
     @property
@@ -84,7 +88,7 @@ class UploadOptions:
         except ValueError:
             found = ""
         if found != self.bundle_uuid.lower():
-            raise Misused(f"{self.bundle_uuid!r} is no uuid")
+            raise Misused(f"{self.bundle_uuid!r} is not a uuid")
         return found
 
     @property
@@ -104,7 +108,7 @@ def _parse_bucket(text: str, usual: str) -> StagingBucket:
     name, _, prefix = rest.partition("/")
     if scheme.lower() not in SCHEMES.values() or not _BUCKET.fullmatch(name):
         raise Misused(
-            f"{text!r} is no bucket",
+            f"{text!r} is not a bucket",
             hint="use s3://bucket/prefix, gs://bucket/prefix or its name",
         )
     prefix = prefix.strip("/")

@@ -50,7 +50,7 @@ def test_ctrl_c_leaves_what_arrived_and_the_same_command_goes_on(
     going.send_signal(signal.SIGINT)
     _, said = going.communicate(timeout=60)
     assert going.returncode == 130, said
-    assert "--sync goes on" in said
+    assert "with --sync to resume" in said
     assert "Traceback" not in said
     arrived = {found["name"] for found in api.list_area_files(client, area)}
     assert 5 <= len(arrived) < FILES

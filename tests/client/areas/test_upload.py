@@ -54,7 +54,7 @@ def test_an_extension_chooses_among_the_files_of_directories(
 
 @pytest.mark.spec("ARC-06")
 def test_an_extension_is_for_directories_and_one_that_no_file_has_is_told(run7: Path) -> None:
-    with pytest.raises(Misused, match="is no directory"):
+    with pytest.raises(Misused, match="is not a directory"):
         planned(run7 / "a.json", extension="json")
     with pytest.raises(Misused, match=r"no files that end with \.bam"):
         planned(run7, extension="bam")
@@ -108,7 +108,7 @@ def test_what_is_no_file_is_named(tmp_path: Path) -> None:
     with pytest.raises(Misused, match="there are no files"):
         planned(tmp_path / "empty")
     os.mkfifo(tmp_path / "empty/pipe")
-    with pytest.raises(Misused, match="is no file"):
+    with pytest.raises(Misused, match="is not a file"):
         planned(tmp_path / "empty")
 
 

@@ -142,7 +142,7 @@ def test_an_answer_that_names_no_service_is_not_believed_of_one_that_does(
 
 @pytest.mark.spec("CLI-71")
 def test_a_code_that_is_not_ours_gives_nothing(session: HttpSession, service: AuthService) -> None:
-    with pytest.raises(NotAllowed, match="says no"):
+    with pytest.raises(NotAllowed, match="refused the request"):
         authorize_in_browser(
             session, service, say=lambda _: None, show=callback(iss=service.issuer), wait_s=20
         )

@@ -141,7 +141,7 @@ def test_a_name_that_leads_elsewhere_is_refused_before_anything_is_kept(
     tmp_path: Path, name: str
 ) -> None:
     environ = {"STORE_CLIENT_HOME": str(tmp_path)}
-    with pytest.raises(Misused, match="is no name of a profile"):
+    with pytest.raises(Misused, match="is not a valid profile name"):
         load_configuration("https://store.example", name, environ=environ)
 
 

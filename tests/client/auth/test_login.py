@@ -82,7 +82,7 @@ def test_a_token_that_the_store_takes_is_kept(
     [
         ({"audience": "elsewhere"}, "audience"),
         ({"issuer": "https://issuer.example"}, "issued by https://issuer.example"),
-        ({"lifetime_s": 10}, "ended at"),
+        ({"lifetime_s": 10}, "expired at"),
     ],
 )
 def test_a_token_that_the_store_does_not_take_is_not_kept_and_told_why(
@@ -279,12 +279,12 @@ def described(**changed: object) -> Callable[[httpx.Request], httpx.Response]:
 @pytest.mark.parametrize(
     ("changed", "why"),
     [
-        ({"issuer": "https://evil.example"}, "calls itself something else"),
-        ({"issuer": None}, "calls itself something else"),
+        ({"issuer": "https://evil.example"}, "has another issuer in its configuration"),
+        ({"issuer": None}, "has another issuer in its configuration"),
         ({"token_endpoint": "http://auth.example/token"}, "token_endpoint"),
         ({"token_endpoint": "file:///etc/passwd"}, "token_endpoint"),
         ({"token_endpoint": 7}, "token_endpoint"),
-        ({"token_endpoint": None}, "no end points"),
+        ({"token_endpoint": None}, "no login endpoints"),
         ({"authorization_endpoint": "javascript:alert(1)"}, "authorization_endpoint"),
     ],
 )
@@ -303,7 +303,7 @@ def test_what_does_not_describe_itself_is_no_service() -> None:
         transport = httpx.MockTransport(lambda _, body=body: httpx.Response(200, content=body))
         with (
             HttpSession("https://store.example", transport=transport) as session,
-            pytest.raises(Refused, match="does not describe itself"),
+            pytest.raises(Refused, match="has no OpenID configuration"),
         ):
             fetch_service(session, "https://auth.example/.well-known/openid-configuration")
 

@@ -140,13 +140,13 @@ def test_a_bad_file_is_told_what_is_wrong_with_it(world: World, file: Path) -> N
     marred = json.loads(file.read_text())["private_key"].replace("MII", "AAA")
     bad = {
         "no JSON object": ["", "[]", "{", "\ufeff{}", "[" * 50_000, "x" * 100_000],
-        "no file of a service account": [changed(file, type="authorized_user")],
+        "not a credentials file of a service account": [changed(file, type="authorized_user")],
         "names no account": [changed(file, client_email=None), changed(file, client_email=7)],
         "holds no private key": [
             changed(file, private_key=None),
             changed(file, private_key="secret"),
         ],
-        "is no RSA key": [changed(file, private_key=other), changed(file, private_key=marred)],
+        "is not an RSA key": [changed(file, private_key=other), changed(file, private_key=marred)],
         "has 1024 bits": [changed(file, private_key=weak)],
     }
     for why, texts in bad.items():

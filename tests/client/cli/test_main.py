@@ -125,7 +125,7 @@ def test_what_fails_ends_with_a_line_and_its_code(
 def test_a_fault_of_our_own_shows_no_traceback_unless_somebody_debugs() -> None:
     code, text = failing(ZeroDivisionError("by zero"))
     assert code == 1
-    assert text.splitlines()[0] == "store: a fault of this client: ZeroDivisionError: by zero"
+    assert text.splitlines()[0] == "store: an error in this client: ZeroDivisionError: by zero"
     assert "--log-level DEBUG" in text
     assert "Traceback" not in text
     code, text = failing(ZeroDivisionError("by zero"), "--log-level", "debug")

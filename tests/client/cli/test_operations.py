@@ -125,7 +125,7 @@ def test_help_has_what_the_definition_says(admin: Typist) -> None:
     assert "--form-fields JSON|@FILE|-" in shown
     assert "--no-paginate" not in shown
     assert "--no-paginate" in admin.types("get-bundle", "--help").output
-    assert "[once for each, or a JSON list" in admin.types("put-v1-group-user", "--help").output
+    assert "[repeat, or a JSON list" in admin.types("put-v1-group-user", "--help").output
 
 
 @pytest.mark.spec("CLI-44")
@@ -281,7 +281,7 @@ def test_what_is_known_of_a_store_is_known_without_it(admin: Typist) -> None:
 def test_two_stores_have_each_their_own_commands(admin: Typist) -> None:
     admin.reads("get-echo")
     assert "get-bundle" in admin.types("--help").output
-    assert "not known yet" in admin.types("--url", "http://127.0.0.1:9", "--help").output
+    assert "not listed" in admin.types("--url", "http://127.0.0.1:9", "--help").output
 
 
 @pytest.mark.spec("CLI-54")

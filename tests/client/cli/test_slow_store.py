@@ -13,9 +13,9 @@ from tests.client.cli.people import PROGRAM
 
 UUID, VERSION = "00000000-0000-4000-8000-00000000000a", "2026-01-31T235959.000000Z"
 COMMANDS = {
-    "upload --replica aws --src-dir data": "to go on",
-    f"files --uuid {UUID} data": "goes on",
-    "download-manifest --replica aws --manifest m.tsv": "nothing is kept",
+    "upload --replica aws --src-dir data": "to resume",
+    f"files --uuid {UUID} data": "to resume",
+    "download-manifest --replica aws --manifest m.tsv": "before anything was downloaded",
 }
 
 

@@ -40,7 +40,7 @@ def test_somebody_logs_in_with_a_token_and_out_again(typist: Typist, token: str)
     out = typist.types("logout")
     assert "Logged out" in out.stderr
     typist.types("whoami", code=4)
-    assert "Nobody was logged in" in typist.types("logout").stderr
+    assert "You were not logged in" in typist.types("logout").stderr
     for each in (done, out):
         assert token not in each.output
 
@@ -58,7 +58,7 @@ def test_a_token_on_the_command_line_is_warned_of_and_not_repeated(
 
 @pytest.mark.spec("CLI-73")
 def test_what_is_no_token_here_is_refused_in_one_line(typist: Typist, world: World) -> None:
-    assert "no access token" in typist.types("login", "--access-token", "x", code=2).stderr
+    assert "not an access token" in typist.types("login", "--access-token", "x", code=2).stderr
     typist.types("login", "--access-token", "-", given="", code=2)
     other = issue_token(
         SigningKeyFile(world.settings.home, world.settings.secret_key).read(),
@@ -69,7 +69,7 @@ def test_what_is_no_token_here_is_refused_in_one_line(typist: Typist, world: Wor
         token_id="1",
     )
     done = typist.types("login", "--access-token", "-", given=other, code=4)
-    assert "does not take this token: The token is for another audience" in done.stderr
+    assert "rejects this token: The token is for another audience" in done.stderr
     assert "(it is for elsewhere)" in done.stderr
     assert other not in done.output
 
@@ -105,7 +105,7 @@ def test_somebody_logs_in_at_a_browser_that_does_not_open_by_itself(
         assert secret not in "".join(lines) + rest
     assert config.credentials.stat().st_mode & 0o777 == 0o600
     assert typist.reads("whoami")["renews"] is True
-    assert "ended there, too" in typist.types("logout").stderr
+    assert "the login was revoked" in typist.types("logout").stderr
 
 
 @pytest.mark.spec("CLI-70")
@@ -143,7 +143,7 @@ def test_somebody_logs_in_with_a_code_from_elsewhere(typist: Typist, browser: Br
 def test_a_profile_is_a_name_for_a_store(typist: Typist, token: str) -> None:
     typist.types_anywhere("whoami", "--profile", "work", code=2)
     first = typist.types("login", "--access-token", "-", "--profile", "work", given=token)
-    assert "work is what is meant" in first.stderr
+    assert "work is the default profile" in first.stderr
     typist.types("login", "--access-token", "-", "--profile", "other", given=token)
     (other, work) = json.loads(typist.types_anywhere("profiles", "--json").stdout)
     assert (work["profile"], work["url"], work["default"]) == ("work", typist.url, True)
@@ -187,10 +187,10 @@ def test_a_program_goes_before_the_login(
 ) -> None:
     path = world.robot(tmp_path / "robot.json")
     program = replace(typist, environ={"CLOUD_APPLICATION_CREDENTIALS": str(path)})
-    assert "goes before" in program.types("login", "--access-token", "-", given=token).stderr
+    assert "takes precedence" in program.types("login", "--access-token", "-", given=token).stderr
     who = program.reads("whoami")
     assert (who["email"], who["how"]) == (ROBOT, "service account")
-    assert "go on as that service account" in program.types("logout").stderr
+    assert "still use that service account" in program.types("logout").stderr
     path.write_text("{")
     told = program.types("whoami", code=2).stderr
     assert "robot.json is not a credentials file" in told

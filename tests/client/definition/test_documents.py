@@ -179,7 +179,7 @@ def test_without_a_copy_a_store_that_cannot_be_reached_is_told(site: Site) -> No
 )
 def test_what_is_no_store_is_told_so(site: Site, answer: Answer) -> None:
     site.store.say(answer)
-    with pytest.raises(StoreError, match="is no data store") as told:
+    with pytest.raises(StoreError, match="is not a data store") as told:
         site.load()
     assert site.store.url in str(told.value)
     assert "--url" in told.value.hint

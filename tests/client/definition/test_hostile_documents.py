@@ -127,7 +127,7 @@ def test_what_a_wrong_schema_describes_may_still_be_given() -> None:
 @pytest.mark.spec("CLI-103")
 @pytest.mark.parametrize("name", [5, ["a"], {"a": 1}])
 def test_a_name_that_is_no_text_is_no_definition(name: object) -> None:
-    with pytest.raises(ValueError, match="is no name"):
+    with pytest.raises(ValueError, match="is not a name"):
         one_of({"parameters": [{"name": name, "in": "query", "schema": {}}]})
 
 

@@ -256,7 +256,7 @@ def test_an_answer_that_is_no_bundle_is_damaged(options: DownloadOptions, answer
         def pages(self, name: str, /, **arguments: object):  # type: ignore[no-untyped-def]
             yield answer
 
-    with pytest.raises(Damaged, match="no bundle"):
+    with pytest.raises(Damaged, match="not a bundle"):
         download(Odd("a"), uuid_of(1), options=options)
 
 

@@ -168,7 +168,7 @@ def test_one_that_always_begins_anew_and_never_ends_is_given_up(
     bucket: Bucket, fetching: Make
 ) -> None:
     bucket.always = Harm(cut_at=2 * MB, whole=True)
-    with pytest.raises(Damaged, match="bytes came"):
+    with pytest.raises(Damaged, match="bytes arrived"):
         fetching().fetch(bucket.wanted("a", DATA))
     assert len(bucket.asked) == 1 + 3 + 2  # two blocks were new
 

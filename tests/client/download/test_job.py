@@ -147,7 +147,7 @@ def test_room_is_promised_once(tmp_path: Path) -> None:
     space = DiskSpace(tmp_path, free=lambda _: 1_000_000_000)
     space.reserve({"a": 600_000_000})
     space.reserve({"a": 600_000_000})
-    with pytest.raises(StoreError, match=r"1\.2 GB are to come .* 1\.0 GB are free"):
+    with pytest.raises(StoreError, match=r"1\.2 GB are needed .* 1\.0 GB are free"):
         space.reserve({"b": 600_000_000})
     space.release("a")
     space.reserve({"b": 600_000_000})

@@ -45,7 +45,7 @@ def test_a_route_that_asks_for_next_to_no_wait_is_not_asked_without_an_end(
     script: Script, session: HttpSession
 ) -> None:
     script.say(Answer(301, b"", {"Location": "/v1/x", "Retry-After": "0.0001"}))
-    with pytest.raises(StoreError, match="without an end"):
+    with pytest.raises(StoreError, match="too often"):
         session.request("GET", "/v1/x")
     assert len(script.came) == session.policy.redirects + 1
 
@@ -81,7 +81,7 @@ def test_what_is_not_found_need_not_be_something_with_a_version(
     script.say(Answer(404, b'{"title": "Not Found", "detail": "There is no user x."}'))
     with pytest.raises(StoreError, match="There is no user x") as told:
         session.request("GET", "/v1/user/x")
-    assert told.value.hint == "check the name or uuid; what is new may not be in each replica yet"
+    assert told.value.hint == "check the name or uuid; new objects may not be in each replica yet"
 
 
 BOMB = gzip.compress(bytes(64 * MIB), compresslevel=1)
@@ -168,9 +168,9 @@ def test_an_encoded_answer_is_decoded(script: Script, session: HttpSession, kind
 @pytest.mark.parametrize(
     ("body", "kind", "why"),
     [
-        (gzip.compress(gzip.compress(b"{}")), "gzip, gzip", "not asked for"),
-        (b"{}", "br", "not asked for"),
-        (b"{}", "gzip", "is no gzip"),
+        (gzip.compress(gzip.compress(b"{}")), "gzip, gzip", "unsupported"),
+        (b"{}", "br", "unsupported"),
+        (b"{}", "gzip", "is not valid gzip"),
         (gzip.compress(b"{}")[:-4], "gzip", "breaks off"),
     ],
     ids=["encoded twice", "unknown encoding", "not encoded", "cut off"],

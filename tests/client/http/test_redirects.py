@@ -50,7 +50,7 @@ def test_a_route_that_leads_to_itself_and_does_not_say_when_is_not_pressed(
 @pytest.mark.spec("CLI-01")
 def test_addresses_that_lead_in_a_circle_have_an_end(script: Script, session: HttpSession) -> None:
     script.say(*[moved("/v1/b"), moved("/v1/a")] * 20)
-    with pytest.raises(StoreError, match="without an end"):
+    with pytest.raises(StoreError, match="too often"):
         session.request("GET", "/v1/a")
     assert len(script.came) == 21
 
@@ -92,7 +92,7 @@ def test_a_token_and_a_body_do_not_follow_to_another_host(script: Script) -> Non
         assert other.authorizations == [None]
         elsewhere = other.url.replace("127.0.0.1", "localhost")
         script.say(moved(f"{elsewhere}/v1/x"))
-        with pytest.raises(StoreError, match="not followed"):
+        with pytest.raises(StoreError, match="not allowed"):
             session.request("PUT", "/v1/x", json={})
         assert len(other.came) == 1
 

@@ -141,7 +141,7 @@ def test_a_server_that_never_answered_is_soon_given_up_and_one_that_did_is_not()
         with pytest.raises(Unreachable, match="no connection to 127") as told:
             session.request("GET", "/v1/x")
         assert waited == [1, 2]
-        assert "is the URL right" in told.value.hint
+        assert "check the URL" in told.value.hint
         waited.clear()
         session.mark_reachable(url)
         with pytest.raises(Unreachable):
@@ -155,7 +155,7 @@ def test_a_host_that_does_not_exist_is_named(monkeypatch: pytest.MonkeyPatch) ->
         monkeypatch.delenv(name, raising=False)
     with (
         HttpSession("http://no-such-host.invalid", sleep=lambda _: None) as session,
-        pytest.raises(Unreachable, match="no host no-such-host") as told,
+        pytest.raises(Unreachable, match="the host no-such-host") as told,
     ):
         session.request("GET", "/v1/x")
     assert "URL" in told.value.hint

@@ -101,8 +101,8 @@ def test_a_table_of_files_is_headed_by_the_bundle(typist: Typist, source: Path) 
         (("--src-dir", "/nowhere", "--replica", "aws"), "/nowhere"),
         (("--src-dir", "{source}"), "--replica"),
         (("--src-dir", "{source}", "--replica", "azure"), "azure"),
-        (("--src-dir", "{source}", "--replica", "aws", "--bundle-uuid", "x"), "no uuid"),
-        (("--src-dir", "{source}", "--replica", "aws", "--staging-bucket", "x:/"), "no bucket"),
+        (("--src-dir", "{source}", "--replica", "aws", "--bundle-uuid", "x"), "not a uuid"),
+        (("--src-dir", "{source}", "--replica", "aws", "--staging-bucket", "x:/"), "not a bucket"),
         (("--src-dir", "{source}", "--replica", "aws", "--jobs", "0"), "jobs"),
     ],
 )

@@ -74,8 +74,11 @@ def _join_jobs(query: Select[Any], condition: ColumnElement[bool], *steps: str) 
     return query.add_columns(*more).outerjoin(todo, and_(todo.c.step.in_(steps), condition))
 
 
-def _is_job_of(table: Table) -> ColumnElement[bool]:
-    return (todo.c.replica == table.c.replica) & (todo.c.ref == table.c.id)
+def _select_with_jobs(table: Table, *steps: str) -> Select[Any]:
+    """Select the rows of a table with `id` and `replica`, and the open job of each."""
+    condition = (todo.c.replica == table.c.replica) & (todo.c.ref == table.c.id)
+    query = select(*_plain_columns(table, "id")).order_by(table.c.id)
+    return _join_jobs(query, condition, *steps)
 
 
 def read_rows(tx: Tx) -> Iterator[tuple[str, dict[str, Any]]]:
@@ -277,20 +280,8 @@ BACKUP_TABLES: tuple[BackupTable, ...] = (
         _restore_areas,
     ),
     _plain_table(answers),
-    BackupTable(
-        "tasks",
-        _join_jobs(
-            select(*_plain_columns(tasks, "id")), _is_job_of(tasks), "verify", "verify_large"
-        ).order_by(tasks.c.id),
-        _restore_tasks,
-    ),
-    BackupTable(
-        "checkouts",
-        _join_jobs(
-            select(*_plain_columns(checkouts, "id")), _is_job_of(checkouts), "checkout", "mail"
-        ).order_by(checkouts.c.id),
-        _restore_checkouts,
-    ),
+    BackupTable("tasks", _select_with_jobs(tasks, "verify", "verify_large"), _restore_tasks),
+    BackupTable("checkouts", _select_with_jobs(checkouts, "checkout", "mail"), _restore_checkouts),
     _plain_table(endpoints),
     BackupTable(
         "subscriptions",
@@ -316,11 +307,9 @@ BACKUP_TABLES: tuple[BackupTable, ...] = (
     ),
     BackupTable(
         "replays",
-        _join_jobs(
-            select(*_plain_columns(replays, "id"), _SUBSCRIPTION), _is_job_of(replays), "replay"
-        )
-        .join(subscriptions, subscriptions.c.id == replays.c.subscription_id)
-        .order_by(replays.c.id),
+        _select_with_jobs(replays, "replay")
+        .add_columns(_SUBSCRIPTION)
+        .join(subscriptions, subscriptions.c.id == replays.c.subscription_id),
         _restore_replays,
     ),
 )

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from sqlalchemy import Row, Select, bindparam, select
+from sqlalchemy import Row, Select, bindparam, func, join, select
 
 from storage.catalog import bulk, documents, events, heads, manifests, purges, versions
 from storage.catalog import files as catalog_files
@@ -230,6 +230,7 @@ def list_entries(
     return [_entry_from_row(row) for row in tx.execute(_PAGE, place)]
 
 
+_ENTRIES = join(bundle_segments, entries, entries.c.segment_id == bundle_segments.c.segment_id)
 _ordinal = bundle_segments.c.start + entries.c.position
 _PAGE: Select[Any] = (
     select(
@@ -244,10 +245,7 @@ _PAGE: Select[Any] = (
         blobs.c.crc32c,
         files.c.s3_etag,
     )
-    .select_from(bundle_segments)
-    .join(entries, entries.c.segment_id == bundle_segments.c.segment_id)
-    .join(files, files.c.id == entries.c.file_id)
-    .join(blobs, blobs.c.id == files.c.blob_id)
+    .select_from(_ENTRIES.join(files).join(blobs))
     .where(bundle_segments.c.bundle_id == bindparam("id"))
     .where(bundle_segments.c.start > bindparam("above"), bundle_segments.c.start < bindparam("to"))
     .where(_ordinal >= bindparam("from"), _ordinal < bindparam("to"))
@@ -263,25 +261,12 @@ def _entry_from_row(row: Row[Any]) -> ManifestEntry:
 
 def list_file_ids(tx: Tx, bundle_id: int) -> list[int]:
     """Return the ids of the files in a bundle, without duplicates."""
-    query = (
-        select(entries.c.file_id)
-        .select_from(bundle_segments)
-        .join(entries, entries.c.segment_id == bundle_segments.c.segment_id)
-        .where(bundle_segments.c.bundle_id == bundle_id)
-        .distinct()
-    )
-    return list(tx.execute(query).scalars())
+    query = select(entries.c.file_id).select_from(_ENTRIES)
+    named = query.where(bundle_segments.c.bundle_id == bundle_id)
+    return list(tx.execute(named.distinct()).scalars())
 
 
 def sum_bytes(tx: Tx, bundle_id: int) -> int:
     """Return the total bytes of a bundle's entries."""
-    row = tx.execute(
-        sql(
-            "SELECT coalesce(sum(b.size), 0) FROM bundle_segments AS s"
-            " JOIN entries AS e ON e.segment_id = s.segment_id"
-            " JOIN files AS f ON f.id = e.file_id JOIN blobs AS b ON b.id = f.blob_id"
-            " WHERE s.bundle_id = :id"
-        ),
-        {"id": bundle_id},
-    )
-    return int(row.scalar_one())
+    query = select(func.sum(blobs.c.size)).select_from(_ENTRIES.join(files).join(blobs))
+    return int(tx.execute(query.where(bundle_segments.c.bundle_id == bundle_id)).scalar_one() or 0)

@@ -6,10 +6,10 @@ from sqlalchemy import Select, select
 
 from storage.catalog import bulk
 from storage.catalog.engine import Tx
+from storage.catalog.files import select_stored_blobs
 from storage.catalog.tables.integrity import purge_replicas, purges
 from storage.catalog.tables.versions import (
     VERSION_TABLES,
-    blob_replicas,
     blobs,
     presence,
     tombstones,
@@ -19,21 +19,14 @@ from storage.model import FQID, Replica
 
 def list_blobs(tx: Tx, replica: Replica, after: str, *, limit: int) -> list[str]:
     """Return SHA-256 sums of blobs in order, after a given one."""
-    query = _select_blobs(replica).where(blobs.c.sha256 > after)
+    query = select_stored_blobs(replica).where(blobs.c.sha256 > after)
     return list(tx.execute(query.order_by(blobs.c.sha256).limit(limit)).scalars())
 
 
 def has_blob(tx: Tx, replica: Replica, sha256: str) -> bool:
     """Return whether a bucket should hold a blob."""
-    return tx.execute(_select_blobs(replica).where(blobs.c.sha256 == sha256)).first() is not None
-
-
-def _select_blobs(replica: Replica) -> Select[Any]:
-    return (
-        select(blobs.c.sha256)
-        .join(blob_replicas, blob_replicas.c.blob_id == blobs.c.id)
-        .where(blob_replicas.c.replica == replica, blob_replicas.c.state == "present")
-    )
+    query = select_stored_blobs(replica).where(blobs.c.sha256 == sha256)
+    return tx.execute(query).first() is not None
 
 
 def list_records(tx: Tx, kind: str, replica: Replica, after: FQID, *, limit: int) -> list[FQID]:

@@ -12,12 +12,12 @@ from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, Literal, NamedTuple
 
-from sqlalchemy import Row, select
+from sqlalchemy import Row, select, update
 
 from storage.catalog import bulk, heads, store_state
 from storage.catalog.engine import Tx, execute_now, find_row, make_mapper, now_us, sql
 from storage.catalog.events import SequencedEvent
-from storage.catalog.tables.event_log import events
+from storage.catalog.tables.event_log import events, journals
 from storage.errors import DamagedObjectError
 from storage.keys import JournalKey
 from storage.model import Replica
@@ -67,7 +67,7 @@ def _journal_from_row(row: Row[Any]) -> JournalObject:
     return _map_journal(row, first=row.first_seq, last=row.last_seq)
 
 
-def _select_journals(tx: Tx, where: str, parameters: dict[str, Any]) -> list[JournalObject]:
+def _select_journals(tx: Tx, where: str, **parameters: Any) -> list[JournalObject]:
     rows = tx.execute(sql(f"SELECT * FROM journals WHERE {where}"), parameters)
     return [_journal_from_row(row) for row in rows]
 
@@ -172,14 +172,15 @@ def mark_past(tx: Tx, covered: Iterable[JournalObject]) -> None:
 def list_current(tx: Tx, replica: Replica, first: int, last: int) -> list[JournalObject]:
     """List current journals that overlap a range, in order."""
     where = "replica = :replica AND state = 'current' AND last_seq >= :first AND first_seq <= :last"
-    parameters = {"replica": replica, "first": first, "last": last}
-    return _select_journals(tx, f"{where} ORDER BY last_seq", parameters)
+    return _select_journals(
+        tx, f"{where} ORDER BY last_seq", replica=replica, first=first, last=last
+    )
 
 
 def list_not_current(tx: Tx, replica: Replica, seq: int) -> list[JournalObject]:
     """List journals with this number that are being written or are past."""
     where = "replica = :replica AND state <> 'current' AND first_seq <= :seq AND last_seq >= :seq"
-    return _select_journals(tx, where, {"replica": replica, "seq": seq})
+    return _select_journals(tx, where, replica=replica, seq=seq)
 
 
 def list_range(
@@ -187,29 +188,27 @@ def list_range(
 ) -> list[JournalObject]:
     """List current journals with numbers from `first` up to, but not including, `until`."""
     where = "replica = :replica AND state = 'current' AND last_seq >= :first AND first_seq < :until"
-    parameters = {"replica": replica, "first": first, "until": until, "limit": limit}
-    return _select_journals(tx, f"{where} ORDER BY last_seq LIMIT :limit", parameters)
+    where += " ORDER BY last_seq LIMIT :limit"
+    return _select_journals(tx, where, replica=replica, first=first, until=until, limit=limit)
 
 
 def list_oldest(tx: Tx, replica: Replica, tier: int, *, limit: int) -> list[JournalObject]:
     """List the oldest current journals of a tier, in order."""
     where = "replica = :replica AND state = 'current' AND tier = :tier"
-    parameters = {"replica": replica, "tier": tier, "limit": limit}
-    return _select_journals(tx, f"{where} ORDER BY first_seq LIMIT :limit", parameters)
+    where += " ORDER BY first_seq LIMIT :limit"
+    return _select_journals(tx, where, replica=replica, tier=tier, limit=limit)
 
 
 def promote(tx: Tx, journal: JournalObject, tier: int) -> None:
     """Move a journal, which is large enough, to this tier as it is."""
-    tx.execute(
-        sql("UPDATE journals SET tier = :tier WHERE id = :id"), {"id": journal.id, "tier": tier}
-    )
+    tx.execute(update(journals).where(journals.c.id == journal.id).values(tier=tier))
 
 
 def list_aged(tx: Tx, replica: Replica, age_us: int, *, limit: int) -> list[JournalObject]:
     """List journals that were past or unrecorded for so long."""
     where = "replica = :replica AND state <> 'current' AND at_us < :before"
-    parameters = {"replica": replica, "before": now_us(tx) - age_us, "limit": limit}
-    return _select_journals(tx, f"{where} ORDER BY at_us LIMIT :limit", parameters)
+    where += " ORDER BY at_us LIMIT :limit"
+    return _select_journals(tx, where, replica=replica, before=now_us(tx) - age_us, limit=limit)
 
 
 def delete(tx: Tx, journal: JournalObject) -> None:

@@ -41,13 +41,11 @@ def insert_key(tx: Tx, email: str, kid: str, jwk: str) -> bool:
 def delete_keys(tx: Tx, email: str, kid: str | None = None) -> list[str]:
     """Delete one key, or all keys if `kid` is None; return the ids of deleted ones."""
     query = "DELETE FROM service_keys WHERE email = :email" + (" AND kid = :kid" if kid else "")
-    parameters = {"email": email, "kid": kid} if kid else {"email": email}
-    return sorted(tx.execute(sql(f"{query} RETURNING kid"), parameters).scalars())
+    return sorted(tx.execute(sql(f"{query} RETURNING kid"), {"email": email, "kid": kid}).scalars())
 
 
 def list_keys(tx: Tx, email: str | None = None) -> list[ServiceKey]:
     """List all keys, or those of one account, by account and then by age."""
     where = "WHERE email = :email" if email else ""
     query = sql(f"SELECT * FROM service_keys {where} ORDER BY email, created_us, kid")
-    rows = tx.execute(query, {"email": email} if email else {})
-    return [ServiceKey(row.email, row.kid, row.jwk, row.created_us) for row in rows]
+    return [ServiceKey(**row._mapping) for row in tx.execute(query, {"email": email})]

@@ -36,6 +36,18 @@ def make_columns(
     return [Column(name, kind, nullable=nullable, primary_key=primary_key) for name in names]
 
 
+def make_marker_columns() -> list[Column[Any] | UniqueConstraint]:
+    """Return the columns of a record that ends a version, or a whole uuid."""
+    return [
+        Column("id", Id, primary_key=True),
+        *make_columns(Key, "kind", "uuid", "version"),
+        *make_columns(Text, "reason", "author"),
+        *make_columns(Key, "origin", "digest", "event_id"),
+        Column("created_us", BigInteger, nullable=False),
+        UniqueConstraint("kind", "uuid", "version"),
+    ]
+
+
 def make_clustered_table(name: str, *columns: Column[object] | Index | UniqueConstraint) -> Table:
     """Return a table stored in the index of its primary key."""
     return Table(name, metadata, *columns, sqlite_with_rowid=False)

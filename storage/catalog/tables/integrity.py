@@ -1,12 +1,13 @@
 """Tables of damaged objects, scrub totals, purges, and garbage collection."""
 
-from sqlalchemy import BigInteger, Column, ForeignKey, Index, Table, Text, UniqueConstraint
+from sqlalchemy import BigInteger, Column, ForeignKey, Index, Table, Text
 
 from storage.catalog.tables.base import (
     Id,
     Key,
     make_clustered_table,
     make_columns,
+    make_marker_columns,
     metadata,
     partial_index,
 )
@@ -42,13 +43,8 @@ verified_objects = make_clustered_table(
 purges = Table(
     "purges",
     metadata,
-    Column("id", Id, primary_key=True),
-    *make_columns(Key, "kind", "uuid", "version"),
-    *make_columns(Text, "reason", "author"),
-    *make_columns(Key, "origin", "digest", "event_id"),
-    Column("created_us", BigInteger, nullable=False),
+    *make_marker_columns(),
     Column("finished_us", BigInteger),
-    UniqueConstraint("kind", "uuid", "version"),
     Index("ix_purges_kind_created_us", "kind", "created_us"),
     partial_index("ix_purges_open", "created_us", where="finished_us IS NULL"),
 )

@@ -21,6 +21,7 @@ from storage.catalog.tables.base import (
     Key,
     make_clustered_table,
     make_columns,
+    make_marker_columns,
     metadata,
     partial_index,
 )
@@ -142,18 +143,7 @@ presence = make_clustered_table(
 `verified_us` is when the record was last read and found right; 0 means never.
 """
 
-tombstones = Table(
-    "tombstones",
-    metadata,
-    Column("id", Id, primary_key=True),
-    *make_columns(Key, "kind", "uuid", "version"),
-    Column("reason", Text, nullable=False),
-    *make_columns(Key, "digest", "origin"),
-    Column("author", Text, nullable=False),
-    Column("event_id", Key, nullable=False),
-    Column("created_us", BigInteger, nullable=False),
-    UniqueConstraint("kind", "uuid", "version"),
-)
+tombstones = Table("tombstones", metadata, *make_marker_columns())
 """`version` is empty for a tombstone of the whole uuid."""
 
 uploads = make_clustered_table(

@@ -7,7 +7,7 @@ import orjson
 from sqlalchemy import bindparam, select
 
 from storage.catalog import bulk
-from storage.catalog.engine import Tx, sql
+from storage.catalog.engine import Tx, execute_sql
 from storage.catalog.tables.versions import bundles, documents, shapes
 from storage.model import FQID, Replica
 
@@ -125,11 +125,11 @@ def list_shapes(tx: Tx, replica: Replica, descriptor: str) -> list[LeafKinds]:
 
 def save_shape(tx: Tx, replica: Replica, descriptor: str, number: int, kinds: LeafKinds) -> None:
     """Insert or replace a shape."""
-    statement = sql(
+    statement = (
         "INSERT INTO shapes (replica, descriptor, number, kinds)"
         " VALUES (:replica, :descriptor, :number, :kinds)"
         " ON CONFLICT (replica, descriptor, number) DO UPDATE SET kinds = excluded.kinds"
     )
     text = orjson.dumps(dict(kinds), option=orjson.OPT_SORT_KEYS).decode()
-    name = {"replica": replica, "descriptor": descriptor, "number": number}
-    tx.execute(statement, {**name, "kinds": text})
+    row = {"replica": replica, "descriptor": descriptor, "number": number, "kinds": text}
+    execute_sql(tx, statement, row)

@@ -127,13 +127,11 @@ class Catalog:
     def probe(self) -> None:
         """Write one row, always the same; Unavailable when writes fail."""
         with self.write() as tx:
-            tx.execute(
-                sql(
-                    "INSERT INTO meta (key, value) VALUES ('probe', :now) ON CONFLICT (key)"
-                    " DO UPDATE SET value = excluded.value"
-                ),
-                {"now": str(now_us(tx))},
+            statement = (
+                "INSERT INTO meta (key, value) VALUES ('probe', :time) ON CONFLICT (key)"
+                " DO UPDATE SET value = excluded.value"
             )
+            execute_sql(tx, statement, {"time": str(now_us(tx))})
 
     def close(self) -> None:
         """Close all pooled connections."""

@@ -71,11 +71,8 @@ def list_deletable(tx: Tx, replica: Replica, before_us: int, *, limit: int) -> l
 
 def lock_for_deletion(tx: Tx, replica: Replica, sha256: str, before_us: int) -> bool:
     """Lock a blob's row for its deletion; False, and revive it, when it is referenced again."""
-    query = select(condemned.c.sha256).where(
-        condemned.c.replica == replica,
-        condemned.c.sha256 == sha256,
-        condemned.c.at_us <= before_us,
-    )
+    blob = (condemned.c.replica == replica) & (condemned.c.sha256 == sha256)
+    query = select(condemned.c.sha256).where(blob, condemned.c.at_us <= before_us)
     if tx.execute(query.with_for_update()).first() is None:
         return False
     if sha256 in filter_referenced(tx, [sha256]):

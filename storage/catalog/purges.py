@@ -257,9 +257,6 @@ def list_versions(tx: Tx, uuid: str) -> list[FQID]:
 
 def list_checkouts(tx: Tx, bundle_id: int, replica: Replica) -> list[tuple[str, str]]:
     """List id and state of checkouts of a bundle whose copies are in the store's own area."""
-    query = select(checkouts.c.id, checkouts.c.state).where(
-        checkouts.c.bundle_id == bundle_id,
-        checkouts.c.replica == replica,
-        checkouts.c.state != "EXPIRED",
-    )
+    here = (checkouts.c.bundle_id == bundle_id) & (checkouts.c.replica == replica)
+    query = select(checkouts.c.id, checkouts.c.state).where(here, checkouts.c.state != "EXPIRED")
     return [(row[0], row[1]) for row in tx.execute(query)]

@@ -206,12 +206,7 @@ def find_stored_records(tx: Tx, kind: str, ident: int) -> dict[str, StoredRecord
 def find_waiting(tx: Tx, steps: Sequence[str], ref: str) -> dict[str, WaitingJob]:
     """Return the jobs of one ref by replica: a few index probes."""
     query = sql(
-        "SELECT step, replica, ref, born_us, attempts, parked_us, reason FROM todo"
-        " WHERE step = :step AND replica IN ('aws', 'gcp') AND ref = :ref"
+        "SELECT * FROM todo WHERE step = :step AND replica IN ('aws', 'gcp') AND ref = :ref"
     )
-    rows = [
-        _waiting_job_from_row(row)
-        for step in steps
-        for row in tx.execute(query, {"step": step, "ref": ref})
-    ]
-    return {row.todo.replica: row for row in rows}
+    found = (row for step in steps for row in tx.execute(query, {"step": step, "ref": ref}))
+    return {row.replica: _waiting_job_from_row(row) for row in found}

@@ -1,9 +1,10 @@
 """State shared by all processes: read-only switch, leases, and counts for operators."""
 
-from sqlalchemy import func, literal_column, select, text
+from sqlalchemy import delete, func, literal_column, select
 
-from storage.catalog.engine import Tx, now_us, sql
+from storage.catalog.engine import Tx, execute_now, sql
 from storage.catalog.tables.event_log import deliveries
+from storage.catalog.tables.jobs import leases
 from storage.catalog.tables.versions import bundles, documents
 from storage.model import FQID
 
@@ -16,9 +17,8 @@ EPOCH_IN_DOUBT_KEY = "epoch_in_doubt"
 def find_read_only_reason(tx: Tx) -> str | None:
     """Return why the store is read-only; None when it is not."""
     query = sql("SELECT value FROM meta WHERE key IN (:own, :thrown) ORDER BY key LIMIT 1")
-    return tx.execute(
-        query, {"own": EPOCH_IN_DOUBT_KEY, "thrown": READ_ONLY_KEY}
-    ).scalar_one_or_none()
+    keys = {"own": EPOCH_IN_DOUBT_KEY, "thrown": READ_ONLY_KEY}
+    return tx.execute(query, keys).scalar_one_or_none()
 
 
 def set_read_only(tx: Tx, reason: str | None) -> None:
@@ -42,30 +42,24 @@ def write_value(tx: Tx, key: str, text: str | None) -> None:
 
 def acquire_lease(tx: Tx, name: str, *, token: str, lease_s: float) -> bool:
     """Acquire or extend a lease; False while another token holds it."""
-    now = now_us(tx)
-    result = tx.execute(
-        text(
-            "INSERT INTO leases (name, token, until_us) VALUES (:name, :token, :until)"
-            " ON CONFLICT (name) DO UPDATE SET token = excluded.token, until_us = excluded.until_us"
-            " WHERE leases.token = excluded.token OR leases.until_us < :now"
-        ),
-        {"name": name, "token": token, "until": now + int(lease_s * 1e6), "now": now},
+    statement = (
+        "INSERT INTO leases (name, token, until_us) VALUES (:name, :token, :now + :lease_us)"
+        " ON CONFLICT (name) DO UPDATE SET token = excluded.token, until_us = excluded.until_us"
+        " WHERE leases.token = excluded.token OR leases.until_us < :now"
     )
-    return bool(result.rowcount)
+    values = {"name": name, "token": token, "lease_us": int(lease_s * 1e6)}
+    return bool(execute_now(tx, statement, values).rowcount)
 
 
 def is_leased(tx: Tx, name: str) -> bool:
     """Return whether any process holds the lease."""
-    query = text("SELECT 1 FROM leases WHERE name = :name AND until_us >= :now")
-    return tx.execute(query, {"name": name, "now": now_us(tx)}).first() is not None
+    query = "SELECT 1 FROM leases WHERE name = :name AND until_us >= :now"
+    return execute_now(tx, query, {"name": name}).first() is not None
 
 
 def release_lease(tx: Tx, name: str, *, token: str) -> None:
     """Release a lease if this token holds it."""
-    tx.execute(
-        text("DELETE FROM leases WHERE name = :name AND token = :token"),
-        {"name": name, "token": token},
-    )
+    tx.execute(delete(leases).where(leases.c.name == name, leases.c.token == token))
 
 
 # Literals: with a parameter no engine would use the partial index.

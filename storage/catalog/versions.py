@@ -167,11 +167,8 @@ def record_stored(
 
 def delete_stored(tx: Tx, kind: str, ident: int, replica: Replica) -> None:
     """Record that a record is missing from a bucket."""
-    tx.execute(
-        delete(presence).where(
-            presence.c.kind == kind, presence.c.id == ident, presence.c.replica == replica
-        )
-    )
+    record = (presence.c.kind == kind) & (presence.c.id == ident)
+    tx.execute(delete(presence).where(record, presence.c.replica == replica))
 
 
 def count_diverged(tx: Tx) -> int:

@@ -168,14 +168,6 @@ def _find_latest_version(tx: Tx, kind: str, replica: Replica, uuid: str) -> str 
     return None if task is None else task.fqid.version
 
 
-def resolve_replica(context: AnyContext, sources: Sources) -> AnyContext:
-    """Set the replica of a new file to the default of its source."""
-    if context.query.replica is not None:
-        return context
-    replica = find_source_replica(context.body.source_url, sources)
-    return replace(context, query=replace(context.query, replica=replica))
-
-
 def find_source_replica(source_url: str, sources: Sources) -> Replica:
     """Return the default replica of a source; Invalid (`unknown_source_schema`)."""
     scheme = source_url.partition(":")[0].lower()
@@ -214,8 +206,9 @@ class StoreGuard:
         resolved: AnyContext | None = context
         if kind is not None and operation not in self.access.open:
             resolved = resolve_version(context, self.catalog, kind)
-        elif operation == "put_file":
-            resolved = resolve_replica(context, self.sources)
+        elif operation == "put_file" and context.query.replica is None:
+            replica = find_source_replica(context.body.source_url, self.sources)
+            resolved = replace(context, query=replace(context.query, replica=replica))
         values = self.circumstances.build(context.request, context.principal)
         self.access.require_each(
             context.principal, operation, list_resources(resolved or context), values

@@ -88,28 +88,19 @@ class LongPolling:
         try:
             with self.pubsub.listen(*topics) as listener:
                 end = self.clock() + within_s
-                return self._read_until(read, done, listener.wait, end)
+                result, interval, next_read = read(), MIN_READ_INTERVAL_S, self.clock()
+                while not done(result) and (left := end - self.clock()) > 0:
+                    with suspend_permit():
+                        listener.wait(left)
+                        # Messages right after a read are collected for a single further read.
+                        while (delay := min(next_read, end) - self.clock()) > 0:
+                            listener.wait(delay)
+                    result = read()
+                    next_read = self.clock() + interval
+                    interval = min(2 * interval, MAX_READ_INTERVAL_S)
+                return result
         finally:
             release()
-
-    def _read_until(
-        self,
-        read: Callable[[], T],
-        done: Callable[[T], bool],
-        wait: Callable[[float], bool],
-        end: float,
-    ) -> T:
-        result, interval, next_read = read(), MIN_READ_INTERVAL_S, self.clock()
-        while not done(result) and (left := end - self.clock()) > 0:
-            with suspend_permit():
-                wait(left)
-                # Messages that come right after a read are collected for a single further read.
-                while (delay := min(next_read, end) - self.clock()) > 0:
-                    wait(delay)
-            result = read()
-            next_read = self.clock() + interval
-            interval = min(2 * interval, MAX_READ_INTERVAL_S)
-        return result
 
 
 log = logging.getLogger(__name__)

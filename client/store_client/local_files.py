@@ -8,13 +8,13 @@ import logging
 import os
 import stat
 import unicodedata
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
 from store_client.errors import Misused, name_os_errors
-from store_client.names import name_fault
+from store_client.names import name_fault, parent_folders
 
 log = logging.getLogger(__name__)
 
@@ -134,12 +134,7 @@ def _check_collisions(names: Sequence[str]) -> None:
                 f"{twin!r} and {name!r} differ only in their Unicode normalization",
                 hint="rename one of them",
             )
-    nested = sorted(name for name in first if any(up in first for up in _parent_names(name)))
+    nested = sorted(name for name in first if parent_folders(name) & first.keys())
     if nested:
         shown = ", ".join(map(repr, nested[:_SHOWN]))
         raise Misused(f"a file has the name of a folder of {shown}", hint="rename one of them")
-
-
-def _parent_names(name: str) -> Iterable[str]:
-    parts = name.split("/")[:-1]
-    return ("/".join(parts[: depth + 1]) for depth in range(len(parts)))

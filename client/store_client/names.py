@@ -81,7 +81,7 @@ class LocalPaths:
             return name
         for candidate in (name, _disambiguate(name)):
             key = _fold_name(candidate)
-            parents = _parent_folders(key)
+            parents = parent_folders(key)
             taken = self._files.get(key, name) != name or key in self._folders
             if not taken and not parents & self._files.keys():
                 self._files[key] = name
@@ -118,6 +118,7 @@ def _disambiguate(name: str) -> str:
     return f"{folder}{slash}{stem}~{addition}{dot}{ending}"
 
 
-def _parent_folders(key: str) -> set[str]:
+def parent_folders(key: str) -> set[str]:
+    """The names of all folders that a name lies in."""
     parts = key.split("/")[:-1]
     return {"/".join(parts[: count + 1]) for count in range(len(parts))}

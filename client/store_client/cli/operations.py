@@ -48,14 +48,10 @@ def show_operation(
 def merge_pages(pages: Iterator[Any], key: str) -> Any:
     """Merge pages into one: the last page, with the items of all."""
     items: list[Any] = []
-    last: Any = None
-    for last in pages:
-        items.extend(list_items(last, key))
-    if last is None:
-        return None
-    if not key_parts(key):
-        return items
-    return _replace_items(last, key_parts(key), items)
+    page: Any = None
+    for page in pages:
+        items.extend(list_items(page, key))
+    return None if page is None else _replace_items(page, key_parts(key), items)
 
 
 def list_items(page: Any, key: str) -> list[Any]:
@@ -73,11 +69,8 @@ def key_parts(key: str) -> list[str]:
 def _replace_items(page: Any, path: list[str], items: list[Any]) -> Any:
     if not path:
         return items
-    inner = page.get(path[0]) if isinstance(page, dict) else None
-    changed = {
-        **(page if isinstance(page, dict) else {}),
-        path[0]: _replace_items(inner, path[1:], items),
-    }
+    known = page if isinstance(page, dict) else {}
+    changed = {**known, path[0]: _replace_items(known.get(path[0]), path[1:], items)}
     if "page_count" in changed:
         changed["page_count"] = len(items)
     return changed
@@ -129,14 +122,10 @@ def write_raw(
         output.write_bytes(output.dump_json(calling.execute_call(client.session, call)).encode())
     else:
         answer = client.session.request(operation.method, call.url, **call.request_arguments())
-        _write_response(client, operation, answer)
-
-
-def _write_response(client: "Client", operation: "ApiOperation", answer: "httpx.Response") -> None:
-    if SHA256 in answer.headers and answer.is_redirect and operation.method == "GET":
-        _write_verified_file(client, answer)
-    else:
-        output.write_bytes(answer.content)
+        if SHA256 in answer.headers and answer.is_redirect and operation.method == "GET":
+            _write_verified_file(client, answer)
+        else:
+            output.write_bytes(answer.content)
 
 
 def _write_verified_file(client: "Client", answer: "httpx.Response") -> None:

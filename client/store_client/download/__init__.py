@@ -19,25 +19,19 @@ if TYPE_CHECKING:
     from store_client.download.manifests import download_manifest
     from store_client.download.options import DownloadOptions, Filters
 
-__all__ = [
-    "DownloadOptions",
-    "Filters",
-    "download",
-    "download_collection",
-    "download_manifest",
-]
+__all__ = ["DownloadOptions", "Filters", "download", "download_collection", "download_manifest"]
 
 _LIVES_IN = {
-    "DownloadOptions": ("options", "DownloadOptions"),
-    "Filters": ("options", "Filters"),
-    "download": ("bundles", "download"),
-    "download_collection": ("bundles", "download_collection"),
-    "download_manifest": ("manifests", "download_manifest"),
+    "DownloadOptions": "options",
+    "Filters": "options",
+    "download": "bundles",
+    "download_collection": "bundles",
+    "download_manifest": "manifests",
 }
+"""Modules of the exports."""
 
 
 def __getattr__(name: str) -> Any:
     if name not in _LIVES_IN:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    module, attribute = _LIVES_IN[name]
-    return getattr(importlib.import_module(f"{__name__}.{module}"), attribute)
+    return getattr(importlib.import_module(f"{__name__}.{_LIVES_IN[name]}"), name)

@@ -16,11 +16,9 @@ _SHA256 = re.compile(r"[0-9a-f]{64}")
 class StoreCalls(Protocol):
     """What downloads need of a Client."""
 
-    def call(self, name: str, /, **arguments: Any) -> Any:
-        """Call an operation."""
+    def call(self, name: str, /, **arguments: Any) -> Any: ...
 
-    def pages(self, name: str, /, **arguments: Any) -> Iterator[Any]:
-        """Iterate over the pages of an operation."""
+    def pages(self, name: str, /, **arguments: Any) -> Iterator[Any]: ...
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,6 +4,7 @@ Threads that wait for the network cannot be ended. After Ctrl-C they are left be
 the journal records what arrived, and the store accepts the same bytes twice.
 """
 
+import importlib
 import logging
 import threading
 import time
@@ -17,7 +18,7 @@ from threading import Condition, Event
 from typing import Any, TypeVar
 
 from store_client.checksums import MB
-from store_client.errors import Damaged, NotFound, StoreError
+from store_client.errors import Damaged, Misused, NotFound, StoreError
 from store_client.progress import NO_PROGRESS, TransferProgress
 
 log = logging.getLogger(__name__)
@@ -292,6 +293,15 @@ def _wait_for_next(done: SimpleQueue[T]) -> T:
             return done.get(timeout=0.5)
         except Empty:
             continue
+
+
+def import_extra(name: str, needed: str, *, extra: str) -> Any:
+    """Import a library of an extra, late: few transfers need it. Misused if it is missing."""
+    try:
+        return importlib.import_module(name)
+    except ImportError as error:
+        hint = f"pip install consortium-store-client[{extra}]"
+        raise Misused(f"a staging bucket on {needed}", hint=hint) from error
 
 
 class DownloadInterrupted(KeyboardInterrupt):

@@ -1,7 +1,6 @@
 """Upload objects to Google Cloud Storage by resumable sessions; needs google-cloud-storage."""
 
 import base64
-import importlib
 import logging
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -12,7 +11,6 @@ from typing import Any
 from store_client.checksums import MB, FileChecksums, FileHasher
 from store_client.errors import (
     Damaged,
-    Misused,
     NotAllowed,
     NotFound,
     Refused,
@@ -27,7 +25,7 @@ from store_client.http.retries import (
     RetryPolicy,
 )
 from store_client.local_files import LocalFile
-from store_client.transfer.engine import TransferContext
+from store_client.transfer.engine import TransferContext, import_extra
 from store_client.transfer.parts import hash_file_blocks
 from store_client.versions import parse_version
 
@@ -107,14 +105,7 @@ def _error_from_call(error: Any, place: str, hint: str) -> StoreError:
 
 
 def _import_library(name: str) -> Any:
-    """Imported late: only transfers to Google need its library."""
-    try:
-        return importlib.import_module(name)
-    except ImportError as error:
-        raise Misused(
-            "a staging bucket on Google Cloud Storage needs google-cloud-storage",
-            hint="pip install consortium-store-client[gcs]",
-        ) from error
+    return import_extra(name, "Google Cloud Storage needs google-cloud-storage", extra="gcs")
 
 
 def begin_session(blob: Any, content_type: str, size: int) -> str:

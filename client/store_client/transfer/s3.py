@@ -1,7 +1,6 @@
 """Upload objects to S3: clients, multipart uploads, and errors in our words; needs boto3."""
 
 import base64
-import importlib
 import logging
 import os
 from collections.abc import Callable, Collection, Iterator, Mapping
@@ -9,9 +8,9 @@ from contextlib import contextmanager
 from typing import Any
 
 from store_client.checksums import FileChecksums, part_size
-from store_client.errors import Misused, NotAllowed, NotFound, Refused, StoreError, Unreachable
+from store_client.errors import NotAllowed, NotFound, Refused, StoreError, Unreachable
 from store_client.local_files import LocalFile
-from store_client.transfer.engine import MemoryBody, TransferContext
+from store_client.transfer.engine import MemoryBody, TransferContext, import_extra
 from store_client.transfer.parts import send_parts
 
 log = logging.getLogger(__name__)
@@ -120,14 +119,7 @@ def _error_from_response(response: Any, place: str) -> StoreError:
 
 
 def _import_library(name: str) -> Any:
-    """Imported late: only transfers to S3 need boto3."""
-    try:
-        return importlib.import_module(name)
-    except ImportError as error:
-        raise Misused(
-            "a staging bucket on S3 needs boto3",
-            hint="pip install consortium-store-client[s3]",
-        ) from error
+    return import_extra(name, "S3 needs boto3", extra="s3")
 
 
 class S3Object:

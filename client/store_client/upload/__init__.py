@@ -22,17 +22,13 @@ if TYPE_CHECKING:
 
 __all__ = ["UploadOptions", "UploadReport", "upload"]
 
-_LIVES_IN = {
-    "UploadOptions": ("options", "UploadOptions"),
-    "UploadReport": ("plan", "UploadReport"),
-    "Uploaded": ("plan", "UploadReport"),
-    "upload": ("job", "upload"),
-}
-"""Module and name of what is exported; `Uploaded` is the name until release 0.3."""
+_LIVES_IN = {"UploadOptions": "options", "UploadReport": "plan", "upload": "job"}
+"""Modules of the exports."""
 
 
 def __getattr__(name: str) -> Any:
+    # The former name, until release 0.3.
+    name = "UploadReport" if name == "Uploaded" else name
     if name not in _LIVES_IN:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    module, attribute = _LIVES_IN[name]
-    return getattr(importlib.import_module(f"{__name__}.{module}"), attribute)
+    return getattr(importlib.import_module(f"{__name__}.{_LIVES_IN[name]}"), name)

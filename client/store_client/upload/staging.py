@@ -4,7 +4,7 @@ import logging
 from dataclasses import dataclass
 from pathlib import Path
 from threading import Lock
-from typing import Any, Protocol
+from typing import Any
 from uuid import uuid4
 
 from store_client.areas.files import AreaUpload, send_file
@@ -44,21 +44,36 @@ class StagedFile:
     checksums: FileChecksums
 
 
-class Staging(Protocol):
-    """A place where files wait; every method may be called by several threads at once."""
+class Staging:
+    """A place where files wait; threads share it."""
+
+    def __init__(self, context: TransferContext, journal: UploadJournal) -> None:
+        self._context, self._journal = context, journal
 
     def stage(self, item: StagingItem) -> StagedFile:
         """Bring a file there whole, with its content type and checksums; what had arrived of it
         before is not sent again. Damaged when it changes meanwhile."""
+        raise NotImplementedError
 
     def rewrite_checksums(self, item: StagingItem, staged: StagedFile) -> bool:
         """The store did not see the checksums: give them in another way; False if there is none."""
+        return False
 
     def abandon(self, unfinished: UnfinishedFile) -> None:
         """A file that was under way will not come."""
 
     def clear(self) -> None:
         """The store took in everything."""
+
+    def _find_unfinished(self, item: StagingItem, url: str) -> UnfinishedFile | None:
+        """The staging of this very file that an earlier run began."""
+        before = self._journal.unfinished.get(item.file.name)
+        same = before and before.url == url and before.stamp == item.file.stamp
+        return before if same else None
+
+    def _record_unfinished(self, item: StagingItem, url: str, token: str) -> None:
+        unfinished = UnfinishedFile(item.file.stamp, item.uuid, item.version, url, token)
+        self._journal.record_unfinished(item.file.name, unfinished)
 
 
 def object_key(prefix: str, item: StagingItem, *, longest: int = 1024) -> str:
@@ -85,14 +100,14 @@ def open_staging(
     return GcsStaging(bucket, gcs.connect(), context, journal)
 
 
-class AreaStaging:
+class AreaStaging(Staging):
     """Stage files in an upload area of the store, opened when the first file comes."""
 
     def __init__(
         self, area: str, client: Client, context: TransferContext, journal: UploadJournal
     ) -> None:
+        super().__init__(context, journal)
         self._area, self._client = area, client
-        self._context, self._journal = context, journal
         self._opening = Lock()
         self._opened = False
 
@@ -108,13 +123,6 @@ class AreaStaging:
         outgoing = OutgoingFile(Path(file.path), name, item.content_type, file.size, file.stamp)
         sent = send_file(upload, outgoing)
         return StagedFile(sent.url, sent.checksums)
-
-    def rewrite_checksums(self, item: StagingItem, staged: StagedFile) -> bool:
-        """See Staging: the store computed the checksums itself."""
-        return False
-
-    def abandon(self, unfinished: UnfinishedFile) -> None:
-        """See Staging: the area is cleared as a whole."""
 
     def clear(self) -> None:
         """Delete the area, which was opened for this upload alone; a failure is only logged."""
@@ -142,7 +150,7 @@ class AreaStaging:
             api.open_area(self._client, self._area)
 
 
-class S3Staging:
+class S3Staging(Staging):
     """Stage files in a bucket on S3; `client` is boto3's.
 
     Files below 64 MB are one object with their checksums as metadata. Larger ones go in the parts
@@ -151,14 +159,10 @@ class S3Staging:
     """
 
     def __init__(
-        self,
-        bucket: StagingBucket,
-        client: Any,
-        context: TransferContext,
-        journal: UploadJournal,
+        self, bucket: StagingBucket, client: Any, context: TransferContext, journal: UploadJournal
     ) -> None:
+        super().__init__(context, journal)
         self._bucket, self._client = bucket, client
-        self._context, self._journal = context, journal
 
     def stage(self, item: StagingItem) -> StagedFile:
         """See Staging."""
@@ -179,9 +183,6 @@ class S3Staging:
         if unfinished.url.startswith(f"s3://{self._bucket.name}/"):
             self._object_at(unfinished.url).abort(unfinished.token)
 
-    def clear(self) -> None:
-        """Objects in the depositor's bucket stay."""
-
     def _object(self, key: str) -> s3.S3Object:
         return s3.S3Object(lambda: self._client, self._bucket.name, key)
 
@@ -197,8 +198,7 @@ class S3Staging:
 
     def _stage_large(self, item: StagingItem, target: s3.S3Object) -> FileChecksums:
         token, etags = "", dict[int, str]()
-        before = self._journal.unfinished.get(item.file.name)
-        if before and before.url == target.url and before.stamp == item.file.stamp:
+        if before := self._find_unfinished(item, target.url):
             found = target.list_parts(before.token)
             if found is None and (complete := self._find_complete(item, target)):
                 target.write_checksums(item.file, item.content_type, complete, self._context)
@@ -206,7 +206,7 @@ class S3Staging:
             token, etags = (before.token, found) if found is not None else ("", {})
         if not token:
             token = target.begin(item.content_type)
-            _record_unfinished(self._journal, item, target.url, token)
+            self._record_unfinished(item, target.url, token)
         try:
             checksums = target.send_parts(token, item.file, self._context, etags)
         except Damaged:
@@ -225,7 +225,7 @@ class S3Staging:
         return checksums if head["ETag"].strip('"') == checksums.s3_etag else None
 
 
-class GcsStaging:
+class GcsStaging(Staging):
     """Stage files in a bucket on Google Cloud Storage; `client` is Google's.
 
     Small files have their checksums as metadata. Larger ones go through a resumable session, which
@@ -233,15 +233,11 @@ class GcsStaging:
     """
 
     def __init__(
-        self,
-        bucket: StagingBucket,
-        client: Any,
-        context: TransferContext,
-        journal: UploadJournal,
+        self, bucket: StagingBucket, client: Any, context: TransferContext, journal: UploadJournal
     ) -> None:
+        super().__init__(context, journal)
         self._bucket = bucket
         self._objects = client.bucket(bucket.name)
-        self._context, self._journal = context, journal
 
     def stage(self, item: StagingItem) -> StagedFile:
         """See Staging."""
@@ -250,16 +246,6 @@ class GcsStaging:
         send = self._stage_small if item.file.size <= GCS_SMALL else self._stage_large
         with gcs.translate_errors(url):
             return StagedFile(url, send(item, self._objects.blob(key), url))
-
-    def rewrite_checksums(self, item: StagingItem, staged: StagedFile) -> bool:
-        """See Staging: metadata is all there is."""
-        return False
-
-    def abandon(self, unfinished: UnfinishedFile) -> None:
-        """See Staging: sessions expire by themselves."""
-
-    def clear(self) -> None:
-        """Objects in the depositor's bucket stay."""
 
     def _stage_small(self, item: StagingItem, blob: Any, url: str) -> FileChecksums:
         with self._context.memory(item.file.size):
@@ -275,7 +261,7 @@ class GcsStaging:
         checksums = self._resume(item, url)
         if checksums is None:
             session = gcs.begin_session(blob, item.content_type, item.file.size)
-            _record_unfinished(self._journal, item, url, session)
+            self._record_unfinished(item, url, session)
             checksums = self._send(item.file, session, new=True)
         blob.reload()
         if blob.crc32c != gcs.encode_crc32c(checksums.crc32c):
@@ -287,8 +273,8 @@ class GcsStaging:
 
     def _resume(self, item: StagingItem, url: str) -> FileChecksums | None:
         """Continue the session of an earlier run; None when there is none to continue."""
-        before = self._journal.unfinished.get(item.file.name)
-        if before is None or before.url != url or before.stamp != item.file.stamp:
+        before = self._find_unfinished(item, url)
+        if before is None:
             return None
         try:
             return self._send(item.file, before.token)
@@ -302,8 +288,3 @@ class GcsStaging:
         except Damaged:
             self._journal.forget_file(file.name)
             raise
-
-
-def _record_unfinished(journal: UploadJournal, item: StagingItem, url: str, token: str) -> None:
-    unfinished = UnfinishedFile(item.file.stamp, item.uuid, item.version, url, token)
-    journal.record_unfinished(item.file.name, unfinished)

@@ -97,12 +97,12 @@ def get(tx: Tx, ident: int) -> BundleRow:
 
 
 _BY_ID = select(bundles).where(bundles.c.id == bindparam("id"))
-_BY_FQID = sql("SELECT * FROM bundles WHERE uuid = :uuid AND version = :version")
 
 
 def find(tx: Tx, fqid: FQID) -> BundleRow | None:
     """Return the row of a version, published or not."""
-    return find_row(tx, _bundle_from_row, _BY_FQID, fqid._asdict())
+    query = sql("SELECT * FROM bundles WHERE uuid = :uuid AND version = :version")
+    return find_row(tx, _bundle_from_row, query, fqid._asdict())
 
 
 def find_all(tx: Tx, fqids: Sequence[FQID]) -> list[BundleRow]:

@@ -196,15 +196,10 @@ def insert_owned(tx: Tx, owner: str, fqid: FQID) -> None:
     )
 
 
-_DELETE_OWNED = sql(
-    "DELETE FROM owned WHERE uuid = :uuid"
-    " AND owner = (SELECT owner FROM collections WHERE uuid = :uuid LIMIT 1)"
-)
-
-
 def delete_owned(tx: Tx, uuid: str) -> None:
     """Remove a uuid from its owner's list; the caller holds the lock of its head."""
-    tx.execute(_DELETE_OWNED, {"uuid": uuid})
+    owner = "SELECT owner FROM collections WHERE uuid = :uuid LIMIT 1"
+    tx.execute(sql(f"DELETE FROM owned WHERE uuid = :uuid AND owner = ({owner})"), {"uuid": uuid})
 
 
 def list_owned(tx: Tx, owner: str, *, after: FQID | None, limit: int) -> list[FQID]:

@@ -134,27 +134,19 @@ def _lease_endpoints(
     claimed = endpoints.claim(
         tx, probes, token=lessee.token, lease_s=lessee.lease_s, patience=lessee.patience
     )
-    renewed = endpoints.renew(
-        tx,
-        [visit.endpoint_id for visit in visits if not visit.claim],
-        token=lessee.token,
-        lease_s=lessee.lease_s,
-    )
+    held = [visit.endpoint_id for visit in visits if not visit.claim]
+    renewed = endpoints.renew(tx, held, token=lessee.token, lease_s=lessee.lease_s)
     return {row.id: row for row in claimed}, renewed | {row.id for row in claimed}
-
-
-_SELECT_FIRST_DUE = """
-    SELECT due_us FROM deliveries
-    WHERE state = 'pending' AND endpoint_id = :id AND due_us > :after ORDER BY due_us LIMIT 1
-"""
 
 
 def _defer_blocked(tx: Tx, row: Endpoint) -> Endpoint:
     """Let an endpoint rest if all its due deliveries wait for earlier ones."""
     now = now_us(tx)
-    first = tx.execute(sql(_SELECT_FIRST_DUE), {"id": row.id, "after": 0}).scalar()
+    which = "state = 'pending' AND endpoint_id = :id AND due_us > :after"
+    query = sql(f"SELECT due_us FROM deliveries WHERE {which} ORDER BY due_us LIMIT 1")
+    first = tx.execute(query, {"id": row.id, "after": 0}).scalar()
     if first is None or first > now:
         return row
-    following = tx.execute(sql(_SELECT_FIRST_DUE), {"id": row.id, "after": now}).scalar()
+    following = tx.execute(query, {"id": row.id, "after": now}).scalar()
     until = min(now + MAX_BLOCKED_US, now + MAX_BLOCKED_US if following is None else following)
     return replace(row, resume_us=max(row.resume_us, until))

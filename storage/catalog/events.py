@@ -101,9 +101,8 @@ _ASSIGN_SEQUENCE = """
 
 def has_unsequenced(tx: Tx) -> bool:
     """Return whether any event lacks its number: one index probe."""
-    return (
-        tx.execute(select(events.c.id).where(events.c.seq.is_(None)).limit(1)).first() is not None
-    )
+    query = select(events.c.id).where(events.c.seq.is_(None))
+    return tx.execute(query.limit(1)).first() is not None
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,23 +137,17 @@ def list_range(
     return [_sequenced_from_row(row) for row in tx.execute(_SELECT_RANGE, parameters)]
 
 
-_SELECT_LATEST_SEQUENCE = sql("SELECT max(seq) FROM events WHERE replica = :replica")
-
-
 def find_latest_sequence(tx: Tx, replica: Replica) -> int:
     """Return the last assigned number; 0 when there is none."""
-    return int(tx.execute(_SELECT_LATEST_SEQUENCE, {"replica": replica}).scalar_one() or 0)
-
-
-_SELECT_SEQUENCE_AT = sql(
-    "SELECT seq FROM events WHERE replica = :replica AND seq_us >= :us ORDER BY seq_us, seq LIMIT 1"
-)
+    query = sql("SELECT max(seq) FROM events WHERE replica = :replica")
+    return int(tx.execute(query, {"replica": replica}).scalar_one() or 0)
 
 
 def find_sequence_at(tx: Tx, replica: Replica, us: int) -> int | None:
     """Return the first number assigned at this time or later; None when there is none."""
-    sequence = tx.execute(_SELECT_SEQUENCE_AT, {"replica": replica, "us": us}).scalar_one_or_none()
-    return None if sequence is None else int(sequence)
+    query = "SELECT seq FROM events WHERE replica = :replica AND seq_us >= :us"
+    first = sql(f"{query} ORDER BY seq_us, seq LIMIT 1")
+    return tx.execute(first, {"replica": replica, "us": us}).scalar_one_or_none()
 
 
 def filter_purged(tx: Tx, fqids: Collection[FQID]) -> set[FQID]:
@@ -184,13 +177,9 @@ def start_sequence(tx: Tx, name: str) -> None:
 
 def find_sequence_time(tx: Tx, replica: Replica, seq: int) -> int:
     """Return when a number was assigned; 0 for the place before the first one."""
-    time_us = tx.execute(
-        _SELECT_SEQUENCE_TIME, {"replica": replica, "seq": seq}
-    ).scalar_one_or_none()
-    return int(time_us or 0)
+    query = sql("SELECT seq_us FROM events WHERE replica = :replica AND seq = :seq")
+    return int(tx.execute(query, {"replica": replica, "seq": seq}).scalar_one_or_none() or 0)
 
-
-_SELECT_SEQUENCE_TIME = sql("SELECT seq_us FROM events WHERE replica = :replica AND seq = :seq")
 
 EVENT_TYPES: tuple[EventType, ...] = ("CREATE", "TOMBSTONE", "DELETE")
 

@@ -77,14 +77,12 @@ def count_change_by_clock(tx: Tx, kind: str, uuid: str) -> int:
 
     So a catalog restored from a backup never repeats a count.
     """
-    result = execute_now(tx, _COUNT_CHANGE_BY_CLOCK, {"kind": kind, "uuid": uuid})
-    return int(result.scalar_one())
+    return int(execute_now(tx, _COUNT_CHANGE_BY_CLOCK, {"kind": kind, "uuid": uuid}).scalar_one())
 
 
 def read_changes(tx: Tx, kind: str, uuid: str) -> int:
     """Return how often a head changed; 0 when it does not exist."""
-    result = tx.execute(_SELECT_CHANGES, {"kind": kind, "uuid": uuid})
-    return int(result.scalar_one_or_none() or 0)
+    return tx.execute(_SELECT_CHANGES, {"kind": kind, "uuid": uuid}).scalar_one_or_none() or 0
 
 
 def read_all_changes(tx: Tx, kind: str, uuids: Sequence[str]) -> dict[str, int]:

@@ -17,12 +17,12 @@ class StoredResponse:
 
 
 _response_from_row = make_mapper(StoredResponse)
-_FIND = sql("SELECT digest, answer FROM answers WHERE owner = :owner AND key = :key")
 
 
 def find(tx: Tx, owner: str, key: str) -> StoredResponse | None:
     """Return the stored response of an owner's key."""
-    return find_row(tx, _response_from_row, _FIND, {"owner": owner, "key": key})
+    query = sql("SELECT digest, answer FROM answers WHERE owner = :owner AND key = :key")
+    return find_row(tx, _response_from_row, query, {"owner": owner, "key": key})
 
 
 def insert(tx: Tx, owner: str, key: str, response: StoredResponse) -> bool:
@@ -36,12 +36,8 @@ def insert(tx: Tx, owner: str, key: str, response: StoredResponse) -> bool:
     return bool(result.rowcount)
 
 
-_EXPIRE = sql(
-    "DELETE FROM answers WHERE (owner, key) IN"
-    " (SELECT owner, key FROM answers WHERE created_us < :before ORDER BY created_us LIMIT :limit)"
-)
-
-
 def expire(tx: Tx, before_us: int) -> int:
     """Delete up to EXPIRE_BATCH old responses; return how many."""
-    return tx.execute(_EXPIRE, {"before": before_us, "limit": EXPIRE_BATCH}).rowcount
+    old = "SELECT owner, key FROM answers WHERE created_us < :before ORDER BY created_us"
+    statement = sql(f"DELETE FROM answers WHERE (owner, key) IN ({old} LIMIT :limit)")
+    return tx.execute(statement, {"before": before_us, "limit": EXPIRE_BATCH}).rowcount

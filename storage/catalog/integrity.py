@@ -112,14 +112,10 @@ _DUE_RECORDS = sql(
 )
 
 
-_DAMAGED_KEYS = sql(
-    "SELECT key FROM damaged_objects WHERE replica = :replica AND repaired_us IS NULL"
-)
-
-
 def list_due(tx: Tx, replica: Replica, before_us: int, *, limit: int) -> list[StoredObject]:
     """List objects verified before a moment, the longest ago first, without damaged ones."""
-    damaged = set(tx.execute(_DAMAGED_KEYS, {"replica": replica}).scalars())
+    query = sql("SELECT key FROM damaged_objects WHERE replica = :replica AND repaired_us IS NULL")
+    damaged = set(tx.execute(query, {"replica": replica}).scalars())
     parameters = {"replica": replica, "before": before_us, "limit": limit + len(damaged)}
     found = _blobs_from_rows(replica, tx.execute(_DUE_BLOBS, parameters))
     found += _load_records(tx, replica, tx.execute(_DUE_RECORDS, parameters).all())
@@ -324,14 +320,12 @@ def list_damaged(tx: Tx, *, before_us: int | None = None, limit: int) -> list[Da
     `before_us` selects only those tried before that time.
     """
     before = now_us(tx) + 1 if before_us is None else before_us
-    rows = tx.execute(_SELECT_DAMAGED, {"before": before, "limit": limit})
+    query = sql(
+        "SELECT replica, key, reason, found_us FROM damaged_objects WHERE repaired_us IS NULL"
+        " AND tried_us < :before ORDER BY tried_us, replica, key LIMIT :limit"
+    )
+    rows = tx.execute(query, {"before": before, "limit": limit})
     return [DamagedObjectRow(*row) for row in rows]
-
-
-_SELECT_DAMAGED = sql(
-    "SELECT replica, key, reason, found_us FROM damaged_objects"
-    " WHERE repaired_us IS NULL AND tried_us < :before ORDER BY tried_us, replica, key LIMIT :limit"
-)
 
 
 def count_damaged(tx: Tx) -> int:

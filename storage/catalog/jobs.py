@@ -304,17 +304,12 @@ def count_open(tx: Tx) -> dict[tuple[str, str], int]:
     return {(step, replica): count for step, replica, count in rows}
 
 
-_OPEN_UNTIL = sql(
-    "SELECT count(*) AS open, count(parked_us) AS parked FROM todo"
-    " WHERE step = :step AND replica = :replica AND born_us <= :until"
-)
-
-
 def count_open_until(tx: Tx, step: str, replica: str, until_us: int) -> tuple[int, int]:
     """Count waiting and dead jobs of a step that existed at `until_us`."""
-    parameters = {"step": step, "replica": replica, "until": until_us}
-    row = tx.execute(_OPEN_UNTIL, parameters).one()
-    return row.open - row.parked, row.parked
+    rows = (todo.c.step == step) & (todo.c.replica == replica) & (todo.c.born_us <= until_us)
+    query = select(func.count(), func.count(todo.c.parked_us)).select_from(todo)
+    total, parked = tx.execute(query.where(rows)).one()
+    return total - parked, parked
 
 
 def find_max_overdue_us(tx: Tx) -> int:

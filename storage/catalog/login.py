@@ -261,7 +261,6 @@ _COUNT_IN_WINDOW = sql(
     " ON CONFLICT (who) DO UPDATE SET last_us = excluded.last_us, failures = tries.failures + 1"
     " RETURNING failures, until_us"
 )
-_BEGIN_WINDOW = sql("UPDATE tries SET failures = 1, until_us = :until WHERE who = :who")
 
 
 def count_in_window(tx: Tx, who: str, *, most: int, now_us: int, span_us: int) -> int | None:
@@ -273,7 +272,8 @@ def count_in_window(tx: Tx, who: str, *, most: int, now_us: int, span_us: int) -
     until_us = now_us + span_us
     row = tx.execute(_COUNT_IN_WINDOW, {"who": who, "now": now_us, "until": until_us}).one()
     if row.until_us <= now_us:
-        tx.execute(_BEGIN_WINDOW, {"who": who, "until": until_us})
+        window = update(tries).where(tries.c.who == who)
+        tx.execute(window.values(failures=1, until_us=until_us))
         return max(0, int(row.failures) - 1 - most)
     return 0 if row.failures <= most else None
 

@@ -111,14 +111,10 @@ def find_grant(tx: Tx, grant_id: str) -> GrantRow | None:
     return find_row(tx, _grant_from_row, select(grants).where(grants.c.id == grant_id))
 
 
-_IS_GRANT_VALID = sql(
-    "SELECT 1 FROM grants WHERE id = :id AND revoked_us IS NULL AND ends_us > :now"
-)
-
-
 def is_grant_valid(tx: Tx, grant_id: str, now_us: int) -> bool:
     """Return whether a grant's tokens are valid; False for a deleted grant."""
-    return tx.execute(_IS_GRANT_VALID, {"id": grant_id, "now": now_us}).first() is not None
+    query = sql("SELECT 1 FROM grants WHERE id = :id AND revoked_us IS NULL AND ends_us > :now")
+    return tx.execute(query, {"id": grant_id, "now": now_us}).first() is not None
 
 
 def lock_grant_by_code(tx: Tx, code: str) -> GrantRow | None:

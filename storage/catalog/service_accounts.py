@@ -26,16 +26,13 @@ def find_usable_key(tx: Tx, email: str, kid: str) -> str | None:
     return tx.execute(sql(_SELECT_USABLE_KEY), {"email": email, "kid": kid}).scalar_one_or_none()
 
 
-_ADD = (
-    "INSERT INTO service_keys (email, kid, jwk, created_us) VALUES (:email, :kid, :jwk, :now)"
-    " ON CONFLICT (email, kid) DO NOTHING"
-)
-
-
 def insert_key(tx: Tx, email: str, kid: str, jwk: str) -> bool:
     """Insert a key; False when the account has one with this id."""
-    values = {"email": email, "kid": kid, "jwk": jwk}
-    return execute_now(tx, _ADD, values).rowcount == 1
+    statement = (
+        "INSERT INTO service_keys (email, kid, jwk, created_us) VALUES (:email, :kid, :jwk, :now)"
+        " ON CONFLICT (email, kid) DO NOTHING"
+    )
+    return execute_now(tx, statement, {"email": email, "kid": kid, "jwk": jwk}).rowcount == 1
 
 
 def delete_keys(tx: Tx, email: str, kid: str | None = None) -> list[str]:

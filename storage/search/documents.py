@@ -9,13 +9,14 @@ import base64
 import binascii
 import math
 import zlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
 from storage import json_codec
 from storage.errors import Invalid, NotFound, Unavailable
+from storage.protocols import IndexedDocument, IndexRefusal
 from storage.search.words import split_words
 
 KEYWORD_SUFFIX = ".keyword"
@@ -27,6 +28,7 @@ VALUE_GAP = 100
 
 LeafKind = Literal["string", "number", "boolean", "object"]
 WordPositions = Mapping[str, list[int]]
+P = TypeVar("P")
 
 
 @dataclass(frozen=True)
@@ -221,6 +223,20 @@ COMPRESSION_LEVEL = 3
 
 class DocumentRefusedError(Exception):
     """A document that cannot be indexed; its message is the reason."""
+
+
+def prepare_each(
+    documents: Sequence[IndexedDocument], prepare: Callable[[IndexedDocument], P]
+) -> tuple[list[P], list[IndexRefusal]]:
+    """Return the prepared documents, and those refused."""
+    prepared: list[P] = []
+    refusals: list[IndexRefusal] = []
+    for document in documents:
+        try:
+            prepared.append(prepare(document))
+        except DocumentRefusedError as error:
+            refusals.append(IndexRefusal(document.uuid, document.version, str(error)))
+    return prepared, refusals
 
 
 def compress_document(document: Mapping[str, Any]) -> bytes:

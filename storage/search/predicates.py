@@ -40,48 +40,19 @@ def estimate_edit_cost(left: str, right: str, edits: int) -> int:
 
 
 def is_within_edits(left: str, right: str, edits: int, *, transpositions: bool = True) -> bool:
-    """Return whether at most `edits` edits turn `left` into `right`; fills only a band of the
-    table."""
-    if left == right:
-        return True
-    if edits == 0 or abs(len(left) - len(right)) > edits:
-        return False
-    left, right = _strip_common_ends(left, right)
-    far, width = edits + 1, 2 * edits + 1
-    # Place `n` of a row is column `row - edits + n`: the one above it has place `n + 1`.
-    before: list[int] = []
-    last = [far] * edits + list(range(edits + 1)) + [far]
-    for row, character in enumerate(left, 1):
-        current = [far] * (width + 1)
-        for place in range(max(0, edits - row), min(width, len(right) - row + edits + 1)):
-            column = row - edits + place
-            best = min(last[place + 1], current[place - 1] if place else far) + 1
-            if column:
-                best = min(best, last[place] + (character != right[column - 1]))
-            if transpositions and _is_transposition(left, right, row, column):
-                best = min(best, before[place] + 1)
-            current[place] = min(best, far)
-        if min(current) > edits:
-            return False
-        before, last = last, current
-    return last[len(right) - len(left) + edits] <= edits
-
-
-def _is_transposition(left: str, right: str, row: int, column: int) -> bool:
-    if row < 2 or column < 2:
-        return False
-    return left[row - 1] == right[column - 2] and left[row - 2] == right[column - 1]
-
-
-def _strip_common_ends(left: str, right: str) -> tuple[str, str]:
-    start = 0
-    shorter = min(len(left), len(right))
+    """Return whether at most `edits` edits (2 at most) turn `left` into `right`."""
+    start, shorter = 0, min(len(left), len(right))
     while start < shorter and left[start] == right[start]:
         start += 1
-    end = 0
-    while end < shorter - start and left[-1 - end] == right[-1 - end]:
-        end += 1
-    return left[start : len(left) - end], right[start : len(right) - end]
+    left, right = left[start:], right[start:]
+    if abs(len(left) - len(right)) > edits:
+        return False
+    if edits == 0 or not left or not right:
+        return not left or not right
+    ways = [(left[1:], right[1:]), (left[1:], right), (left, right[1:])]
+    if transpositions and left[:2] == right[1::-1]:
+        ways.append((left[2:], right[2:]))
+    return any(is_within_edits(*way, edits - 1, transpositions=transpositions) for way in ways)
 
 
 NUMBER_TEXT = re.compile(r"\s*[+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?\s*", re.ASCII)

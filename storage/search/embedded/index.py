@@ -5,15 +5,16 @@ import sqlite3
 import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
+from functools import partial
 from pathlib import Path
 
 from storage.model import FQID
 from storage.protocols import IndexedDocument, IndexRefusal, SearchHit, SearchPage
 from storage.search.documents import (
-    DocumentRefusedError,
     decode_page_token,
     decompress_document,
     encode_page_token,
+    prepare_each,
 )
 from storage.search.embedded import tables
 from storage.search.embedded.documents import PreparedRows, copy_stubs, prepare_rows, write_rows
@@ -41,13 +42,8 @@ class EmbeddedIndex:
 
     def write(self, documents: Sequence[IndexedDocument]) -> Sequence[IndexRefusal]:
         """See SearchIndex."""
-        prepared: list[PreparedRows] = []
-        refusals = []
-        for document in documents:
-            try:
-                prepared.append(prepare_rows(document, field_limit=self._field_limit))
-            except DocumentRefusedError as error:
-                refusals.append(IndexRefusal(document.uuid, document.version, str(error)))
+        prepare = partial(prepare_rows, field_limit=self._field_limit)
+        prepared, refusals = prepare_each(documents, prepare)
         if prepared:
             self._write(prepared)
         return refusals

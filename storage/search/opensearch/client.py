@@ -3,7 +3,6 @@
 import json
 import re
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import Any
 
 from opensearchpy import OpenSearch
@@ -33,22 +32,32 @@ class RequestTooLargeError(Invalid):
     """A request exceeds the engine's size limit."""
 
 
-@dataclass(frozen=True, slots=True)
-class EngineAddress:
-    """URL and credentials of an engine."""
-
-    url: str
-    user: str = ""
-    password: str = field(default="", repr=False)
-    ca_file: str | None = None
-
-
 class OpenSearchEngine:
     """One OpenSearch cluster; usable from any thread and in a forked child."""
 
-    def __init__(self, place: EngineAddress, *, time_limit_s: float) -> None:
+    def __init__(
+        self,
+        url: str,
+        login: tuple[str, str] = ("", ""),
+        ca_file: str | None = None,
+        *,
+        time_limit_s: float,
+    ) -> None:
         self.time_limit_s = time_limit_s
-        self._client = PerProcess(lambda: _make_client(place, time_limit_s + CLIENT_GRACE_S))
+        options: dict[str, Any] = {"ca_certs": ca_file} if ca_file else {}
+        self._client = PerProcess(
+            lambda: OpenSearch(
+                [url],
+                http_auth=login if login[0] else None,
+                timeout=time_limit_s + CLIENT_GRACE_S,
+                max_retries=RETRIES,
+                # All requests are idempotent: writes carry our own version numbers.
+                retry_on_timeout=False,
+                retry_on_status=(),
+                pool_maxsize=CONNECTIONS,
+                **options,
+            )
+        )
 
     def request(
         self,
@@ -78,21 +87,6 @@ class OpenSearchEngine:
     def close(self) -> None:
         """Close this process's connections."""
         self._client().close()
-
-
-def _make_client(place: EngineAddress, timeout_s: float) -> OpenSearch:
-    secure: dict[str, Any] = {"ca_certs": place.ca_file} if place.ca_file else {}
-    return OpenSearch(
-        [place.url],
-        http_auth=(place.user, place.password) if place.user else None,
-        timeout=timeout_s,
-        max_retries=RETRIES,
-        # All requests are idempotent: writes carry our own version numbers.
-        retry_on_timeout=False,
-        retry_on_status=(),
-        pool_maxsize=CONNECTIONS,
-        **secure,
-    )
 
 
 def translate_error(error: OpenSearchException) -> StoreError:

@@ -8,7 +8,7 @@ requires an alias never creates an index.
 import random
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import orjson
@@ -168,14 +168,6 @@ STATUS_FULL, STATUS_NOT_FOUND, STATUS_CONFLICT = 429, 404, 409
 BULK_TIMEOUT_S = 60.0
 
 
-@dataclass(slots=True)
-class _BulkResult:
-    """What the engine did with some documents."""
-
-    retry: list[PreparedDocument] = field(default_factory=list)
-    refused: list[IndexRefusal] = field(default_factory=list)
-
-
 def put_documents(
     engine: OpenSearchEngine,
     generation: str,
@@ -201,15 +193,14 @@ def _put_with_backoff(
     sleep: Callable[[float], None],
 ) -> list[IndexRefusal]:
     """Store documents, with backoff for those that the engine had no room for."""
-    result = _post_bulk(engine, generation, documents)
-    refused = result.refused
+    refused: list[IndexRefusal] = []
+    waiting = _post_bulk(engine, generation, documents, refused)
     for wait_s in BACKOFF_S:
-        if not result.retry:
-            break
+        if not waiting:
+            return refused
         sleep(wait_s * random.uniform(0.5, 1.0))
-        result = _post_bulk(engine, generation, result.retry)
-        refused += result.refused
-    if result.retry:
+        waiting = _post_bulk(engine, generation, waiting, refused)
+    if waiting:
         message = "The search engine is full: try again later."
         raise Unavailable(message, retry_after_s=RETRY_AFTER_S)
     return refused
@@ -232,8 +223,12 @@ def split_chunks(documents: Sequence[PreparedDocument]) -> Iterator[list[Prepare
 
 
 def _post_bulk(
-    engine: OpenSearchEngine, generation: str, documents: Sequence[PreparedDocument]
-) -> _BulkResult:
+    engine: OpenSearchEngine,
+    generation: str,
+    documents: list[PreparedDocument],
+    refused: list[IndexRefusal],
+) -> list[PreparedDocument]:
+    """Store documents and add to `refused`; return those that the engine has no room for."""
     try:
         answer = engine.request(
             "POST",
@@ -246,29 +241,22 @@ def _post_bulk(
             filter_path="items.*.status,items.*.error",
         )
     except EngineFullError:
-        return _BulkResult(retry=list(documents))
+        return documents
     except RequestTooLargeError:
-        return _post_singly(engine, generation, documents)
-    result = _BulkResult()
+        if len(documents) == 1:
+            refused.append(_make_refusal(documents[0], "is larger than the engine takes"))
+            return []
+        # One at a time, to refuse only what is too large by itself.
+        singly = [_post_bulk(engine, generation, [each], refused) for each in documents]
+        return [document for waiting in singly for document in waiting]
     items = answer.get("items", ())
     if len(items) != len(documents):
         raise Unavailable("The search engine sent an incomplete bulk response.")
-    for document, item in zip(documents, items, strict=True):
-        _record_item(document, item["index"], result)
-    return result
-
-
-def _post_singly(
-    engine: OpenSearchEngine, generation: str, documents: Sequence[PreparedDocument]
-) -> _BulkResult:
-    """Store documents one at a time; refuse what is too large by itself."""
-    if len(documents) == 1:
-        return _BulkResult(refused=[_make_refusal(documents[0], "is larger than the engine takes")])
-    parts = [_post_bulk(engine, generation, [document]) for document in documents]
-    return _BulkResult(
-        [document for part in parts for document in part.retry],
-        [refusal for part in parts for refusal in part.refused],
-    )
+    return [
+        document
+        for document, item in zip(documents, items, strict=True)
+        if _has_no_room(document, item["index"], refused)
+    ]
 
 
 def _bulk_lines(document: PreparedDocument) -> bytes:
@@ -276,22 +264,21 @@ def _bulk_lines(document: PreparedDocument) -> bytes:
     return orjson.dumps({"index": action}) + b"\n" + document.source + b"\n"
 
 
-def _record_item(document: PreparedDocument, item: Mapping[str, Any], result: _BulkResult) -> None:
-    """Record the result of one document; a newer stored version is success."""
+def _has_no_room(
+    document: PreparedDocument, item: Mapping[str, Any], refused: list[IndexRefusal]
+) -> bool:
+    """Return whether to send the document again; a newer stored version is success."""
     status = item["status"]
-    if status < 300 or status == STATUS_CONFLICT:
-        return
-    if status == STATUS_FULL:
-        result.retry.append(document)
-    elif status == STATUS_NOT_FOUND:
+    if status == STATUS_NOT_FOUND:
         raise NotFound(find_reason(item))
-    elif status == 400:
-        result.refused.append(_make_refusal(document, find_reason(item)))
-    else:
+    if status == 400:
+        refused.append(_make_refusal(document, find_reason(item)))
+    elif status >= 300 and status not in (STATUS_CONFLICT, STATUS_FULL):
         raise Unavailable(
             f"The search engine did not store a document: {find_reason(item)}",
             retry_after_s=RETRY_AFTER_S,
         )
+    return bool(status == STATUS_FULL)
 
 
 def _make_refusal(document: PreparedDocument, message: str) -> IndexRefusal:

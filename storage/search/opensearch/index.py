@@ -1,9 +1,10 @@
 """The OpenSearch index of one replica."""
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 from urllib.parse import SplitResult, parse_qsl, unquote, urlsplit
 
@@ -12,17 +13,16 @@ from storage.errors import NotFound, TimedOut, Unavailable
 from storage.model import FQID
 from storage.protocols import IndexedDocument, IndexRefusal, SearchHit, SearchPage
 from storage.search.documents import (
-    DocumentRefusedError,
     decode_page_token,
     encode_page_token,
     make_not_building_error,
+    prepare_each,
 )
 from storage.search.grammar.clauses import Clause
 from storage.search.opensearch import generations
 from storage.search.opensearch.client import (
     MATCH_ALL_QUERY,
     Dsl,
-    EngineAddress,
     OpenSearchEngine,
     OpenSearchReply,
     match_every,
@@ -57,10 +57,22 @@ def search_page(engine: OpenSearchEngine, generation: str, page: PageRequest) ->
 
     NotFound if the generation is gone, TimedOut rather than partial results.
     """
+    body: Dsl = {
+        "query": page.query,
+        "size": page.size,
+        "sort": list(page.order),
+        "track_total_hits": True,
+        "timeout": _format_milliseconds(engine.time_limit_s),
+        "version": True,
+        # Every hit has its sort values, so `_source` is not needed.
+        "_source": ["raw"] if page.raw else False,
+    }
+    if page.start is not None:
+        body["search_after"] = list(page.start)
     answer = engine.request(
         "POST",
         f"/{generation}/_search",
-        _make_search_body(page, engine.time_limit_s),
+        body,
         allow_partial_search_results="false",
         cancel_after_time_interval=_format_milliseconds(engine.time_limit_s),
         filter_path="timed_out,hits.total,hits.hits._source,hits.hits.sort,hits.hits._version",
@@ -72,20 +84,6 @@ def search_page(engine: OpenSearchEngine, generation: str, page: PageRequest) ->
     return {"hits": [], **answer["hits"]}
 
 
-def _make_search_body(page: PageRequest, time_limit_s: float) -> Dsl:
-    body: Dsl = {
-        "query": page.query,
-        "size": page.size,
-        "sort": list(page.order),
-        "track_total_hits": True,
-        "timeout": _format_milliseconds(time_limit_s),
-        "version": True,
-        # Every hit has its sort values, so `_source` is not needed.
-        "_source": ["raw"] if page.raw else False,
-    }
-    return body if page.start is None else body | {"search_after": list(page.start)}
-
-
 def _format_milliseconds(seconds: float) -> str:
     return f"{max(1, int(seconds * 1000))}ms"
 
@@ -95,6 +93,19 @@ def make_hit(found: Mapping[str, Any]) -> SearchHit:
     version, uuid = found["sort"]
     document = decode_raw_document(found["_source"]) if "_source" in found else None
     return SearchHit(uuid, version, None, document, encode_page_token(version, uuid))
+
+
+def _walk_hits(
+    search: Callable[[PageRequest], OpenSearchReply | None], query: Dsl
+) -> Iterator[Sequence[Mapping[str, Any]]]:
+    """Iterate over the pages of all hits."""
+    page = PageRequest(query, IDS_PER_PAGE, BY_UUID)
+    while True:
+        hits = (search(page) or {"hits": []})["hits"]
+        yield hits
+        if len(hits) < IDS_PER_PAGE:
+            return
+        page = replace(page, start=tuple(hits[-1]["sort"]))
 
 
 DEFAULT_PREFIX = "store"
@@ -117,7 +128,7 @@ def open_opensearch(
         raise SettingsError("STORE_SEARCH_URL: must be http(s)://host:port/prefix")
     user, password = unquote(parts.username or ""), unquote(parts.password or "")
     engine = OpenSearchEngine(
-        EngineAddress(address, user, password, options.get("ca")), time_limit_s=time_limit_s
+        address, (user, password), options.get("ca"), time_limit_s=time_limit_s
     )
     shards = int(options["shards"])
     return OpenSearchIndex(engine, f"{prefix}-{replica}", field_limit=field_limit, shards=shards)
@@ -159,17 +170,12 @@ class OpenSearchIndex:
 
     def write(self, documents: Sequence[IndexedDocument]) -> Sequence[IndexRefusal]:
         """See SearchIndex."""
-        prepared: list[PreparedDocument] = []
-        refusals: dict[tuple[str, str], IndexRefusal] = {}
-        for document in documents:
-            try:
-                prepared.append(prepare_document(document, field_limit=self._field_limit))
-            except DocumentRefusedError as error:
-                refusal = IndexRefusal(document.uuid, document.version, str(error))
-                refusals[refusal.uuid, refusal.version] = refusal
-        for refusal in self._write(prepared) if prepared else ():
-            refusals[refusal.uuid, refusal.version] = refusal
-        return list(refusals.values())
+        prepare = partial(prepare_document, field_limit=self._field_limit)
+        prepared, refusals = prepare_each(documents, prepare)
+        if prepared:
+            refusals += self._write(prepared)
+        # Two generations may refuse the same document.
+        return list({(each.uuid, each.version): each for each in refusals}.values())
 
     def _write(self, documents: Sequence[PreparedDocument]) -> list[IndexRefusal]:
         """Write into every generation, including one that begins meanwhile."""
@@ -216,14 +222,8 @@ class OpenSearchIndex:
 
     def list_ids(self) -> Iterator[FQID]:
         """See SearchIndex; reads a page at a time."""
-        page = PageRequest(MATCH_ALL_QUERY, IDS_PER_PAGE, BY_UUID)
-        while True:
-            answer = self._search_current(page)
-            hits = answer["hits"] if answer else []
+        for hits in _walk_hits(self._search_current, MATCH_ALL_QUERY):
             yield from (FQID(*each["sort"]) for each in hits)
-            if len(hits) < IDS_PER_PAGE:
-                return
-            page = replace(page, start=tuple(hits[-1]["sort"]))
 
     def _search_current(self, page: PageRequest) -> OpenSearchReply | None:
         """Return a page of the current generation; None if there is no index."""
@@ -260,13 +260,9 @@ class OpenSearchIndex:
         old, new = found.current, found.building
         if old is None or new is None or not self._generations.is_ours(old):
             return
-        page = PageRequest({"term": {"live": False}}, IDS_PER_PAGE, BY_UUID)
-        while True:
-            hits = search_page(self._engine, old, page)["hits"]
+        search = partial(search_page, self._engine, old)
+        for hits in _walk_hits(search, {"term": {"live": False}}):
             generations.put_documents(self._engine, new, [prepare_stub(each) for each in hits])
-            if len(hits) < IDS_PER_PAGE:
-                return
-            page = replace(page, start=tuple(hits[-1]["sort"]))
 
     def ping(self) -> str:
         """See SearchIndex; also returns the current index."""

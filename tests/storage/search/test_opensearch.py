@@ -10,7 +10,7 @@ from storage.errors import Invalid, StoreError, TimedOut, Unavailable
 from storage.protocols import IndexedDocument
 from storage.search.grammar.clauses import MatchAllClause
 from storage.search.opensearch import generations
-from storage.search.opensearch.client import EngineAddress, OpenSearchEngine
+from storage.search.opensearch.client import OpenSearchEngine
 from storage.search.opensearch.documents import PreparedDocument
 from storage.search.opensearch.index import OpenSearchIndex, open_opensearch
 from tests.storage.search.fake_opensearch import FakeEngine, Reply, serving, stored
@@ -40,7 +40,7 @@ def index(fake: FakeEngine) -> Iterator[OpenSearchIndex]:
 
 @pytest.fixture
 def engine(fake: FakeEngine) -> Iterator[OpenSearchEngine]:
-    made = OpenSearchEngine(EngineAddress(fake.url), time_limit_s=5.0)
+    made = OpenSearchEngine(fake.url, time_limit_s=5.0)
     yield made
     made.close()
 
@@ -184,7 +184,7 @@ def test_the_engines_errors_are_told_in_our_words(
 
 def test_an_engine_that_says_nothing_is_late(fake: FakeEngine) -> None:
     fake.search = lambda lines: (-1, None)
-    engine = OpenSearchEngine(EngineAddress(fake.url), time_limit_s=5.0)
+    engine = OpenSearchEngine(fake.url, time_limit_s=5.0)
     with pytest.raises(TimedOut):
         engine.request("POST", "/any/_search", {}, timeout_s=0.1)
     engine.close()

@@ -38,6 +38,47 @@ from storage.model import FQID, Checksums, FileVersion, Replica
 TAG = "files"
 
 
+# Listed before put_file: clients that name methods after paths keep the last of a name.
+@operation(
+    "PUT",
+    "/files",
+    tag=TAG,
+    query=ReplicaQuery,
+    body=NewFilesBody,
+    responses={200: ResponseDoc("What became of each, in their order.", FilesWritten)},
+    errors=(403, 503),
+    description="For many small files: each is taken, or refused, as put_file does, and its"
+    " verification is not waited for. The status is 200 even if all are refused: each refused item"
+    " has `status`, `code`, `detail` and, where put_file has them, `errors` and `retry_after_s`."
+    " One with neither `task_id` nor `code` is stored already.",
+)
+def put_files(context: StoreContext[ReplicaParameters, NewFilesContent]) -> Response:
+    """Write several file versions."""
+    accepted = ingest.start_tasks(
+        context.stores,
+        [
+            IngestRequest(
+                FQID(item.uuid, item.version),
+                context.query.replica,
+                item.source_url,
+                item.creator_uid,
+            )
+            for item in context.body.files
+        ],
+        context.caller.email,
+        prefixes=context.services.settings.checksum_prefixes,
+        request_id=context.request_id,
+    )
+    context.send(
+        [row for item in accepted if isinstance(item, ingest.AcceptedIngest) for row in item.jobs]
+    )
+    results = [
+        {"uuid": item.uuid, "version": item.version, **_format_result(result)}
+        for item, result in zip(context.body.files, accepted, strict=True)
+    ]
+    return json_response({"files": results})
+
+
 @operation(
     "PUT",
     "/files/{uuid}",
@@ -85,46 +126,6 @@ def _deposit_file(
         prefixes=context.services.settings.checksum_prefixes,
         request_id=context.request_id,
     )
-
-
-@operation(
-    "PUT",
-    "/files",
-    tag=TAG,
-    query=ReplicaQuery,
-    body=NewFilesBody,
-    responses={200: ResponseDoc("What became of each, in their order.", FilesWritten)},
-    errors=(403, 503),
-    description="For many small files: each is taken, or refused, as put_file does, and its"
-    " verification is not waited for. The status is 200 even if all are refused: each refused item"
-    " has `status`, `code`, `detail` and, where put_file has them, `errors` and `retry_after_s`."
-    " One with neither `task_id` nor `code` is stored already.",
-)
-def put_files(context: StoreContext[ReplicaParameters, NewFilesContent]) -> Response:
-    """Write several file versions."""
-    accepted = ingest.start_tasks(
-        context.stores,
-        [
-            IngestRequest(
-                FQID(item.uuid, item.version),
-                context.query.replica,
-                item.source_url,
-                item.creator_uid,
-            )
-            for item in context.body.files
-        ],
-        context.caller.email,
-        prefixes=context.services.settings.checksum_prefixes,
-        request_id=context.request_id,
-    )
-    context.send(
-        [row for item in accepted if isinstance(item, ingest.AcceptedIngest) for row in item.jobs]
-    )
-    results = [
-        {"uuid": item.uuid, "version": item.version, **_format_result(result)}
-        for item, result in zip(context.body.files, accepted, strict=True)
-    ]
-    return json_response({"files": results})
 
 
 def _format_result(result: ingest.AcceptedIngest | StoreError) -> dict[str, Any]:

@@ -120,6 +120,13 @@ def test_it_holds_exactly_the_operations_with_their_paths(document) -> None:
     assert found == SPECIFIED
 
 
+@pytest.mark.spec("DEF-02")
+def test_put_file_is_listed_after_put_files(document) -> None:
+    """Of two methods of one name, `put_file`, the original clients keep the last."""
+    paths = list(document["paths"])
+    assert paths.index("/files") < paths.index("/files/{uuid}")
+
+
 @pytest.mark.spec("DEF-03", "VER-01")
 def test_the_server_is_the_external_base_with_v1(document) -> None:
     assert document["servers"] == [{"url": "http://localhost/v1"}]

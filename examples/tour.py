@@ -26,7 +26,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 from urllib.parse import unquote, urlsplit
 from uuid import uuid4
 
@@ -37,7 +37,8 @@ from examples.login import CLIENT_ID, log_in, refresh
 from examples.webhooks import Receiver, running_receiver
 from store_client import Client, Conflict, NotFound, Refused, StoreError, create_version
 
-REPLICAS = ("aws", "gcp")
+Replica = Literal["aws", "gcp"]
+REPLICAS: tuple[Replica, Replica] = ("aws", "gcp")
 STAGES = ("verified", "in both replicas", "indexed", "notified")
 CREATOR = 8008  # `creator_uid`: a number for who deposits
 PART = 64 << 20  # bytes of a part, by which the store computes ETags
@@ -66,7 +67,7 @@ class Bundle:
         """The fully qualified identifier: UUID and version."""
         return f"{self.uuid}.{self.version}"
 
-    def name(self) -> dict[str, str]:
+    def name(self) -> dict[str, Any]:
         """The UUID and the version as arguments."""
         return {"uuid": self.uuid, "version": self.version}
 
@@ -152,7 +153,7 @@ class Tour:
     bundles: list[Bundle]
     facts: tuple[Fact, Fact]
     receiver: Receiver
-    subscriptions: list[dict[str, str]] = field(default_factory=list)
+    subscriptions: list[dict[str, Any]] = field(default_factory=list)
     results: list[bool] = field(default_factory=list)
 
     def run(self, step: Callable[..., None], *arguments: Any) -> None:
@@ -181,12 +182,12 @@ class Tour:
         """The bundles with a fact."""
         return {one.fqid for one in self.bundles if one.label in fact.labels}
 
-    def list_stored(self, replica: str) -> set[str]:
+    def list_stored(self, replica: Replica) -> set[str]:
         """All bundles of a replica."""
         found = self.store.get_bundles_all.iterate(replica=replica)
         return {f"{one['uuid']}.{one['version']}" for one in found}
 
-    def search(self, replica: str, query: Mapping[str, Any] = EVERYTHING) -> set[str]:
+    def search(self, replica: Replica, query: Mapping[str, Any] = EVERYTHING) -> set[str]:
         """The bundles of this tour that a search finds."""
         found = self.store.post_search.iterate(replica=replica, es_query=query)
         return {one["bundle_fqid"] for one in found} & {one.fqid for one in self.bundles}
@@ -206,10 +207,11 @@ def wait_until(condition: Callable[[], bool]) -> bool:
 def subscribe(tour: Tour) -> None:
     """Subscribe to each fact: by JMESPath in one replica, by a search query in the other."""
     first, second = tour.facts
-    for replica, type_, fact, query in (
-        ("aws", "jmespath", first, {"jmespath_query": first.jmespath()}),
-        ("gcp", "elasticsearch", second, {"es_query": second.es_query()}),
-    ):
+    queries: tuple[tuple[str, Fact, dict[str, Any]], ...] = (
+        ("jmespath", first, {"jmespath_query": first.jmespath()}),
+        ("elasticsearch", second, {"es_query": second.es_query()}),
+    )
+    for replica, (type_, fact, query) in zip(REPLICAS, queries, strict=True):
         made = tour.store.put_subscription(
             replica=replica,
             callback_url=tour.receiver.url + fact.path,
@@ -261,8 +263,12 @@ def deposit_bundle(store: Client, area: str, bundle: Bundle) -> None:
         )
         if uploaded["checksums"]["sha256"] != sha256(path):
             raise StoreError(f"{name} was damaged on its way")
-        file = {"uuid": str(uuid4()), "version": version}
-        source = {"source_url": uploaded["url"], "creator_uid": CREATOR, "replica": "aws"}
+        file: dict[str, Any] = {"uuid": str(uuid4()), "version": version}
+        source: dict[str, Any] = {
+            "source_url": uploaded["url"],
+            "creator_uid": CREATOR,
+            "replica": "aws",
+        }
         # The store verifies a file while the next ones are uploaded.
         store.put_file(**file, **source, headers={"Prefer": "respond-async"})
         entries.append({**file, "name": name, "indexed": path.suffix == ".json"})
@@ -278,7 +284,7 @@ def deposit_bundle(store: Client, area: str, bundle: Bundle) -> None:
             return
 
 
-def put_bundle(store: Client, entries: list[dict[str, Any]], **name: str) -> None:
+def put_bundle(store: Client, entries: list[dict[str, Any]], **name: Any) -> None:
     """Make a bundle of files, with a new UUID and version if none are given."""
     name = {"uuid": str(uuid4()), "version": create_version(), **name}
     store.put_bundle(**name, replica="aws", creator_uid=CREATOR, files=entries)
@@ -339,7 +345,7 @@ def download(tour: Tour) -> None:
 
 def check_out(tour: Tour) -> None:
     """Have the store copy a bundle to where people compute."""
-    bundle, replica = tour.bundles[-1], "gcp"
+    bundle, replica = tour.bundles[-1], REPLICAS[1]
     job = tour.store.post_bundles_checkout(**bundle.name(), replica=replica)["checkout_job_id"]
     show = functools.partial(tour.store.get_bundles_checkout, checkout_job_id=job, replica=replica)
     wait_until(lambda: show()["status"] != "RUNNING")
@@ -353,7 +359,8 @@ def check_out(tour: Tour) -> None:
 
 def collect(tour: Tour) -> None:
     """Make a collection of links to a bundle, to a file of it, and to a file's metadata."""
-    bundle, collection = tour.bundles[-1], {"uuid": str(uuid4()), "version": create_version()}
+    bundle = tour.bundles[-1]
+    collection: dict[str, Any] = {"uuid": str(uuid4()), "version": create_version()}
     files = [{"uuid": one["uuid"], "version": bundle.version} for one in bundle.entries]
     metadata = [file for file, one in zip(files, bundle.entries, strict=True) if one["indexed"]]
     links = [
@@ -361,7 +368,11 @@ def collect(tour: Tour) -> None:
         {"type": "file", **files[0]},
         *({"type": "metadata", **file, "path": ""} for file in metadata[:1]),
     ]
-    text = {"name": "Tour", "description": "What the *tour* deposited.", "details": {}}
+    text: dict[str, Any] = {
+        "name": "Tour",
+        "description": "What the *tour* deposited.",
+        "details": {},
+    }
     tour.store.put_collection(**collection, **text, replica="aws", contents=[*links, links[0]])
 
     def is_complete() -> bool:
@@ -425,7 +436,7 @@ def log_in_people(tour: Tour, logins: Mapping[str, str]) -> None:
         return find_refusal(put_bundle, tour.connect(token["access_token"]), entries)
 
     def read(token: dict[str, Any]) -> tuple[int, str]:
-        query = {"callback_url": tour.receiver.url, "jmespath_query": "manifest"}
+        query: dict[str, Any] = {"callback_url": tour.receiver.url, "jmespath_query": "manifest"}
         store = tour.connect(token["access_token"])
         return find_refusal(lambda: store.dry_run_subscription(**query, replica="aws", bundles=1))
 

@@ -41,12 +41,12 @@ def estimate_edit_cost(left: str, right: str, edits: int) -> int:
 
 def is_within_edits(left: str, right: str, edits: int, *, transpositions: bool = True) -> bool:
     """Return whether at most `edits` edits (2 at most) turn `left` into `right`."""
+    if abs(len(left) - len(right)) > edits:
+        return False
     start, shorter = 0, min(len(left), len(right))
     while start < shorter and left[start] == right[start]:
         start += 1
     left, right = left[start:], right[start:]
-    if abs(len(left) - len(right)) > edits:
-        return False
     if edits == 0 or not left or not right:
         return not left or not right
     ways = [(left[1:], right[1:]), (left[1:], right), (left, right[1:])]

@@ -116,6 +116,10 @@ bench-real: $(DEV_READY) $(COMPILED) ## Measure on the real engines, beside what
 conformance: $(DEV_READY) ## Write build/conformance.md: the contract with the tests of each sentence
 	$(BIN)/python -m tests.conformance
 
+.PHONY: mutants
+mutants: $(DEV_READY) $(COMPILED) ## Break the logic in the ways of tests/mutants.toml: a test must fail each time
+	$(IN_MEMORY) $(BIN)/python -m tests.mutants
+
 .PHONY: coverage
 coverage: $(DEV_READY) $(COMPILED) ## Measure the coverage of the tests into build/coverage
 	$(IN_MEMORY) $(BIN)/python -m pytest -n 4 --dist worksteal --ignore tests/drill \

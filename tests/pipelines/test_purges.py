@@ -5,7 +5,6 @@ from collections.abc import Callable
 from random import Random
 
 import pytest
-from sqlalchemy import text
 
 from pipelines import (
     bundles,
@@ -387,15 +386,3 @@ def test_record_stays_while_jobs_need_the_document(stores: Stores) -> None:
         purges.erase_record(stores, claim, lambda _n: None)
 
     assert keys.record_key("bundle", fqid) in listed(stores, "aws")
-
-
-@pytest.mark.spec("BUN-62")
-def test_keeps_condemned_blob_that_a_file_refers_to(stores: Stores) -> None:
-    blob = blob_of(stores, make_file(stores, b"its own"))
-    with stores.catalog.write() as tx:
-        row = {"sha256": blob.rpartition("/")[2]}
-        tx.execute(text("INSERT INTO condemned VALUES ('aws', :sha256, 0)"), row)
-
-    assert garbage_collection.delete_expired(stores, grace_s=3600) == 0
-
-    assert holds(stores, blob) == {"aws"}

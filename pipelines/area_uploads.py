@@ -1,11 +1,11 @@
-"""Multipart uploads, signed URLs and temporary credentials for upload areas.
+"""Multipart uploads, signed URLs and temporary credentials for upload areas, and their removal.
 
 A file exists once the bucket completes its upload; the catalog records it afterwards. The object
 carries the upload's id, so a completion that is repeated after a crash recognizes its own object.
 The response of a completion is stored and replayed.
 
 Credentials cannot be revoked: until they expire, a locked area may still be written to. The API
-checks its own signed URLs at each use.
+checks its own signed URLs at each use. A deleted area is checked once more after they expired.
 """
 
 import hashlib
@@ -18,13 +18,14 @@ from typing import Any
 from pipelines import area_files, areas
 from pipelines.areas import find_area_name_fault, require_writable
 from pipelines.checksums import part_size
+from pipelines.copies import Heartbeat
 from storage import keys
-from storage.catalog import Tx, idempotency, now_us
+from storage.catalog import Tx, idempotency, jobs, now_us
 from storage.catalog import areas as catalog_areas
-from storage.catalog.areas import AreaUpload
+from storage.catalog.areas import Area, AreaUpload
 from storage.catalog.idempotency import StoredResponse
-from storage.errors import Invalid, NotFound, TooLarge
-from storage.model import Job
+from storage.errors import Invalid, NotFound, NotReady, TooLarge
+from storage.model import Job, JobClaim
 from storage.protocols import BlobInfo, Credentials, MultipartUpload, PresignedUpload
 from storage.stores import Stores
 
@@ -376,3 +377,66 @@ def _check_filenames(filenames: Sequence[str]) -> None:
     if faults:
         errors = dict(list(faults.items())[:MAX_REPORTED_NAMES])
         raise Invalid(f"{len(faults)} file names are invalid.", errors=errors)
+
+
+LATE_UPLOAD_S = 86_400
+"""Longest duration of an upload that began before its area was deleted."""
+
+
+def remove_area(stores: Stores, claim: JobClaim, heartbeat: Heartbeat) -> tuple[Job, ...]:
+    """Remove an area's uploads, files and rows, and mark it deleted; running it again is safe.
+
+    Raise NotReady until the time of the last check.
+    """
+    uuid = claim.job.ref
+    with stores.catalog.read() as tx:
+        area = catalog_areas.find(tx, uuid)
+    if area is not None and area.state in ("DELETING", "DELETED"):
+        _empty_area(stores, uuid, heartbeat)
+        area = _mark_deleted(stores, uuid)
+    with stores.catalog.write() as tx:
+        left_s = 0 if area is None else _final_check_time(area) - now_us(tx) / 1e6
+        if left_s <= 0:
+            jobs.finish(tx, claim)
+            return ()
+    raise NotReady("Late uploads are removed at the last check.", retry_after_s=int(left_s) + 1)
+
+
+def _empty_area(stores: Stores, uuid: str, heartbeat: Heartbeat) -> None:
+    """Delete uploads and objects until none is left."""
+    while _abort_uploads(stores, uuid, heartbeat) + _delete_objects(stores, uuid, heartbeat):
+        pass
+
+
+def _abort_uploads(stores: Stores, uuid: str, heartbeat: Heartbeat) -> int:
+    with stores.catalog.read() as tx:
+        uploads = catalog_areas.list_uploads(tx, uuid)
+    for upload in uploads:
+        heartbeat(0)
+        discard(stores, upload)
+    return len(uploads)
+
+
+def _delete_objects(stores: Stores, uuid: str, heartbeat: Heartbeat) -> int:
+    removed = 0
+    for info in stores.areas.list(keys.area_prefix(uuid)):
+        heartbeat(0)
+        stores.areas.delete(info.key)
+        removed += 1
+    return removed
+
+
+def _mark_deleted(stores: Stores, uuid: str) -> Area | None:
+    """Mark an empty area deleted; its lock excludes uploads through the API."""
+    with stores.catalog.write() as tx:
+        area = catalog_areas.lock_exclusive(tx, uuid)
+        if area is not None and area.state == "DELETING":
+            catalog_areas.delete_files(tx, uuid)
+            catalog_areas.set_state(tx, uuid, "DELETED")
+        return catalog_areas.find(tx, uuid)
+
+
+def _final_check_time(area: Area) -> float:
+    """Return the time of the last check, in seconds since 1970."""
+    late = (area.deleted_us or 0) / 1e6 + LATE_UPLOAD_S
+    return max(late, (area.granted_us or 0) / 1e6 + LATE_UPLOAD_S / 24)

@@ -1,7 +1,7 @@
 """Upload areas: create, lock and delete areas, and receive files through the API.
 
-The files of an area and their checks are in `area_files`, uploads directly to the bucket in
-`area_uploads`, the removal of deleted areas in `area_removal`.
+The files of an area and their checks are in `area_files`, uploads directly to the bucket and the
+removal of deleted areas in `area_uploads`.
 """
 
 from collections.abc import Callable, Iterable, Iterator

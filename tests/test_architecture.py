@@ -393,7 +393,7 @@ MAY_DELETE_OR_REPLACE = {
     "pipelines.areas._store_in_parts": "upload areas: a file is uploaded again",
     "pipelines.area_uploads._assemble": "upload areas: an upload by parts",
     "pipelines.area_files._remove_late_upload": "upload areas: a file that came too late",
-    "pipelines.area_removal._delete_objects": "upload areas: the area is deleted",
+    "pipelines.area_uploads._delete_objects": "upload areas: the area is deleted",
     "pipelines.area_uploads._sign_urls": "upload areas: signed URLs of one file",
     "pipelines.area_uploads.sign": "upload areas: the same, inside",
     "pipelines.area_uploads._issue_credentials": "upload areas: credentials of one area",

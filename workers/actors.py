@@ -15,7 +15,7 @@ import dramatiq
 from config import Settings
 from pipelines import (
     area_files,
-    area_removal,
+    area_uploads,
     checkouts,
     events,
     ingest,
@@ -238,7 +238,7 @@ def journal_drop(stores: Stores, claim: JobClaim, heartbeat: Heartbeat) -> Follo
 @claims_job(Step.AREA_REMOVE)
 def area_remove(stores: Stores, claim: JobClaim, heartbeat: Heartbeat) -> FollowingJobs:
     """Delete an upload area, which may hold thousands of files."""
-    return area_removal.remove_area(stores, claim, heartbeat)
+    return area_uploads.remove_area(stores, claim, heartbeat)
 
 
 @dramatiq.actor(queue_name="purge", priority=1, time_limit=10 * MINUTES, max_retries=0)

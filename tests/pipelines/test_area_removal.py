@@ -6,7 +6,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from pipelines import area_files, area_removal, areas
+from pipelines import area_files, area_uploads, areas
 from pipelines.areas import IncomingFile
 from pipelines.flow import Step
 from storage import keys
@@ -198,7 +198,7 @@ def test_the_last_look_waits_for_credentials_to_end(stores: Stores, area: str) -
         rows.record_credentials(tx, area, 60)
     areas.delete(stores, area, ME)
     with pytest.raises(NotReady) as waits:
-        area_removal.remove_area(stores, claimed(stores, area), lambda _: None)
+        area_uploads.remove_area(stores, claimed(stores, area), lambda _: None)
     assert waits.value.retry_after_s is not None
     assert waits.value.retry_after_s > 3 * 86_400
     assert state(stores, area) == "DELETED"
@@ -219,7 +219,7 @@ def test_a_removal_that_died_half_way_is_ended_by_the_next(
 
     claim = claimed(stores, area)
     with pytest.raises(Unavailable):
-        area_removal.remove_area(stores, claim, dying)
+        area_uploads.remove_area(stores, claim, dying)
     assert (len(held(stores, area)), state(stores, area)) == (2, "DELETING")
     with stores.catalog.write() as tx:
         jobs.postpone(tx, claim, delay_s=0, reason="Its lease ran out.")
@@ -242,7 +242,7 @@ def test_a_removal_of_what_nobody_deleted_does_nothing(stores: Stores, area: str
     put(stores, area, "a")
     with stores.catalog.write() as tx:
         jobs.insert(tx, [removal(area)])
-    area_removal.remove_area(stores, claimed(stores, area), lambda _: None)
+    area_uploads.remove_area(stores, claimed(stores, area), lambda _: None)
     assert (len(held(stores, area)), state(stores, area)) == (1, "UNLOCKED")
     with stores.catalog.read() as tx:
         assert due(tx, area) == 0

@@ -38,7 +38,7 @@ Say = Callable[[str], None]
 
 @dataclass(frozen=True)
 class Wanted:
-    """A bucket that a setting names; versions are kept of what nobody may ever change."""
+    """A bucket of a setting; versioned if its objects are immutable."""
 
     url: str
     versioned: bool

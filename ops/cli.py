@@ -20,7 +20,7 @@ COMMANDS = {
     "clients": "ops.oauth_clients:clients",
     "status": "ops.status:status",
     "sweep": "ops.status:sweep",
-    "parked": "ops.status:parked",
+    "parked": "ops.status:dead_jobs",
     "read-only": "ops.maintenance:read_only",
     "service-accounts": "ops.service_accounts:service_accounts",
     "purge": "ops.purges:purge",

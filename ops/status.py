@@ -86,12 +86,12 @@ def sweep(settings: Settings, dry_run: bool) -> None:
         print_table(console, "Missing, some of it", ("kind", "replica", "name"), missing)
 
 
-@click.group()
-def parked() -> None:
+@click.group(name="parked")
+def dead_jobs() -> None:
     """List, or try again, rows that were put aside."""
 
 
-@parked.command(name="list")
+@dead_jobs.command(name="list")
 @click.option(
     "--limit",
     default=LIST_LIMIT,
@@ -117,7 +117,7 @@ def list_parked(settings: Settings, limit: int) -> None:
     print_table(Console(), "Parked", ("step", "replica", "reference", "since", "reason"), rows)
 
 
-@parked.command()
+@dead_jobs.command()
 @click.option("--step", help="Only rows of this step.")
 @click.option("--ref", help="Only the row of this reference.")
 @click.pass_obj

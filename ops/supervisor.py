@@ -235,7 +235,7 @@ def _select_processes(
 
 
 def _print_line(width: int, who: str, line: str) -> None:
-    # Whoever read our output may be gone (`make run | head`): the store goes on and can be stopped.
+    # The reader of our output may be gone (`make run | head`): the store keeps running.
     with suppress(OSError):
         click.echo(f"{click.style(who.ljust(width), fg='cyan')} | {line}")
 
@@ -255,7 +255,7 @@ def supervise(
         # Left by one that was killed: it must not speak for us.
         for name in (home.READY, home.PROCESSES):
             home.remove_file(settings.home, name)
-        # Counters begin anew with the store: each worker that ever ran has files of its own there.
+        # Reset counters: every worker that ever ran left its own files there.
         shutil.rmtree(settings.worker_metrics, ignore_errors=True)
         given = {
             **environ,

@@ -107,16 +107,12 @@ def _format_user(user: PasswordUser) -> tuple[str, str, str, str, str]:
     return (
         user.email,
         "enabled" if user.enabled else "disabled",
-        _format_day(user.changed_us),
+        datetime.fromtimestamp(user.changed_us / 1e6, UTC).strftime("%Y-%m-%d"),
         str(user.failures or ""),
         datetime.fromtimestamp(user.until_us / 1e6, UTC).strftime("%H:%M:%S UTC")
         if waiting
         else "",
     )
-
-
-def _format_day(at_us: int) -> str:
-    return datetime.fromtimestamp(at_us / 1e6, UTC).strftime("%Y-%m-%d")
 
 
 def _read_password() -> str:

@@ -376,9 +376,9 @@ class BulkCopies:
         """Return whether the listing shows the right bytes; True for objects not copied here."""
         if target_key not in self._unread:
             return True
-        info = self._listed.get(target_key)
+        info = self._listing.get(target_key)
         return info is not None and (info.size, info.etag) == (size, checksums.s3_etag)
 
     @cached_property
-    def _listed(self) -> Mapping[str, BlobInfo]:
+    def _listing(self) -> Mapping[str, BlobInfo]:
         return self._target.list_prefix(self._prefix)

@@ -237,7 +237,7 @@ def load_event_document(stores: Stores, replica: Replica, fqid: FQID) -> bytes:
 REPLAY_EXPIRY_BATCH = 1_000
 """Replays that one look forgets."""
 EVENTS_PER_REPLAY_JOB = 50
-"""Events of one claim: each may want a document of its own."""
+"""Events of one claim; each may need its own document."""
 
 
 def request_replay(

@@ -35,11 +35,9 @@ def find_name_fault(name: str) -> str | None:
     return "A name is too long." if len(name.encode()) > _MAX_BYTES else None
 
 
-def _files_pointer(place: int) -> str:
-    return f"/files/{place}/name"
-
-
-def check_file_names(names: Sequence[str], *, pointer: NamePointer = _files_pointer) -> None:
+def check_file_names(
+    names: Sequence[str], *, pointer: NamePointer = "/files/{}/name".format
+) -> None:
     """Raise Invalid if a name is invalid or repeated, or is the folder of another one."""
     if _are_all_plain(names):
         # ASCII names are their own normal form.

@@ -193,7 +193,9 @@ def repair_object(
     if reason is None:
         return "intact"
     if not any(
-        _replace_from(stores, other, replica, key, heartbeat) for other in _other_replicas(replica)
+        _replace_from(stores, other, replica, key, heartbeat)
+        for other in REPLICAS
+        if other != replica
     ):
         log.error("%s in %s: %s, and no other replica has an intact copy", key, replica, reason)
         return "lost"
@@ -201,10 +203,6 @@ def repair_object(
         raise DamagedObjectError(f"{key} in {replica} is still damaged after its repair: {left}")
     log.warning("%s in %s: %s; repaired", key, replica, reason)
     return "repaired"
-
-
-def _other_replicas(replica: Replica) -> list[Replica]:
-    return [name for name in REPLICAS if name != replica]
 
 
 def _replace_from(

@@ -112,7 +112,7 @@ def _ignore_progress(_moved: int) -> None:
 def _finish_if_current(stores: Stores, claim: JobClaim, key: keys.JournalKey) -> bool:
     """Whether the journal is still current, so that its copy may stay."""
     with stores.catalog.write() as tx:
-        rows.lock(tx, _journal_replica(key))
+        rows.lock(tx, next(name for name in REPLICAS if name == key.replica))
         one = rows.find(tx, key)
         if one is None or one.state != "current":
             return False
@@ -126,10 +126,6 @@ def parse_journal_ref(ref: str) -> keys.JournalKey:
     if key is None:
         raise NotFound(f"{ref} is no journal.")
     return key
-
-
-def _journal_replica(key: keys.JournalKey) -> Replica:
-    return next(name for name in REPLICAS if name == key.replica)
 
 
 def drop_journal(stores: Stores, claim: JobClaim, _beat: Heartbeat) -> tuple[Job, ...]:

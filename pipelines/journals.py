@@ -47,7 +47,7 @@ def enqueue_journal_jobs(stores: Stores, *, age_s: float) -> None:
         if wanted:
             with stores.catalog.write() as tx:
                 journals.lock(tx, replica)
-                # What nobody recorded for so long nobody will.
+                # Rows unrecorded for so long are abandoned.
                 journals.mark_past(tx, (one for one in aged if one.state == "writing"))
                 jobs.insert_new(tx, wanted)
 

@@ -280,7 +280,7 @@ def _run_match_jobs(
         recorded = [_record_matches(tx, told, event, claimed[event.id]) for event, told in fresh]
         jobs.finish_all(tx, done)
     receivers = flow.delivery_jobs(ident for idents in recorded for ident in idents)
-    # One message for each endpoint, whichever events it is told.
+    # One message for each endpoint, for all of its events.
     return {**{claim.job: () for claim in done}, done[-1].job: receivers}
 
 

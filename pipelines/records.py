@@ -67,13 +67,10 @@ def collection_digest(
     links: Iterable[CollectionLink],
 ) -> str:
     """Return the digest that collections of equal content share, their links in any order."""
-    lines = sorted(_format_digest_line(link) for link in links)
+    lines = sorted(
+        [link.type, *link.target, *([] if link.path is None else [link.path])] for link in links
+    )
     return _hash_json([owner, name, description, details, lines])
-
-
-def _format_digest_line(link: CollectionLink) -> list[str]:
-    """Return type, uuid, version and, unless it is None, the path; an empty path counts."""
-    return [link.type, *link.target, *([] if link.path is None else [link.path])]
 
 
 def encode_details(value: Mapping[str, Any]) -> str:

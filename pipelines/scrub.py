@@ -281,7 +281,7 @@ CURSOR_KEY = "scrub"
 
 
 class ScrubStopped(Exception):
-    """The scrub was told to stop."""
+    """The scrub was stopped."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -100,7 +100,7 @@ def secret_context(uuid: str) -> bytes:
 
 
 def check_subscription(new: NewSubscription) -> None:
-    """Invalid for what cannot work, whoever asks for it."""
+    """Raise Invalid for settings that cannot work."""
     if new.es_query is not None and new.jmespath_query is not None:
         raise _invalid_field("jmespath_query", "A subscription has one query, of either type.")
     if new.es_query is not None:
@@ -274,7 +274,7 @@ def ping_subscription(
         deliveries.insert_test(
             tx, fresh, bundle_uuid=fqid.uuid, version=fqid.version, request_id=request_id
         )
-        # Whoever asks wants to know now, however long its receiver has been left alone.
+        # A test delivery is sent now, even if the endpoint is backing off.
         endpoints.wake(tx, subscription.endpoint_id)
         made = delivery_log.find_delivery(tx, subscription.id, uuid)
     if made is None:
@@ -426,7 +426,7 @@ def expire_deliveries(stores: Stores, keep: DeliveryRetention) -> int:
 
 
 def _delete_unused_endpoints(stores: Stores) -> None:
-    """What was learnt of receivers that nobody names any more."""
+    """Delete the state of endpoints without subscriptions."""
     with stores.catalog.read() as tx:
         unnamed = endpoints.list_unreferenced(tx, limit=ROWS_PER_STATEMENT)
     if unnamed:
@@ -461,7 +461,7 @@ def _run_in_batches(stores: Stores, some: Callable[[Tx], int]) -> int:
 
 
 def _delete_subscription_log(stores: Stores, ident: int) -> int:
-    """A deleted subscription with all that it was told."""
+    """Delete a subscription's row and its deliveries."""
     gone = _run_in_batches(
         stores, lambda tx: delivery_log.delete_deliveries(tx, ident, limit=ROWS_PER_STATEMENT)
     )

@@ -190,7 +190,7 @@ def _list_known_versions(stores: Stores, kind: keys.Kind) -> Iterator[str]:
 def _list_stored_records(
     stores: Stores, kind: keys.Kind, replica: Replica, damaged: Callable[[str], object]
 ) -> Iterator[str]:
-    """Every record; `damaged` is told the keys of those that a listing shows to be damaged."""
+    """Yield every record; pass the keys of damaged ones to `damaged`."""
     for info in _list_objects(stores, replica, keys.record_prefix(kind)):
         found = keys.parse_record(info.key)
         if found is not None:
@@ -332,7 +332,7 @@ def enqueue_reservations(stores: Stores, *, grace_s: float) -> int:
 
 
 def abort_stale_uploads(stores: Stores, *, older_than_s: float) -> int:
-    """Abort multipart uploads that nobody can be working on any more."""
+    """Abort multipart uploads that were abandoned."""
     with stores.catalog.read() as tx:
         rows = ingest.list_stale_uploads(tx, now_us(tx) - int(older_than_s * 1e6))
     for replica, key, token in rows:

@@ -139,7 +139,7 @@ LISTED_PER_HEAD_REQUEST = 8
 SMALL_BUNDLE_FILES = 100
 """Files of a bundle that is synced together with others."""
 UPLOAD_TOUCH_S = 60.0
-"""How often an upload that goes on says so: the sweep of unfinished ones waits for much longer."""
+"""Heartbeat interval of an upload; the sweep of unfinished uploads waits much longer."""
 
 
 def sync_version(stores: Stores, claim: JobClaim, beat: Heartbeat) -> tuple[Job, ...]:

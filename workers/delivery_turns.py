@@ -203,9 +203,6 @@ class EndpointTurn:
         """Return the seconds until the lease must be renewed."""
         return self._until - time.monotonic() - self._shared.rules.lease_s * 2 / 3
 
-    def _is_suspect(self) -> bool:
-        return self._claims_probe or deliveries.is_suspect(self._endpoint)
-
     def _is_resting(self) -> bool:
         return deliveries.is_probing(self._endpoint) and self._endpoint.resume_us > self._now_us()
 
@@ -278,7 +275,8 @@ class EndpointTurn:
         """Make one attempt; return whether it succeeded, None if that is unknown."""
         permit: AttemptPermit | None = None
         try:
-            permit = await self._shared.permits.acquire(suspect=self._is_suspect())
+            suspect = self._claims_probe or deliveries.is_suspect(self._endpoint)
+            permit = await self._shared.permits.acquire(suspect=suspect)
             now = time.monotonic()
             if now > self._until or now - fetched > self._shared.rules.fresh_s:
                 raise DeliveryWithdrawn

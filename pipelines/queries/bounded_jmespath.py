@@ -24,7 +24,7 @@ CACHED_NODES = 100_000
 """Nodes of the compiled expressions that a process keeps, at about 400 bytes each."""
 
 WATCH_INTERVAL_STEPS = 50_000
-"""Steps after which whoever watches an evaluation is asked whether it may go on."""
+"""Steps between calls of `watch`, which may end an evaluation."""
 
 _CHARACTERS_PER_STEP = 64
 """Characters of a string that count as one element."""
@@ -308,7 +308,7 @@ class _MeteredFunctions(Functions):
         return super().call_function(function_name, resolved_args)
 
     def _pay_for_search(self, args: list[Any]) -> None:
-        """What is looked for is compared with every element of its own size."""
+        """Charge for comparing the needle with each element of its size."""
         if len(args) != 2 or not isinstance(args[0], list) or not isinstance(args[1], _SIZED_TYPES):
             return
         for element in args[0]:
@@ -320,12 +320,12 @@ class _MeteredFunctions(Functions):
             expref, allowed_types, function_name
         )
 
-        def paying(element: Any) -> Any:
+        def charge_key(element: Any) -> Any:
             key = key_of(element)
             self._budget.pay(value_size(key))
             return key
 
-        return paying
+        return charge_key
 
 
 _CONTAINERS = (list, dict)
@@ -337,14 +337,14 @@ def _total_text_size(value: Any) -> int:
 
 
 def value_size(value: Any) -> int:
-    """The steps that it takes to look through a value, but not into its parts."""
+    """Return the steps to scan a value, without its parts."""
     if isinstance(value, str):
         return len(value) // _CHARACTERS_PER_STEP
     return len(value) if isinstance(value, _CONTAINERS) else 0
 
 
 def _joined_lengths(args: list[Any]) -> Iterator[int]:
-    """The lengths of what `join` puts together, glue included."""
+    """Yield the lengths of the strings that `join` joins, and of its glue."""
     if len(args) == 2 and isinstance(args[0], str) and isinstance(args[1], list):
         yield len(args[0]) * len(args[1])
         yield from (len(part) for part in args[1] if isinstance(part, str))

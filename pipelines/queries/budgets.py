@@ -22,7 +22,7 @@ ALL_STEPS_EXCEEDED = "All expressions together take more steps on one event than
 
 
 class QueryOutcome(NamedTuple):
-    """What an owner is told of a question: whether it matches, or why that cannot be told."""
+    """Whether a query matches for an owner, or why its evaluation failed."""
 
     stored_query: StoredQuery
     owner: str
@@ -49,15 +49,15 @@ class StepAccounts:
     def remaining_steps(self, owner: str) -> int:
         """Return the steps that an owner may still take."""
         own = self._of_owner - self._spent.get(owner, 0)
-        return max(0, min(self._left(owner), own))
+        return max(0, min(self._shared_steps(owner), own))
 
-    def _left(self, owner: str) -> int:
+    def _shared_steps(self, owner: str) -> int:
         return self._pool + self._share - self._of_share.get(owner, 0)
 
     def refusal_reason(self, owner: str) -> str:
         """Why there is no room."""
         own = self._of_owner - self._spent.get(owner, 0)
-        return ALL_STEPS_EXCEEDED if self._left(owner) < own else OWNER_STEPS_EXCEEDED
+        return ALL_STEPS_EXCEEDED if self._shared_steps(owner) < own else OWNER_STEPS_EXCEEDED
 
     def pay(self, owners: Iterable[str], steps: int) -> None:
         """Take off what was done once for all of these owners; each owes it in full."""
@@ -105,7 +105,7 @@ def _evaluate_query(
     accounts: StepAccounts,
     budget: bounded_jmespath.EvaluationBudget,
 ) -> list[QueryOutcome] | None:
-    """What the question's owners are told, or None if it needs a larger allowance."""
+    """Return the outcomes of a query, or None if it needs a larger allowance."""
     allowance, matches, failure = budget.left, False, None
     try:
         matches = question.evaluate(seen, budget)

@@ -126,13 +126,18 @@ class RebuildRun:
 def list_batches(
     run: RebuildRun, prefix: str, parse: Callable[[str], Key | None], tally: RebuildTally
 ) -> Iterator[list[ListedRecord[Key]]]:
-    """The objects under a prefix, a batch at a time; what is none of ours is told."""
+    """Yield batches of the objects under a prefix; count foreign ones."""
     batch: list[ListedRecord[Key]] = []
     size = 0
     for info in run.bucket.list(prefix):
         key = parse(info.key)
         if key is None or info.size > MAX_RECORD_BYTES:
-            tally.refuse(info.key, _refusal_reason(info, known=key is not None))
+            reason = (
+                "Its name is none that the store gives."
+                if key is None
+                else "It is too large for a record."
+            )
+            tally.refuse(info.key, reason)
             continue
         if batch and (len(batch) == READ_BATCH or size + info.size > READ_BATCH_BYTES):
             yield batch
@@ -141,10 +146,6 @@ def list_batches(
         size += info.size
     if batch:
         yield batch
-
-
-def _refusal_reason(info: BlobInfo, *, known: bool) -> str:
-    return "It is too large for a record." if known else "Its name is none that the store gives."
 
 
 def import_batch(
@@ -182,9 +183,9 @@ def _read_batch(
     parse: Callable[[Key, bytes], Record],
     tally: RebuildTally,
 ) -> list[tuple[ListedRecord[Key], Record]]:
-    """The records of a batch, several at once; those that cannot be read are told."""
+    """Read the records of a batch in parallel; count those that are unreadable."""
 
-    def one(found: ListedRecord[Key]) -> Record | StoreError:
+    def read_record(found: ListedRecord[Key]) -> Record | StoreError:
         try:
             return parse(found.key, pipelines_records.read_object(run.bucket, found.name))
         except Unavailable:
@@ -193,7 +194,7 @@ def _read_batch(
             return error
 
     with ThreadPoolExecutor(run.stores.copy_parallel) as pool:
-        done = list(pool.map(one, batch))
+        done = list(pool.map(read_record, batch))
     records = []
     for found, record in zip(batch, done, strict=True):
         if isinstance(record, StoreError):

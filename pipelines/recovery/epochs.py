@@ -151,7 +151,7 @@ def _is_only_bucket_replaced(stores: Stores) -> bool:
 
 
 def is_catalog_restored(stores: Stores) -> bool:
-    """Whether a bucket's last mark is none of the catalog's: it was restored, or rebuilt."""
+    """Return whether the catalog lacks a bucket's last mark: it was restored or rebuilt."""
     there, known = _read_newest_marks(stores)
     return any(name not in known for name in there)
 

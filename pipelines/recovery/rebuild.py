@@ -97,7 +97,7 @@ def _find_tombstone(tx: Tx, one: Tombstone) -> Tombstone:
 
 
 def import_files(run: RebuildRun) -> RebuildTally:
-    """Files, with the bytes that they name: nobody sees them before `bytes_there`."""
+    """Files with their bytes; hidden until `bytes_there` is set."""
     return import_versions(run, files.KIND, records.parse_file_record, _save_files)
 
 

@@ -284,7 +284,7 @@ def _import_tombstone(stores: Stores, replica: Replica, key: MarkerKey) -> None:
 
 
 def _hide_tombstoned(tx: Tx, stone: Tombstone) -> set[Job]:
-    """Its events are recorded, but nobody is told of them again."""
+    """Record its events without notifying subscribers again."""
     if stone.kind == collections.KIND:
         collections.unpublish(tx, stone.uuid)
         return set(tombstone_jobs(stone.kind, stone.uuid))
@@ -351,7 +351,7 @@ def _import_bundle(stores: Stores, replica: Replica, key: RecordKey) -> None:
 def _publish_bundle(
     tx: Tx, row: catalog_bundles.BundleRow, replica: Replica, lacking: Sequence[Replica]
 ) -> list[Job]:
-    """Readers of a replica see it, unless it is buried; it is indexed, and nobody is told."""
+    """Publish it in a replica unless it is buried; index it without notifications."""
     bundle = row.bundle
     versions.record_stored(tx, bundles.KIND, bundle.id, replica)
     ref = f"{bundles.KIND}:{bundle.fqid}"

@@ -1,4 +1,4 @@
-"""`python -m ops demo`: run the tour of `examples/tour.py` against a store of its own."""
+"""`python -m ops demo`: run the tour of `examples/tour.py` against a new store."""
 
 import csv
 import itertools
@@ -103,7 +103,7 @@ def run(
 
 
 def run_tour(store: LocalStore, bundles: Path) -> bool:
-    """Run the tour as its users do, in a process of its own; return whether it succeeds."""
+    """Run the tour in a separate process, as users do; return whether it succeeds."""
     passwords = add_users(store, USERS)
     with tempfile.TemporaryDirectory(prefix="client-") as client_home:
         environ = {

@@ -34,20 +34,20 @@ def build_payload(
     attachments: Mapping[str, Any] | None,
 ) -> dict[str, Any]:
     """The payload of a matching event; `attachments` only where the subscription asks for some."""
-    told = _build_common_members(subscription, event.fqid, delivery=delivery, event_type=event.type)
+    body = _build_common_members(subscription, event.fqid, delivery=delivery, event_type=event.type)
     asked = urlencode({"version": event.fqid.version, "replica": event.replica})
-    told["bundle_url"] = f"{base_url}/v1/bundles/{event.fqid.uuid}?{asked}"
-    told["event_timestamp"] = version_from_us(event.at_us)
+    body["bundle_url"] = f"{base_url}/v1/bundles/{event.fqid.uuid}?{asked}"
+    body["event_timestamp"] = version_from_us(event.at_us)
     if attachments is not None:
-        told["attachments"] = attachments
-    return told
+        body["attachments"] = attachments
+    return body
 
 
 def build_test_payload(subscription: Subscription, *, delivery: str, now_us: int) -> dict[str, Any]:
-    """The payload of a test about no bundle."""
+    """Payload of a test without a bundle."""
     fqid = FQID(NO_BUNDLE_UUID, version_from_us(now_us))
-    told = _build_common_members(subscription, fqid, delivery=delivery, event_type="CREATE")
-    return told | {"event_timestamp": fqid.version}
+    body = _build_common_members(subscription, fqid, delivery=delivery, event_type="CREATE")
+    return body | {"event_timestamp": fqid.version}
 
 
 def build_test_members(delivery: str) -> dict[str, Any]:
@@ -58,18 +58,18 @@ def build_test_members(delivery: str) -> dict[str, Any]:
 def _build_common_members(
     subscription: Subscription, fqid: FQID, *, delivery: str, event_type: str
 ) -> dict[str, Any]:
-    told: dict[str, Any] = {
+    body: dict[str, Any] = {
         "transaction_id": delivery,
         "subscription_id": subscription.uuid,
         "match": {"bundle_uuid": fqid.uuid, "bundle_version": fqid.version},
     }
     if subscription.type == JMESPATH:
-        told["event_type"] = event_type
+        body["event_type"] = event_type
         # A subscription without a query has no string to show.
-        told |= {} if subscription.query is None else {"jmespath_query": subscription.query}
+        body |= {} if subscription.query is None else {"jmespath_query": subscription.query}
     else:
-        told["es_query"] = json.loads(subscription.query or "{}")
-    return told
+        body["es_query"] = json.loads(subscription.query or "{}")
+    return body
 
 
 log = logging.getLogger(__name__)

@@ -112,18 +112,18 @@ def _open_lines(source: BinaryIO) -> Iterator[Iterator[bytes]]:
 
 
 def _parse_header(line: bytes, key: str) -> BackupHeader:
-    told = orjson.loads(line)
-    if not isinstance(told, dict) or "format" not in told:
+    header = orjson.loads(line)
+    if not isinstance(header, dict) or "format" not in header:
         raise Invalid("The file is no backup of a store.")
-    if told["format"] != FORMAT:
-        raise Conflict(f"This version reads {FORMAT}, not {told['format']}.")
-    if not all(isinstance(told.get(name), str) for name in ("made", "revision", "key")):
+    if header["format"] != FORMAT:
+        raise Conflict(f"This version reads {FORMAT}, not {header['format']}.")
+    if not all(isinstance(header.get(name), str) for name in ("made", "revision", "key")):
         raise DamagedObjectError("The header of the backup lacks something.")
-    if told["key"] != key:
+    if header["key"] != key:
         raise Conflict("The backup was made with another STORE_SECRET_KEY: set that one.")
-    if told["revision"] > revisions.expected_revision():
+    if header["revision"] > revisions.expected_revision():
         raise Conflict("The backup was made by a later version of the store.")
-    return BackupHeader(told["made"], told["revision"], told["key"])
+    return BackupHeader(header["made"], header["revision"], header["key"])
 
 
 def restore_backup(

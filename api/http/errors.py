@@ -3,10 +3,10 @@
 Every error response is a problem with the request's id; stack traces go to the log only.
 """
 
-import http.client
 import logging
 import uuid
 from collections.abc import Callable, Mapping, Sequence
+from http import HTTPStatus
 from typing import Any
 
 import orjson
@@ -36,6 +36,7 @@ from storage.errors import (
 
 PROBLEM_MEDIA_TYPE = "application/problem+json"
 REQUEST_ID_HEADER = "X-Request-Id"
+_PHRASES = {status.value: status.phrase for status in HTTPStatus}
 
 
 def problem_body(
@@ -48,7 +49,7 @@ def problem_body(
     """Return the members of a problem, with `errors` if there are any."""
     body: dict[str, Any] = {
         "type": "about:blank",
-        "title": http.client.responses.get(status, "Error"),
+        "title": _PHRASES.get(status, "Error"),
         "status": status,
         "code": code,
         "detail": detail,

@@ -8,7 +8,15 @@ from sqlalchemy import Row, Select, bindparam, func, join, select
 
 from storage.catalog import bulk, documents, events, heads, manifests, purges, versions
 from storage.catalog import files as catalog_files
-from storage.catalog.engine import Tx, execute_now, execute_sql, find_row, make_mapper, sql
+from storage.catalog.engine import (
+    Tx,
+    execute_now,
+    execute_sql,
+    find_row,
+    list_columns,
+    make_mapper,
+    sql,
+)
 from storage.catalog.tables.versions import blobs, bundle_segments, bundles, entries, files
 from storage.errors import NotFound
 from storage.model import FQID, BundleVersion, Checksums, ManifestEntry, Replica
@@ -101,14 +109,17 @@ _BY_ID = select(bundles).where(bundles.c.id == bindparam("id"))
 
 def find(tx: Tx, fqid: FQID) -> BundleRow | None:
     """Return the row of a version, published or not."""
-    query = sql("SELECT * FROM bundles WHERE uuid = :uuid AND version = :version")
+    query = sql(
+        f"SELECT {list_columns(bundles, 'b')} FROM bundles AS b"
+        " WHERE uuid = :uuid AND version = :version"
+    )
     return find_row(tx, _bundle_from_row, query, fqid._asdict())
 
 
 def find_all(tx: Tx, fqids: Sequence[FQID]) -> list[BundleRow]:
     """Return the rows of those versions that exist, in any order."""
     bundle = ("bundles", "b", "b.uuid = wanted.uuid AND b.version = wanted.version")
-    rows = bulk.look_up(tx, "b.*", bulk.fqid_columns(fqids), bundle)
+    rows = bulk.look_up(tx, list_columns(bundles, "b"), bulk.fqid_columns(fqids), bundle)
     return [_bundle_from_row(row) for row in rows]
 
 
@@ -117,7 +128,7 @@ _IS_BURIED = (
     " AND t.version IN ('', :version))"
 )
 _SELECT_WITH_TOMBSTONE = (
-    f"SELECT {_IS_BURIED} AS is_buried, b.* FROM (SELECT 1 AS one) AS one"
+    f"SELECT {_IS_BURIED} AS is_buried, {list_columns(bundles, 'b')} FROM (SELECT 1 AS one) AS one"
     " LEFT JOIN bundles AS b ON b.uuid = :uuid AND b.version = :version"
 )
 _PUBLISH = (
@@ -206,7 +217,7 @@ REINDEX_REASON = "The bundle was published here before and will be indexed again
 _INSERT = (
     "INSERT INTO bundles (uuid, version, digest, origin, creator_uid, author, parent, file_count,"
     " event_id, created_us) VALUES (:uuid, :version, :digest, :origin, :creator_uid, :author,"
-    " :parent, :file_count, :event_id, :now) RETURNING *"
+    f" :parent, :file_count, :event_id, :now) RETURNING {list_columns(bundles, 'bundles')}"
 )
 
 

@@ -17,6 +17,7 @@ from sqlalchemy import (
     Executable,
     RootTransaction,
     Row,
+    Table,
     TextClause,
     text,
 )
@@ -183,6 +184,11 @@ def make_mapper(make: Callable[..., Answer]) -> Callable[..., Answer]:
         return make(**{name: columns[name] for name in names if name not in given}, **given)
 
     return map_row
+
+
+def list_columns(table: Table, name: str) -> str:
+    """Return the columns of `table AS name`: a prepared `*` fails once there is another column."""
+    return ", ".join(f"{name}.{column.name}" for column in table.columns)
 
 
 def find_row(

@@ -8,7 +8,7 @@ import orjson
 from sqlalchemy import Row, bindparam, delete, insert, select, update
 
 from storage.catalog import bulk
-from storage.catalog.engine import Tx, find_row, make_mapper, now_us
+from storage.catalog.engine import Tx, find_row, list_columns, make_mapper, now_us
 from storage.catalog.tables.jobs import tasks
 from storage.catalog.tables.versions import uploads
 from storage.model import CHECKSUM_NAMES, FQID, Checksums, Replica
@@ -89,7 +89,9 @@ def find_latest_open(tx: Tx, uuid: str) -> IngestTaskRow | None:
 def list_open(tx: Tx, fqids: Sequence[FQID]) -> list[IngestTaskRow]:
     """Return the open tasks of these versions."""
     same = "t.uuid = wanted.uuid AND t.version = wanted.version AND t.finished_us IS NULL"
-    rows = bulk.look_up(tx, "t.*", bulk.fqid_columns(fqids), ("tasks", "t", same))
+    rows = bulk.look_up(
+        tx, list_columns(tasks, "t"), bulk.fqid_columns(fqids), ("tasks", "t", same)
+    )
     return [_task_from_row(row) for row in rows]
 
 

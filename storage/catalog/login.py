@@ -8,7 +8,7 @@ from sqlalchemy import case, delete, insert, select, update
 
 from storage.catalog import bulk, device_codes, engine, oauth
 from storage.catalog.dialects import lock_clause
-from storage.catalog.engine import Tx, find_row, make_mapper, sql
+from storage.catalog.engine import Tx, find_row, list_columns, make_mapper, sql
 from storage.catalog.tables.accounts import passwords, rates, sessions, tries, upstream_logins
 
 
@@ -36,7 +36,7 @@ def insert_session(tx: Tx, row: SessionRow) -> None:
 
 
 _session_from_row = make_mapper(SessionRow)
-_SESSION = sql("SELECT * FROM sessions WHERE id = :id")
+_SESSION = sql(f"SELECT {list_columns(sessions, 's')} FROM sessions AS s WHERE id = :id")
 
 
 def find_session(tx: Tx, session_id: str) -> SessionRow | None:

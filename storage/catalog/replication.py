@@ -6,8 +6,9 @@ from typing import Any
 
 from sqlalchemy import Row, TextClause, select
 
-from storage.catalog.engine import Tx, execute_now, sql
+from storage.catalog.engine import Tx, execute_now, list_columns, sql
 from storage.catalog.tables import metadata
+from storage.catalog.tables.jobs import todo
 from storage.catalog.tables.versions import presence
 from storage.model import FQID, Job, Replica
 
@@ -206,7 +207,8 @@ def find_stored_records(tx: Tx, kind: str, ident: int) -> dict[str, StoredRecord
 def find_waiting(tx: Tx, steps: Sequence[str], ref: str) -> dict[str, WaitingJob]:
     """Return the jobs of one ref by replica: a few index probes."""
     query = sql(
-        "SELECT * FROM todo WHERE step = :step AND replica IN ('aws', 'gcp') AND ref = :ref"
+        f"SELECT {list_columns(todo, 't')} FROM todo AS t"
+        " WHERE step = :step AND replica IN ('aws', 'gcp') AND ref = :ref"
     )
     found = (row for step in steps for row in tx.execute(query, {"step": step, "ref": ref}))
     return {row.replica: _waiting_job_from_row(row) for row in found}

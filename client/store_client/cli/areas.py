@@ -225,12 +225,12 @@ UUID = click.option(
 
 
 class FilesNotSent(StoreError):
-    """Somefiles were not uploaded; the exit code is that of the first error."""
+    """Some files were not uploaded; the exit code is that of the first error."""
 
     def __init__(self, failed: list[AreaFileResult], count: int) -> None:
         first = failed[0]
         error = first.error or StoreError("not sent")
-        text = f"{len(failed)} of {count}files were not uploaded; {first.outgoing.name}: {error}"
+        text = f"{len(failed)} of {count} files were not uploaded; {first.outgoing.name}: {error}"
         super().__init__(text, hint=error.hint or "run the same command again with --sync")
         self.exit_code = error.exit_code
 

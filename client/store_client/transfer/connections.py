@@ -13,6 +13,7 @@ import threading
 import weakref
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
+from urllib.parse import urlsplit
 
 import httpx
 
@@ -163,9 +164,14 @@ class BucketConnections:
             return self._pool.send(OutgoingRequest("GET", url, headers, limit=None))
         except ConnectionBroken as error:
             raise TransferFailure(Unreachable(str(error), hint=error.hint)) from error
+        except RuntimeError as error:  # the pool was closed meanwhile
+            if not self._closed:
+                raise
+            raise TransferFailure(Unreachable("the download has ended")) from error
 
     def _watch_sockets(self, event: str, info: Mapping[str, Any]) -> None:
-        if event in ("connection.connect_tcp.complete", "connection.start_tls.complete"):
+        # Behind a proxy the second one is `proxy.start_tls.complete`.
+        if event.endswith((".connect_tcp.complete", ".start_tls.complete")):
             found = info["return_value"].get_extra_info("socket")
             with self._lock:
                 self._sockets.add(found)
@@ -181,7 +187,7 @@ def _shut_down(found: socket.socket) -> None:
 
 def _follow_redirect(url: str, place: str) -> str:
     target = resolve_url(url, place)
-    if url.startswith("https:") and not target.startswith("https:"):
+    if urlsplit(url).scheme == "https" and urlsplit(target).scheme != "https":
         raise TransferFailure(Unreachable("the bucket redirects to an unencrypted address"))
     return target
 

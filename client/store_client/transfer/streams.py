@@ -157,7 +157,8 @@ class FileReader:
         except httpx.TimeoutException as error:
             said = f"{self.wanted.name}: the bucket stopped sending"
             raise TransferFailure(Unreachable(said)) from error
-        except (httpx.HTTPError, httpx.StreamError) as error:
+        except (httpx.HTTPError, httpx.StreamError, ValueError) as error:
+            # ValueError: another thread closed the connection.
             raise TransferFailure(
                 Damaged(f"{self.wanted.name}: the connection broke ({error})")
             ) from error

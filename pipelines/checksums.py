@@ -238,9 +238,8 @@ class _HashThread:
             try:
                 if not self._error:
                     self._update(block)
-            except (
-                BaseException
-            ) as error:  # `check` raises it; until then the caller must not block
+            except BaseException as error:
+                # `check` raises it; until then the caller must not block.
                 self._error = error
             self._room.release()
 

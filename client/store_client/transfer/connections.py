@@ -81,6 +81,8 @@ class FailureQuota:
 SILENCE_S = 60.0
 """Longest wait for the next byte."""
 MAX_REDIRECTS = 3
+STALE_ERRORS = (httpx.ReadError, httpx.WriteError, httpx.RemoteProtocolError)
+"""Failures of a request on a connection that the server closed meanwhile."""
 
 _BLANK = re.compile(r"[\x00-\x20\x7f]")
 _RANGE = re.compile(r"bytes (?P<first>\d+)-(?P<last>\d+)/(?P<total>\d+|\*)")
@@ -133,6 +135,7 @@ class BucketConnections:
         self._lock = threading.Lock()
         self._sockets: weakref.WeakSet[socket.socket] = weakref.WeakSet()
         self._closed = False
+        self._thread = threading.local()
 
     @contextlib.contextmanager
     def get(self, url: str, *, start: int = 0, end: int | None = None) -> Iterator[RangeResponse]:
@@ -160,9 +163,14 @@ class BucketConnections:
         _check_url(url)
         if self._closed:
             raise TransferFailure(Unreachable("the download has ended"))
+        self._thread.connected = False
         try:
             return self._pool.send(OutgoingRequest("GET", url, headers, limit=None))
         except ConnectionBroken as error:
+            if not self._thread.connected and isinstance(error.__cause__, STALE_ERRORS):
+                # The server closed an idle connection: that is no failure of the file. Each repeat
+                # uses up one of them.
+                return self._send(url, headers)
             raise TransferFailure(Unreachable(str(error), hint=error.hint)) from error
         except RuntimeError as error:  # the pool was closed meanwhile
             if not self._closed:
@@ -173,6 +181,7 @@ class BucketConnections:
         # Behind a proxy the second one is `proxy.start_tls.complete`.
         if event.endswith((".connect_tcp.complete", ".start_tls.complete")):
             found = info["return_value"].get_extra_info("socket")
+            self._thread.connected = True
             with self._lock:
                 self._sockets.add(found)
                 if self._closed:

@@ -1,6 +1,7 @@
 """Connections to buckets: through proxies, after they were closed, never with what is secret."""
 
 import contextlib
+import socket
 import threading
 import time
 
@@ -34,6 +35,26 @@ def test_a_connection_that_the_server_closed_meanwhile_is_made_anew(bucket: Buck
             assert answer.readinto(buffer) == 3
     assert bucket.connections == 2
     wire.close()
+
+
+def test_repeats_request_when_server_closes_idle_connection_without_answer() -> None:
+    def serve() -> None:
+        for _ in range(2):
+            connection, _ = server.accept()
+            with connection:
+                connection.recv(65_536)
+                connection.sendall(b"HTTP/1.1 200 OK\r\nContent-Length: 3\r\n\r\nabc")
+                connection.recv(65_536)  # the next request arrives, then the connection closes
+
+    buffer = memoryview(bytearray(10))
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        thread = threading.Thread(target=serve, daemon=True)
+        thread.start()
+        with contextlib.closing(BucketConnections()) as wire:
+            for _ in range(2):
+                with wire.get(f"http://127.0.0.1:{server.getsockname()[1]}/a") as answer:
+                    assert answer.readinto(buffer) == 3
+        thread.join(5)
 
 
 def test_a_closed_wire_gives_nothing_more(bucket: Bucket) -> None:

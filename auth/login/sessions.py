@@ -105,13 +105,13 @@ MAX_AUDITED_FAILURES = 20
 def record_login_event(
     tx: Tx, who: str, what: str, email: str, request_id: str, **after: str | int
 ) -> None:
-    """Write an audit entry about a user's login; `who` is empty if unuser."""
+    """Write an audit entry about a user's login; `who` is empty if unknown."""
     record_audit(tx, AuditContext(who, what, request_id), f"user/{email}", before=None, after=after)
 
 
 @dataclass(frozen=True, slots=True)
 class LoginFailure:
-    """A failed login; `email` is empty if unuser."""
+    """A failed login; `email` is empty if unknown."""
 
     email: str
     at: float

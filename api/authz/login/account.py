@@ -104,7 +104,7 @@ def log_out_everywhere(logins: LoginServices, session: BrowserSession) -> Respon
 
 
 def change_password(logins: LoginServices, session: BrowserSession) -> Response:
-    """Change the password of a user who enters the current grant."""
+    """Change the password of a user who enters the current password."""
     if request.form.get("new") != request.form.get("again"):
         return _render_account(logins, session, error=PASSWORDS_DIFFER, fault="again", status=400)
     try:

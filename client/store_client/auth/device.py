@@ -78,7 +78,7 @@ def request_device_code(session: HttpSession, service: AuthService) -> DeviceCod
     answer = post_form(session, service.device_authorization_endpoint, form, again=True)
     try:
         return _parse_device_code(answer.json())
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise Refused("the authorization service answered with no code to enter") from error
 
 

@@ -67,7 +67,7 @@ def fetch_service(session: HttpSession, address: str) -> AuthService:
     answer = session.request("GET", issuer + DISCOVERY, authorize=False, limit=MAX_SMALL_ANSWER)
     try:
         said = answer.json()
-    except ValueError:
+    except (ValueError, RecursionError):
         said = None
     if not isinstance(said, dict):
         raise Refused(f"{issuer} is not an authorization service: it has no OpenID configuration")

@@ -241,7 +241,7 @@ Names in the area:
   store files run7                 those below run7, as a/b.txt for run7/a/b.txt
   store files x.txt -t y.txt       y.txt
 Two files that would get the same name are refused. Files from 64 MB on go in parts; interrupted,
-the same command goes on where they were. A file of the same name in the area is replaced.
+the same command resumes them. A file of the same name in the area is replaced.
 """
 
 

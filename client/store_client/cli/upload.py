@@ -21,9 +21,8 @@ ANOTHER = (
 ABOUT = """Upload a directory of files to the store as a bundle.
 
 Names in the bundle are relative to the directory. Names that end with .json are metadata, unless
---indexed says otherwise. Links to files are followed, links to directories are not. A run that was
-interrupted goes on when the same command is given again; when the store has the same content
-interrupted resumes when you give the same command again; nothing is sent if the store has the
+--indexed says otherwise. Links to files are followed, links to directories are not. An interrupted
+run resumes when you give the same command again; nothing is sent if the store has the same content.
 """
 MORE = """\b
 Examples:

@@ -95,6 +95,8 @@ def asked(answers: list[Any], begun: Any = None) -> tuple[Clock, Callable[[], An
 
     def answer(request: httpx.Request) -> httpx.Response:
         if request.url.path == "/device_authorization":
+            if isinstance(begun, bytes):
+                return httpx.Response(200, content=begun)
             return httpx.Response(200, json=BEGUN if begun is None else begun)
         last[:] = [next(left, *last)]
         if isinstance(last[0], Exception):
@@ -154,12 +156,15 @@ def test_another_refusal_ends_it(word: str) -> None:
     assert len(clock.slept) == 1
 
 
-@pytest.fixture(params=[{}, [], "text", {"device_code": "a"}, {**BEGUN, "user_code": None}])
+@pytest.fixture(
+    params=[{}, [], "text", {"device_code": "a"}, {**BEGUN, "user_code": None}, b"[" * 100_000],
+    ids=["empty", "list", "text", "incomplete", "null", "nested"],
+)
 def nonsense(request: pytest.FixtureRequest) -> Any:
     return request.param
 
 
-def test_an_answer_without_a_code_is_told(nonsense: Any) -> None:
+def test_refuses_answer_without_code(nonsense: Any) -> None:
     _, run = asked([TOKENS], nonsense)
     with pytest.raises(Refused, match="no code to enter"):
         run()

@@ -299,7 +299,7 @@ def test_a_service_is_believed_about_itself_alone(changed: dict[str, object], wh
 
 @pytest.mark.spec("CLI-84")
 def test_what_does_not_describe_itself_is_no_service() -> None:
-    for body in (b"", b"[]", b"<html>"):
+    for body in (b"", b"[]", b"<html>", b"[" * 100_000):
         transport = httpx.MockTransport(lambda _, body=body: httpx.Response(200, content=body))
         with (
             HttpSession("https://store.example", transport=transport) as session,

@@ -9,11 +9,11 @@ again with `copy_object`, which checks its own copy.
 
 import hashlib
 import itertools
+import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property, partial
-from typing import Protocol
 
 from pipelines import repair
 from pipelines.checksums import (
@@ -23,8 +23,9 @@ from pipelines.checksums import (
     part_size,
     split_parts,
 )
+from storage.catalog import ingest
 from storage.errors import AlreadyExists, DamagedObjectError, NotFound, SourceChanged
-from storage.model import Checksums
+from storage.model import Checksums, Replica
 from storage.protocols import (
     DEFAULT_CONTENT_TYPE,
     BlobInfo,
@@ -33,25 +34,46 @@ from storage.protocols import (
     MultipartUpload,
     StreamTarget,
 )
+from storage.stores import Stores
 
 INLINE_BYTES = 8 * 1024 * 1024
 """Bytes up to which an object is held in memory."""
+
+UPLOAD_TOUCH_S = 60.0
+"""How often a resumable copy shows that it is active; stale uploads are aborted much later."""
 
 Heartbeat = Callable[[int], None]
 """Called with the number of bytes moved; renews the claim, raises ClaimLost when it is lost."""
 
 
-class CopyLedger(Protocol):
-    """Remembers an unfinished copy, so that another worker can resume it."""
+class UploadLedger:
+    """The catalog's row of an unfinished copy, so that another worker can resume it."""
+
+    def __init__(self, stores: Stores, replica: Replica, key: str) -> None:
+        self._catalog, self._place = stores.catalog, (replica, key)
+        self._noted: str | None = None
+        self._touched = -UPLOAD_TOUCH_S
 
     def token(self) -> str | None:
         """Return the token of an unfinished copy of the same bytes to the same key."""
+        with self._catalog.read() as tx:
+            self._noted = ingest.find_latest_upload(tx, *self._place)
+        return self._noted
 
     def note(self, token: str) -> None:
-        """Remember the token by which the copy can be resumed."""
+        """Remember the token by which the copy can be resumed; write rarely if it is known."""
+        is_known, now = token == self._noted, time.monotonic()
+        if is_known and now < self._touched + UPLOAD_TOUCH_S:
+            return
+        with self._catalog.write() as tx:
+            (ingest.touch_upload if is_known else ingest.insert_upload)(tx, *self._place, token)
+        self._noted, self._touched = token, now
 
     def close(self) -> None:
         """Forget the token: the copy is complete."""
+        if self._noted is not None:
+            with self._catalog.write() as tx:
+                ingest.delete_upload(tx, *self._place, self._noted)
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +87,7 @@ class _Copy:
     size: int
     checksums: Checksums
     heartbeat: Heartbeat
-    ledger: CopyLedger | None
+    ledger: UploadLedger | None
 
     def read_source(self) -> Iterator[bytes]:
         """Yield the source's bytes; raise SourceChanged at the end if they are damaged."""
@@ -99,7 +121,7 @@ def copy_object(
     size: int,
     checksums: Checksums,
     heartbeat: Heartbeat = ignore_progress,
-    ledger: CopyLedger | None = None,
+    ledger: UploadLedger | None = None,
 ) -> None:
     """Copy the bytes of `key` to `target_key`.
 

@@ -335,9 +335,16 @@ def delete_late_records(
             stores.replicas[replica].delete(keys.record_key(_parse_kind(kind), fqid))
 
 
-def cancel_sync(stores: Stores, claim: JobClaim, purged: Mapping[FQID, bool]) -> tuple[Job, ...]:
-    """Finish the sync of a purged version, and delete a record put after the marker."""
-    kind = claim.job.ref.partition(":")[0]
+def cancel_sync(stores: Stores, claim: JobClaim) -> tuple[Job, ...]:
+    """Finish the sync of a purged version, and delete a record put after the marker.
+
+    Raise NotFound if the version was never written.
+    """
+    kind, _, name = claim.job.ref.partition(":")
+    with stores.catalog.read() as tx:
+        purged = purges.filter_purged(tx, kind, [FQID.parse(name)])
+    if not purged:
+        raise NotFound(f"There is no {kind} {name}.")
     delete_late_records(stores, flow.job_replica(claim.job), kind, purged)
     with stores.catalog.write() as tx:
         jobs.finish(tx, claim)

@@ -1,10 +1,9 @@
 """Copy files, bundles and collections to another replica.
 
-A half copy is never visible: what a record names is in the bucket, with the right checksum, before
-the record is. Every step may run twice, half, or beside its twin.
+A replica shows a version only when everything that its record names is stored there with the right
+checksum. Each step may repeat, stop early or overlap with itself.
 """
 
-import time
 from collections.abc import Callable, Mapping, Sequence, Set
 from concurrent.futures import Executor, ThreadPoolExecutor
 from functools import partial
@@ -22,178 +21,93 @@ from pipelines import (
     purges,
     records,
 )
-from pipelines.collections import KIND
-from pipelines.copies import BulkCopies, Heartbeat
+from pipelines.copies import BulkCopies, Heartbeat, UploadLedger
 from pipelines.job_batches import CompletedJobs, run_each, run_in_groups, run_until_error
 from pipelines.limits import ETAG_CHUNK
 from pipelines.replication import COPY_STEPS
 from storage import keys
-from storage.catalog import Tx, heads, ingest, now_us, versions
+from storage.catalog import Tx, heads, now_us, versions
 from storage.catalog import bundles as catalog_bundles
-from storage.catalog import collections as rows
-from storage.catalog import files as file_rows
+from storage.catalog import collections as catalog_collections
+from storage.catalog import files as catalog_files
 from storage.catalog import jobs as catalog_jobs
 from storage.catalog import purges as catalog_purges
+from storage.catalog.bundles import BundleRow
 from storage.catalog.collections import Collection, LinkTarget
+from storage.catalog.files import FileRow
 from storage.catalog.replication import find_waiting
-from storage.errors import Conflict, NotFound, NotReady
+from storage.errors import Conflict, NotReady
 from storage.model import FQID, REPLICAS, CollectionLink, FileVersion, Job, JobClaim, Replica
-from storage.protocols import BlobStore, BulkCopyTarget
+from storage.protocols import BulkCopyTarget
 from storage.stores import Stores
 
-MAX_CHECKED_TARGETS = 20
-"""Targets of which it is found out how they stand."""
-RECHECK_FRACTION, RECHECK_CAP_S = 0.1, 600
-"""It is looked whether the targets came after this part of the time waited, a second at the least
-and this at the most."""
-
-
-def sync_collection(
-    stores: Stores, claim: JobClaim, fqid: FQID, _beat: Heartbeat
-) -> tuple[Job, ...]:
-    """Bring the record into one bucket and let its owner see it there. Waits while anything
-    that it links to is on its way, or put aside; what is gone everywhere is not waited for."""
-    target = flow.job_replica(claim.job)
-    with stores.catalog.read() as tx:
-        row = rows.find(tx, fqid)
-        purged = catalog_purges.filter_purged(tx, KIND, [fqid])
-        if row is None and not purged:
-            raise NotFound(f"There is no collection {fqid}.")
-        contents = [] if row is None or purged else _read_links(tx, claim, row)
-    if row is None or purged:
-        return purges.cancel_sync(stores, claim, purged)
-    key, data = keys.record_key(KIND, fqid), records.encode_collection_record(row, contents)
-    same = integrity.put_or_repair_record(stores, target, key, data)
-    with stores.catalog.write() as tx:
-        heads.lock(tx, KIND, [fqid.uuid])
-        purged = catalog_purges.filter_purged(tx, KIND, [fqid])
-        if not purged:
-            _publish_collection(tx, row, target, same=same)
-            catalog_jobs.finish(tx, claim)
-            woken = catalog_jobs.wake(tx, claim.job.step, target, claim.job.ref)
-    return purges.cancel_sync(stores, claim, purged) if purged else woken
-
-
-def _publish_collection(tx: Tx, row: Collection, target: Replica, *, same: bool) -> None:
-    if same:
-        collections.publish_in_replica(tx, row, target)
-    else:
-        versions.record_stored(tx, KIND, row.id, target, diverged=True)
-
-
-def _read_links(tx: Tx, claim: JobClaim, row: Collection) -> list[CollectionLink]:
-    """Its links, once all that they lead to is here; Waits before."""
-    target = flow.job_replica(claim.job)
-    contents = [link for run in rows.list_link_segments(tx, row.id) for link in run.links]
-    coming = _find_missing_targets(tx, row, [links.link_target(link) for link in contents], target)
-    if coming:
-        raise _build_wait(tx, claim, target, coming)
-    return contents
-
-
-def _find_missing_targets(
-    tx: Tx, row: Collection, targets: list[LinkTarget], target: Replica
-) -> set[LinkTarget]:
-    """What readers of another replica see and those of this one do not."""
-    lacking = set(targets) - rows.filter_visible_targets(tx, [target], row.owner, targets)
-    others = [replica for replica in REPLICAS if replica != target]
-    return rows.filter_visible_targets(tx, others, row.owner, sorted(lacking))
-
-
-def _build_wait(tx: Tx, claim: JobClaim, here: Replica, coming: set[LinkTarget]) -> NotReady:
-    """What holds it up: what was put aside before what is under way; looked at again after a part
-    of the time that it has waited, so that what waits for a human costs little."""
-    told = [_format_target(tx, one, here) for one in sorted(coming)[:MAX_CHECKED_TARGETS]]
-    told.sort(key=lambda one: not one[0])
-    mine = find_waiting(tx, (claim.job.step,), claim.job.ref).get(here)
-    waited_s = 0.0 if mine is None else (now_us(tx) - mine.born_us) / 1e6
-    return NotReady(
-        f"{len(coming)} of its links lead to what {here} has not yet: {told[0][1]}",
-        retry_after_s=int(min(max(waited_s * RECHECK_FRACTION, 1), RECHECK_CAP_S)),
-        until=_find_last_collection(coming),
-    )
-
-
-def _find_last_collection(coming: set[LinkTarget]) -> str | None:
-    """The collection among them that is likely to come last: it wakes what waits for it, so that a
-    chain of any length comes at one go. Files and bundles wait for nothing, and come soon."""
-    linked = [fqid for kind, fqid in coming if kind == KIND]
-    if not linked:
-        return None
-    return f"{KIND}:{max(linked, key=lambda fqid: fqid.version)}"
-
-
-def _format_target(tx: Tx, one: LinkTarget, here: Replica) -> tuple[bool, str]:
-    """Whether a target was put aside, and that or how it stands."""
-    kind, fqid = one
-    row = find_waiting(tx, COPY_STEPS, f"{kind}:{fqid}").get(here)
-    if row is not None and row.parked:
-        return True, f"{kind} {fqid} was put aside ({row.reason})."
-    return False, f"{kind} {fqid}."
-
-
 FILE_BATCH = 512
-"""Files of one bundle that are looked up, and revealed, at a time."""
+"""Files of one bundle that are looked up, and published, at a time."""
 LISTED_PER_HEAD_REQUEST = 8
-"""Objects that a listing shows for the price of a look at one."""
+"""Objects that a listing returns for the price of one HEAD request."""
 SMALL_BUNDLE_FILES = 100
-"""Files of a bundle that is synced together with others."""
-UPLOAD_TOUCH_S = 60.0
-"""Heartbeat interval of an upload; the sweep of unfinished uploads waits much longer."""
+"""Most files of a bundle that is synced together with others."""
+MAX_CHECKED_TARGETS = 20
+"""Missing targets of a collection whose jobs are looked up for the reason of its wait."""
+RECHECK_FRACTION, RECHECK_CAP_S = 0.1, 600
+"""Part of the time waited after which a collection's targets are checked again: at least a second,
+at most the cap."""
 
 
-def sync_version(stores: Stores, claim: JobClaim, beat: Heartbeat) -> tuple[Job, ...]:
-    """Make one replica hold what another one holds; `<kind>:<fqid>`."""
-    kind, _, name = claim.job.ref.partition(":")
-    return _SYNC_BY_KIND[kind](stores, claim, FQID.parse(name), beat)
+def sync_version(stores: Stores, claim: JobClaim, heartbeat: Heartbeat) -> tuple[Job, ...]:
+    """Copy the version `<kind>:<fqid>` to the replica of the job; raise NotFound."""
+    kind, fqid = _parse_ref(claim.job)
+    return _SYNC_BY_KIND[kind](stores, claim, fqid, heartbeat)
 
 
-def _sync_file(stores: Stores, claim: JobClaim, fqid: FQID, beat: Heartbeat) -> tuple[Job, ...]:
-    target = flow.job_replica(claim.job)
-    with stores.catalog.read() as tx:
-        row = file_rows.find(tx, fqid)
-        purged = catalog_purges.filter_purged(tx, files.KIND, [fqid])
-        if row is None and not purged:
-            raise NotFound(f"There is no file {fqid}.")
-        known = file_rows.filter_stored_blobs(tx, target, [row] if row else [])
-    if row is None or purged:
-        return purges.cancel_sync(stores, claim, purged)
-    garbage_collection.revive_files(stores, target, [row])
-    _copy_file(stores, target, beat, known, row)
-    with stores.catalog.write() as tx:
-        purged = _publish_files(tx, [row], target)
-        if not purged:
-            catalog_jobs.finish(tx, claim)
-    stores.pubsub.publish(flow.file_topic(target, fqid))
-    return purges.cancel_sync(stores, claim, purged) if purged else ()
-
-
-def sync_versions(stores: Stores, claims: Sequence[JobClaim], beat: Heartbeat) -> CompletedJobs:
-    """Sync several small files, and several bundles whose files came; those that go well are
-    revealed together. Collections, and bundles that need more, go by themselves."""
+def sync_versions(
+    stores: Stores, claims: Sequence[JobClaim], heartbeat: Heartbeat
+) -> CompletedJobs:
+    """Sync several small files, and several small bundles whose files are stored, together."""
     by_kind: dict[str, dict[FQID, JobClaim]] = {files.KIND: {}, bundles.KIND: {}}
     for claim in claims:
-        kind, _, name = claim.job.ref.partition(":")
+        kind, fqid = _parse_ref(claim.job)
         if kind in by_kind:
-            by_kind[kind][FQID.parse(name)] = claim
+            by_kind[kind][fqid] = claim
     completed = dict[Job, tuple[Job, ...]]()
     if len(by_kind[files.KIND]) > 1:
-        completed.update(_sync_files(stores, by_kind[files.KIND], beat))
+        completed.update(_sync_files(stores, by_kind[files.KIND], heartbeat))
     if len(by_kind[bundles.KIND]) > 1:
         completed.update(_sync_bundles(stores, by_kind[bundles.KIND]))
     return completed
 
 
-def _sync_files(stores: Stores, claimed: Mapping[FQID, JobClaim], beat: Heartbeat) -> CompletedJobs:
+def _parse_ref(job: Job) -> tuple[str, FQID]:
+    kind, _, name = job.ref.partition(":")
+    return kind, FQID.parse(name)
+
+
+def _target_replica(claimed: Mapping[FQID, JobClaim]) -> Replica:
+    return flow.job_replica(next(iter(claimed.values())).job)
+
+
+# Files -------------------------------------------------------------------------------------
+
+
+def _sync_file(
+    stores: Stores, claim: JobClaim, fqid: FQID, heartbeat: Heartbeat
+) -> tuple[Job, ...]:
+    target = flow.job_replica(claim.job)
+    rows, stored = _load_files(stores, target, [fqid])
+    for row in rows.values():
+        _copy_file(stores, target, heartbeat, stored, row)
+    if rows and _finish_files(stores, target, {fqid: claim}, [*rows.values()]):
+        return ()
+    return purges.cancel_sync(stores, claim)
+
+
+def _sync_files(
+    stores: Stores, claimed: Mapping[FQID, JobClaim], heartbeat: Heartbeat
+) -> CompletedJobs:
     target = _target_replica(claimed)
-    with stores.catalog.read() as tx:
-        rows = {row.file.fqid: row for row in file_rows.find_all(tx, list(claimed))}
-        for fqid in catalog_purges.filter_purged(tx, files.KIND, list(rows)):
-            del rows[fqid]
-        known = file_rows.filter_stored_blobs(tx, target, list(rows.values()))
-    garbage_collection.revive_files(stores, target, list(rows.values()))
+    rows, stored = _load_files(stores, target, [*claimed])
     return run_in_groups(
-        lambda fqid: _copy_file(stores, target, beat, known, rows[fqid]),
+        lambda fqid: _copy_file(stores, target, heartbeat, stored, rows[fqid]),
         rows,
         lambda copied: _finish_files(stores, target, claimed, [rows[fqid] for fqid in copied]),
         step=flow.Step.SYNC,
@@ -202,222 +116,191 @@ def _sync_files(stores: Stores, claimed: Mapping[FQID, JobClaim], beat: Heartbea
     )
 
 
+def _load_files(
+    stores: Stores, target: Replica, fqids: Sequence[FQID]
+) -> tuple[dict[FQID, FileRow], Set[int]]:
+    """Return the files that are not purged, and the ids of blobs that should be in the replica."""
+    with stores.catalog.read() as tx:
+        purged = catalog_purges.filter_purged(tx, files.KIND, fqids)
+        rows = [row for row in catalog_files.find_all(tx, fqids) if row.file.fqid not in purged]
+        stored = catalog_files.filter_stored_blobs(tx, target, rows)
+    garbage_collection.revive_files(stores, target, rows)
+    return {row.file.fqid: row for row in rows}, stored
+
+
 def _finish_files(
-    stores: Stores,
-    target: Replica,
-    claimed: Mapping[FQID, JobClaim],
-    rows: Sequence[file_rows.FileRow],
+    stores: Stores, target: Replica, claimed: Mapping[FQID, JobClaim], rows: Sequence[FileRow]
 ) -> CompletedJobs:
-    """Reveal files whose blobs and records are there, and complete their jobs."""
+    """Publish files whose blobs and records are stored, and finish their jobs."""
     with stores.catalog.write() as tx:
         purged = _publish_files(tx, rows, target)
         done = [row.file.fqid for row in rows if row.file.fqid not in purged]
         catalog_jobs.finish_all(tx, [claimed[fqid] for fqid in done])
-    for fqid in done:
-        stores.pubsub.publish(flow.file_topic(target, fqid))
+    stores.pubsub.publish(*(flow.file_topic(target, row.file.fqid) for row in rows))
     return {claimed[fqid].job: () for fqid in done}
 
 
-def _sync_bundles(stores: Stores, claimed: Mapping[FQID, JobClaim]) -> CompletedJobs:
-    target = _target_replica(claimed)
-    rows = _find_complete_bundles(stores, target, list(claimed))
-
-    def place(fqid: FQID) -> bool:
-        data = records.encode_bundle_record(
-            rows[fqid], bundles.build_manifest(stores, rows[fqid].bundle)
-        )
-        return integrity.put_or_repair_record(
-            stores, target, keys.record_key(bundles.KIND, fqid), data
-        )
-
-    placed = run_each(
-        place, rows, step=flow.Step.SYNC, replica=target, parallel=stores.copy_parallel
-    )
-    if not placed:
-        return {}
-    completed = dict[Job, tuple[Job, ...]]()
-    with stores.catalog.write() as tx:
-        heads.lock(tx, bundles.KIND, [fqid.uuid for fqid in placed])
-        purged = catalog_purges.filter_purged(tx, bundles.KIND, list(placed))
-        done = [fqid for fqid in placed if fqid not in purged]
-        for fqid in done:
-            follow = _publish_bundle(tx, rows[fqid], target, same=placed[fqid])
-            completed[claimed[fqid].job] = follow
-        catalog_jobs.finish_all(tx, [claimed[fqid] for fqid in done])
-        jobs = [(claimed[fqid].job, claimed[fqid].request_id) for fqid in done]
-        catalog_jobs.insert_each(
-            tx, [(job, request) for own, request in jobs for job in completed[own]]
-        )
-    return completed
-
-
-def _find_complete_bundles(
-    stores: Stores, target: Replica, fqids: Sequence[FQID]
-) -> dict[FQID, catalog_bundles.BundleRow]:
-    """Those of these bundles that are small, not purged, and have all of their files here."""
-    with stores.catalog.read() as tx:
-        rows = {row.bundle.fqid: row for row in catalog_bundles.find_all(tx, fqids)}
-        purged = catalog_purges.filter_purged(tx, bundles.KIND, list(rows))
-        needed = {
-            fqid: set(catalog_bundles.list_file_ids(tx, row.bundle.id))
-            for fqid, row in rows.items()
-            if row.bundle.file_count <= SMALL_BUNDLE_FILES and fqid not in purged
-        }
-        idents = sorted(set[int]().union(*needed.values()))
-        seen = file_rows.filter_published_ids(tx, target, idents)
-    return {fqid: rows[fqid] for fqid, files_of in needed.items() if files_of <= seen}
-
-
-def _target_replica(claimed: Mapping[FQID, JobClaim]) -> Replica:
-    return flow.job_replica(next(iter(claimed.values())).job)
+def _publish_files(tx: Tx, rows: Sequence[FileRow], target: Replica) -> dict[FQID, bool]:
+    """Publish files; return those that were purged meanwhile."""
+    heads.lock(tx, files.KIND, [row.file.fqid.uuid for row in rows])
+    purged = catalog_purges.filter_purged(tx, files.KIND, [row.file.fqid for row in rows])
+    catalog_files.publish(tx, [row for row in rows if row.file.fqid not in purged], target)
+    return purged
 
 
 def _copy_file(
     stores: Stores,
     target: Replica,
-    beat: Heartbeat,
-    known: Set[int],
-    row: file_rows.FileRow,
+    heartbeat: Heartbeat,
+    stored: Set[int],
+    row: FileRow,
     *,
-    brought: Set[int] = frozenset(),
+    copied: Set[int] = frozenset(),
 ) -> None:
-    """A file's blob, unless it was `brought` just now or is `known` and there, and its record into
-    a bucket; readers do not see it yet."""
-    if row.blob_id not in brought:
-        _copy_blob(stores, row.file, target, beat, known=row.blob_id in known)
+    """Put a file's blob and record into a bucket; readers do not see it yet.
+
+    A blob in `copied` is there and intact, one in `stored` is checked.
+    """
+    if row.blob_id not in copied:
+        _copy_blob(stores, row.file, target, heartbeat, is_stored=row.blob_id in stored)
     if not files.put_record(stores, row, target):
         raise Conflict(f"The record of {row.file.fqid} differs.", code="file_already_exists")
 
 
-def _publish_files(tx: Tx, rows: Sequence[file_rows.FileRow], target: Replica) -> dict[FQID, bool]:
-    """Let readers see them, but for those that were purged meanwhile, which are returned."""
-    heads.lock(tx, files.KIND, [row.file.fqid.uuid for row in rows])
-    purged = catalog_purges.filter_purged(tx, files.KIND, [row.file.fqid for row in rows])
-    file_rows.publish(tx, [row for row in rows if row.file.fqid not in purged], target)
-    return purged
-
-
 def _copy_blob(
-    stores: Stores, file: FileVersion, target: Replica, beat: Heartbeat, *, known: bool
+    stores: Stores, file: FileVersion, target: Replica, heartbeat: Heartbeat, *, is_stored: bool
 ) -> None:
-    """The file's bytes into a bucket, compared by checksum."""
     key = keys.blob_key(file.checksums.sha256)
-    blobs = stores.replicas[target]
-    if known and failover.find_damage(stores, target, key, file) is None:
+    if is_stored and failover.find_damage(stores, target, key, file) is None:
         return
-    large = file.size > ETAG_CHUNK
+    # If the origin's copy is to be repaired, the other replica has the bytes.
+    source = file.origin if file.origin != target else failover.other_replica(target)
     copies.copy_object(
-        _choose_source(stores, file, target),
-        blobs,
+        stores.replicas[source],
+        stores.replicas[target],
         key,
         key,
         size=file.size,
         checksums=file.checksums,
-        heartbeat=beat,
-        ledger=_UploadLedger(stores, target, key) if large else None,
+        heartbeat=heartbeat,
+        ledger=UploadLedger(stores, target, key) if file.size > ETAG_CHUNK else None,
     )
 
 
-class _UploadLedger:
-    """The catalog's row of a large copy, so that another worker takes it up where one died."""
-
-    def __init__(self, stores: Stores, target: Replica, key: str) -> None:
-        self._stores, self._target, self._key = stores, target, key
-        self._noted: str | None = None
-        self._touched = -UPLOAD_TOUCH_S
-
-    def token(self) -> str | None:
-        """See copying.Ledger."""
-        with self._stores.catalog.read() as tx:
-            self._noted = ingest.find_latest_upload(tx, self._target, self._key)
-        return self._noted
-
-    def note(self, token: str) -> None:
-        """See copying.Ledger; one write for each new token, and now and then for an old one."""
-        known, now = token == self._noted, time.monotonic()
-        if known and now < self._touched + UPLOAD_TOUCH_S:
-            return
-        with self._stores.catalog.write() as tx:
-            (ingest.touch_upload if known else ingest.insert_upload)(
-                tx, self._target, self._key, token
-            )
-        self._noted, self._touched = token, now
-
-    def close(self) -> None:
-        """See copying.Ledger."""
-        if self._noted is not None:
-            with self._stores.catalog.write() as tx:
-                ingest.delete_upload(tx, self._target, self._key, self._noted)
+# Bundles -----------------------------------------------------------------------------------
 
 
-def _choose_source(stores: Stores, file: FileVersion, target: Replica) -> BlobStore:
-    """Where to copy from: the origin, unless it is the origin that is to be repaired."""
-    origin = file.origin if file.origin != target else next(r for r in REPLICAS if r != target)
-    return stores.replicas[origin]
-
-
-def _sync_bundle(stores: Stores, claim: JobClaim, fqid: FQID, beat: Heartbeat) -> tuple[Job, ...]:
-    target = flow.job_replica(claim.job)
-    with stores.catalog.read() as tx:
-        row = catalog_bundles.find(tx, fqid)
-        purged = catalog_purges.filter_purged(tx, bundles.KIND, [fqid])
-        if row is None and not purged:
-            raise NotFound(f"There is no bundle {fqid}.")
-        idents = [] if row is None or purged else catalog_bundles.list_file_ids(tx, row.bundle.id)
-        seen = file_rows.filter_published_ids(tx, target, idents)
-    if row is None or purged:
-        return purges.cancel_sync(stores, claim, purged)
-    _copy_missing_files(stores, sorted(set(idents) - seen), target, beat)
-    data = records.encode_bundle_record(row, bundles.build_manifest(stores, row.bundle))
-    key = keys.record_key(bundles.KIND, fqid)
-    same = integrity.put_or_repair_record(stores, target, key, data)
-    with stores.catalog.write() as tx:
-        heads.lock(tx, bundles.KIND, [fqid.uuid])
-        purged = catalog_purges.filter_purged(tx, bundles.KIND, [fqid])
-        if not purged:
-            follow = _publish_bundle(tx, row, target, same=same)
-            catalog_jobs.finish(tx, claim)
-            catalog_jobs.insert(tx, follow, request_id=claim.request_id)
-    return purges.cancel_sync(stores, claim, purged) if purged else follow
-
-
-def _publish_bundle(
-    tx: Tx, row: catalog_bundles.BundleRow, target: Replica, *, same: bool
+def _sync_bundle(
+    stores: Stores, claim: JobClaim, fqid: FQID, heartbeat: Heartbeat
 ) -> tuple[Job, ...]:
-    if not same:
-        versions.record_stored(tx, bundles.KIND, row.bundle.id, target, diverged=True)
-        return ()
-    return bundles.publish_in_replica(tx, row, target, step="sync")
+    target = flow.job_replica(claim.job)
+    for row, missing in _load_bundles(stores, target, [fqid]):
+        _copy_missing_files(stores, sorted(missing), target, heartbeat)
+        is_equal = {fqid: _put_bundle_record(stores, row, target)}
+        completed = _publish_bundles(stores, target, {fqid: claim}, {fqid: row}, is_equal)
+        if completed:
+            return completed[claim.job]
+    return purges.cancel_sync(stores, claim)
+
+
+def _sync_bundles(stores: Stores, claimed: Mapping[FQID, JobClaim]) -> CompletedJobs:
+    target = _target_replica(claimed)
+    loaded = _load_bundles(stores, target, [*claimed], max_files=SMALL_BUNDLE_FILES)
+    rows = {row.fqid: row for row, missing in loaded if not missing}
+    is_equal = run_each(
+        lambda fqid: _put_bundle_record(stores, rows[fqid], target),
+        rows,
+        step=flow.Step.SYNC,
+        replica=target,
+        parallel=stores.copy_parallel,
+    )
+    return _publish_bundles(stores, target, claimed, rows, is_equal) if is_equal else {}
+
+
+def _load_bundles(
+    stores: Stores, target: Replica, fqids: Sequence[FQID], *, max_files: int | None = None
+) -> list[tuple[BundleRow, Set[int]]]:
+    """Return bundles that are not purged, each with the ids of files that the replica lacks."""
+    with stores.catalog.read() as tx:
+        purged = catalog_purges.filter_purged(tx, bundles.KIND, fqids)
+        named = [
+            (row, set(catalog_bundles.list_file_ids(tx, row.id)))
+            for row in catalog_bundles.find_all(tx, fqids)
+            if row.fqid not in purged and (max_files is None or row.bundle.file_count <= max_files)
+        ]
+        idents = sorted(set[int]().union(*(file_ids for _, file_ids in named)))
+        published = catalog_files.filter_published_ids(tx, target, idents)
+    return [(row, file_ids - published) for row, file_ids in named]
+
+
+def _put_bundle_record(stores: Stores, row: BundleRow, target: Replica) -> bool:
+    """Put a bundle's record into a bucket; return False if other bytes exist."""
+    data = records.encode_bundle_record(row, bundles.build_manifest(stores, row.bundle))
+    key = keys.record_key(bundles.KIND, row.fqid)
+    return integrity.put_or_repair_record(stores, target, key, data)
+
+
+def _publish_bundles(
+    stores: Stores,
+    target: Replica,
+    claimed: Mapping[FQID, JobClaim],
+    rows: Mapping[FQID, BundleRow],
+    is_equal: Mapping[FQID, bool],
+) -> CompletedJobs:
+    """Publish bundles that are not purged and whose records are stored, and finish their jobs."""
+    completed = dict[Job, tuple[Job, ...]]()
+    with stores.catalog.write() as tx:
+        heads.lock(tx, bundles.KIND, [fqid.uuid for fqid in is_equal])
+        purged = catalog_purges.filter_purged(tx, bundles.KIND, [*is_equal])
+        done = [fqid for fqid in is_equal if fqid not in purged]
+        for fqid in done:
+            row, follow = rows[fqid], tuple[Job, ...]()
+            if is_equal[fqid]:
+                follow = bundles.publish_in_replica(tx, row, target, step="sync")
+            else:
+                versions.record_stored(tx, bundles.KIND, row.id, target, diverged=True)
+            completed[claimed[fqid].job] = follow
+        catalog_jobs.finish_all(tx, [claimed[fqid] for fqid in done])
+        catalog_jobs.insert_each(
+            tx,
+            [
+                (job, claimed[fqid].request_id)
+                for fqid in done
+                for job in completed[claimed[fqid].job]
+            ],
+        )
+    return completed
 
 
 def _copy_missing_files(
-    stores: Stores, idents: Sequence[int], target: Replica, beat: Heartbeat
+    stores: Stores, idents: Sequence[int], target: Replica, heartbeat: Heartbeat
 ) -> None:
-    """Copy the files that a bundle needs and that have not come on their own yet.
+    """Copy files of a bundle whose own jobs have not run yet.
 
-    Two batches at a time: one is looked up or revealed while the other is copied."""
+    Two batches at a time: one is looked up or published while the other is copied.
+    """
     batches = [idents[start : start + FILE_BATCH] for start in range(0, len(idents), FILE_BATCH)]
     with ThreadPoolExecutor(stores.copy_parallel) as pool, ThreadPoolExecutor(2) as two:
-        bring = partial(_copy_file_batch, stores, target, beat, pool)
-        run_until_error(two, bring, batches, parallel=2)
+        copy_batch = partial(_copy_file_batch, stores, target, heartbeat, pool)
+        run_until_error(two, copy_batch, batches, parallel=2)
 
 
 def _copy_file_batch(
-    stores: Stores, target: Replica, beat: Heartbeat, pool: Executor, idents: Sequence[int]
+    stores: Stores, target: Replica, heartbeat: Heartbeat, pool: Executor, idents: Sequence[int]
 ) -> None:
     with stores.catalog.read() as tx:
-        rows = file_rows.list_by_ids(tx, idents)
-        known = file_rows.filter_stored_blobs(tx, target, rows)
-        most = file_rows.estimate_blob_count(tx)
+        rows = catalog_files.list_by_ids(tx, idents)
+        stored = catalog_files.filter_stored_blobs(tx, target, rows)
+        listed = catalog_files.estimate_blob_count(tx)
     garbage_collection.revive_files(stores, target, rows)
     small = (row for row in rows if row.file.size <= copies.INLINE_BYTES)
-    new = {row.blob_id: row for row in small if row.blob_id not in known}
-    is_worth_listing = len(new) * LISTED_PER_HEAD_REQUEST >= most
-    brought = _copy_in_bulk(stores, target, beat, pool, new) if is_worth_listing else frozenset()
+    new = {row.blob_id: row.file for row in small if row.blob_id not in stored}
+    is_worth_listing = len(new) * LISTED_PER_HEAD_REQUEST >= listed
+    copied = _copy_in_bulk(stores, target, heartbeat, pool, new) if is_worth_listing else set()
 
-    def copy(row: file_rows.FileRow) -> None:
-        _copy_file(stores, target, beat, known, row, brought=brought)
-        beat(0)
+    def copy(row: FileRow) -> None:
+        _copy_file(stores, target, heartbeat, stored, row, copied=copied)
+        heartbeat(0)
 
     run_until_error(pool, copy, rows, parallel=stores.copy_parallel)
     with stores.catalog.write() as tx:
@@ -428,42 +311,114 @@ def _copy_file_batch(
 def _copy_in_bulk(
     stores: Stores,
     target: Replica,
-    beat: Heartbeat,
+    heartbeat: Heartbeat,
     pool: Executor,
-    rows: Mapping[int, file_rows.FileRow],
+    by_blob: Mapping[int, FileVersion],
 ) -> Set[int]:
-    """Copy small blobs, and compare all by one listing; those that are there and right."""
+    """Copy small blobs and compare them by one listing; return the ids of those that are right."""
     blobs = stores.replicas[target]
-    if not isinstance(blobs, BulkCopyTarget) or not rows:
+    if not isinstance(blobs, BulkCopyTarget) or not by_blob:
         return frozenset()
     bulk = BulkCopies(stores.replicas[failover.other_replica(target)], blobs, keys.BLOBS)
 
     def copy(file: FileVersion) -> None:
         key = keys.blob_key(file.checksums.sha256)
         if not bulk.copy(key, key, size=file.size):
-            _copy_blob(stores, file, target, beat, known=False)
-        beat(0)
+            _copy_blob(stores, file, target, heartbeat, is_stored=False)
+        heartbeat(0)
 
-    new = [row.file for row in rows.values()]
-    # The first copy shows what the others need to know of the bucket.
-    copy(new[0])
-    run_until_error(pool, copy, new[1:], parallel=stores.copy_parallel)
-    wrong = {ident for ident, row in rows.items() if not _is_copied_intact(bulk, row.file)}
-    for ident in wrong:
-        file = rows[ident].file
+    # The first copy shows whether the bucket allows bulk copies.
+    first, *others = by_blob.values()
+    copy(first)
+    run_until_error(pool, copy, others, parallel=stores.copy_parallel)
+    wrong = set[int]()
+    for ident, file in by_blob.items():
         key = keys.blob_key(file.checksums.sha256)
-        copies.remove_wrong_copy(
-            blobs, key, size=file.size, checksums=file.checksums, heartbeat=beat
-        )
-    return rows.keys() - wrong
+        if not bulk.is_intact(key, file.size, file.checksums):
+            wrong.add(ident)
+            copies.remove_wrong_copy(
+                blobs, key, size=file.size, checksums=file.checksums, heartbeat=heartbeat
+            )
+    return by_blob.keys() - wrong
 
 
-def _is_copied_intact(bulk: BulkCopies, file: FileVersion) -> bool:
-    return bulk.is_intact(keys.blob_key(file.checksums.sha256), file.size, file.checksums)
+# Collections -------------------------------------------------------------------------------
+
+
+def _sync_collection(
+    stores: Stores, claim: JobClaim, fqid: FQID, _heartbeat: Heartbeat
+) -> tuple[Job, ...]:
+    """Put a collection's record into a bucket and publish it there.
+
+    Raise NotReady while the other replica shows a target that this one lacks. Targets that are
+    gone everywhere are not waited for.
+    """
+    target = flow.job_replica(claim.job)
+    with stores.catalog.read() as tx:
+        row = catalog_collections.find(tx, fqid)
+        if row is None or catalog_purges.filter_purged(tx, collections.KIND, [fqid]):
+            contents = None
+        else:
+            contents = _read_links(tx, claim, row, target)
+    if row is None or contents is None:
+        return purges.cancel_sync(stores, claim)
+    data = records.encode_collection_record(row, contents)
+    key = keys.record_key(collections.KIND, fqid)
+    is_equal = integrity.put_or_repair_record(stores, target, key, data)
+    with stores.catalog.write() as tx:
+        heads.lock(tx, collections.KIND, [fqid.uuid])
+        is_purged = bool(catalog_purges.filter_purged(tx, collections.KIND, [fqid]))
+        if not is_purged:
+            if is_equal:
+                collections.publish_in_replica(tx, row, target)
+            else:
+                versions.record_stored(tx, collections.KIND, row.id, target, diverged=True)
+            catalog_jobs.finish(tx, claim)
+            woken = catalog_jobs.wake(tx, claim.job.step, target, claim.job.ref)
+    return purges.cancel_sync(stores, claim) if is_purged else woken
+
+
+def _read_links(tx: Tx, claim: JobClaim, row: Collection, target: Replica) -> list[CollectionLink]:
+    """Return a collection's links; raise NotReady while the replica lacks a target."""
+    runs = catalog_collections.list_link_segments(tx, row.id)
+    contents = [link for run in runs for link in run.links]
+    targets = [links.link_target(link) for link in contents]
+    visible = catalog_collections.filter_visible_targets
+    lacking = {*targets} - visible(tx, [target], row.owner, targets)
+    others = [replica for replica in REPLICAS if replica != target]
+    if missing := visible(tx, others, row.owner, sorted(lacking)):
+        raise _make_wait(tx, claim, target, missing)
+    return contents
+
+
+def _make_wait(tx: Tx, claim: JobClaim, target: Replica, missing: set[LinkTarget]) -> NotReady:
+    """Return the error that postpones a collection's sync.
+
+    It names a target whose job is dead, if there is one. The delay grows with the time waited, so
+    that waiting for an operator costs little. The missing collection that was written last wakes
+    this one, so a chain of any length is synced without pauses.
+    """
+    dead, waiting = list[str](), list[str]()
+    for kind, fqid in sorted(missing)[:MAX_CHECKED_TARGETS]:
+        job = find_waiting(tx, COPY_STEPS, f"{kind}:{fqid}").get(target)
+        if job is not None and job.parked:
+            dead.append(f"{kind} {fqid} was put aside ({job.reason}).")
+        else:
+            waiting.append(f"{kind} {fqid}.")
+    reason = (dead + waiting)[0]
+    own = find_waiting(tx, (claim.job.step,), claim.job.ref).get(target)
+    waited_s = 0.0 if own is None else (now_us(tx) - own.born_us) / 1e6
+    linked = [fqid for kind, fqid in missing if kind == collections.KIND]
+    last = max(linked, key=lambda fqid: fqid.version, default=None)
+    return NotReady(
+        f"{len(missing)} of its links lead to what {target} has not yet: {reason}",
+        retry_after_s=int(min(max(waited_s * RECHECK_FRACTION, 1), RECHECK_CAP_S)),
+        until=None if last is None else f"{collections.KIND}:{last}",
+    )
 
 
 _SYNC_BY_KIND: Mapping[str, Callable[[Stores, JobClaim, FQID, Heartbeat], tuple[Job, ...]]] = {
     files.KIND: _sync_file,
     bundles.KIND: _sync_bundle,
-    collections.KIND: sync_collection,
+    collections.KIND: _sync_collection,
 }

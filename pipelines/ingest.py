@@ -418,25 +418,14 @@ def _publish_file(
     stores: Stores, row: IngestTaskRow, computed: ComputedChecksums, claim: JobClaim
 ) -> tuple[Job, ...]:
     """Reserve the version, put its record, then publish it."""
-    with stores.catalog.write() as tx:
-        heads.lock(tx, files.KIND, [row.fqid.uuid])
-        if purges.filter_purged(tx, files.KIND, [row.fqid]):
-            # Another worker published it, and it was purged since this one lost its claim.
-            raise VerificationFailed(
-                _error_cause(Conflict(f"File {row.fqid} was purged.", code=_EXISTS_CODE))
-            )
-        reserved = file_rows.reserve(tx, _make_new_file(row, computed))
-    if reserved.digest != row.digest:
-        other = Conflict(f"File {row.fqid} exists with other content.", code=_EXISTS_CODE)
-        raise VerificationFailed(_error_cause(other))
+    reserved = _reserve_files(stores, [row], {row.id: computed}).get(row.id)
+    if reserved is None or reserved.digest != row.digest:
+        # Without a row, the version was published and purged since this worker lost its claim.
+        problem = "was purged" if reserved is None else "exists with other content"
+        error = Conflict(f"File {row.fqid} {problem}.", code=_EXISTS_CODE)
+        raise VerificationFailed(_error_cause(error))
     files.put_origin_record(stores, reserved)
-    with stores.catalog.write() as tx:
-        follow = files.publish(tx, reserved)
-        ingest.finish(tx, row.id, state="SUCCEEDED")
-        catalog_jobs.finish(tx, claim)
-        catalog_jobs.insert(tx, follow, request_id=claim.request_id)
-    stores.pubsub.publish(flow.task_topic(row.id), flow.file_topic(row.replica, row.fqid))
-    return follow
+    return _publish_reserved(stores, {row.id: reserved}, {row.id: claim})[claim.job]
 
 
 def verify_batch(stores: Stores, claims: Sequence[JobClaim], heartbeat: Heartbeat) -> CompletedJobs:
@@ -469,7 +458,13 @@ def _publish_files(
     claimed: Mapping[str, JobClaim],
 ) -> CompletedJobs:
     """Reserve files whose bytes are stored, put their records and publish them."""
-    reserved = _reserve_all(stores, {ident: rows[ident] for ident in computed}, computed)
+    reserved = {
+        ident: file
+        for ident, file in _reserve_files(
+            stores, [rows[ident] for ident in computed], computed
+        ).items()
+        if file.digest == rows[ident].digest
+    }
     stored = run_each(
         lambda ident: files.put_origin_record(stores, reserved[ident]),
         reserved,
@@ -482,18 +477,17 @@ def _publish_files(
     return _publish_reserved(stores, {ident: reserved[ident] for ident in stored}, claimed)
 
 
-def _reserve_all(
-    stores: Stores, rows: Mapping[str, IngestTaskRow], computed: Mapping[str, ComputedChecksums]
+def _reserve_files(
+    stores: Stores, rows: Sequence[IngestTaskRow], computed: Mapping[str, ComputedChecksums]
 ) -> dict[str, file_rows.FileRow]:
-    """Reserve versions, except those that are purged or have other content."""
+    """Reserve versions that are not purged, or return their existing rows, by task id."""
     with stores.catalog.write() as tx:
-        heads.lock(tx, files.KIND, [row.fqid.uuid for row in rows.values()])
-        purged = purges.filter_purged(tx, files.KIND, [row.fqid for row in rows.values()])
-        idents = [ident for ident, row in rows.items() if row.fqid not in purged]
-        new = [_make_new_file(rows[ident], computed[ident]) for ident in idents]
-        by_fqid = {row.file.fqid: row for row in file_rows.reserve_all(tx, new)}
-    reserved = {ident: by_fqid[rows[ident].fqid] for ident in idents}
-    return {ident: row for ident, row in reserved.items() if row.digest == rows[ident].digest}
+        heads.lock(tx, files.KIND, [row.fqid.uuid for row in rows])
+        purged = purges.filter_purged(tx, files.KIND, [row.fqid for row in rows])
+        open_tasks = {row.fqid: row for row in rows if row.fqid not in purged}
+        new = [_make_new_file(row, computed[row.id]) for row in open_tasks.values()]
+        reserved = file_rows.reserve_all(tx, new) if new else []
+    return {open_tasks[row.file.fqid].id: row for row in reserved}
 
 
 def _publish_reserved(

@@ -1,14 +1,15 @@
 """Sweeps: compare buckets and indexes with the catalog, and clean up abandoned writes.
 
-Repairing adds the ordinary to-do row.
+What is missing or damaged gets an ordinary job.
 """
 
+import heapq
 import logging
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
-from dataclasses import replace as changed_info
+from dataclasses import dataclass, replace
 from functools import partial
-from itertools import chain, islice
+from itertools import chain, groupby, islice
+from operator import itemgetter
 from typing import Any, TypeVar
 
 from pipelines import bundles, collections, files, journal_copies, manifests, purges
@@ -24,18 +25,27 @@ from storage.model import FQID, REPLICAS, Job, JobClaim, Replica
 from storage.protocols import BlobInfo
 from storage.stores import Stores
 
+log = logging.getLogger(__name__)
+
 SWEEP_BATCH = 1_000
 MAX_NAMED_MISSING = 20
-"""How many of the missing a comparison names."""
+"""Missing names that a result lists."""
+SETTLED_US = 120_000_000
+"""Age below which a version is left to its own jobs."""
+BLOBS_SETTLED_US = 5_000_000
+"""The same for blobs: a repair reads again, so a race does no harm."""
+INDEX_SETTLED_US = 5_000_000
+"""The same for documents, which are recorded once they are searchable: a page of the index may be
+older than the page of the catalog that it is compared with."""
 
 Item = TypeVar("Item")
-BatchHandler = Callable[[list[str]], None] | None
-"""What is done about a batch of names; None: nothing."""
+BatchHandler = Callable[[Stores, Replica, list[str]], None]
+"""Handles a batch of names that differ in a replica."""
 
 
 @dataclass(frozen=True, slots=True)
 class SweepResult:
-    """What one comparison of a kind in a replica found."""
+    """One comparison of a kind in a replica; `named` lists some of what is missing."""
 
     kind: str
     replica: Replica
@@ -43,71 +53,49 @@ class SweepResult:
     missing: int
     unexpected: int
     named: tuple[str, ...] = ()
-    """Some of what is missing."""
 
 
 def compare_sorted(left: Iterable[str], right: Iterable[str]) -> Iterator[tuple[str, int]]:
-    """Merge two sorted listings: each key with -1 (left only), 1 (right only) or 0 (both)."""
-    lefts, rights = iter(left), iter(right)
-    mine, other = next(lefts, None), next(rights, None)
-    while mine is not None or other is not None:
-        if other is None or (mine is not None and mine < other):
-            yield mine or "", -1
-            mine = next(lefts, None)
-        elif mine is None or other < mine:
-            yield other, 1
-            other = next(rights, None)
-        else:
-            yield mine, 0
-            mine, other = next(lefts, None), next(rights, None)
+    """Merge two sorted listings: each name with -1 (left only), 1 (right only) or 0 (both)."""
+    merged = heapq.merge(((name, -1) for name in left), ((name, 1) for name in right))
+    for name, sides in groupby(merged, itemgetter(0)):
+        yield name, sum(side for _, side in sides)
 
 
-class _SweepSide:
-    """Names on one side only: counted, some kept, all told a batch at a time."""
-
-    def __init__(self, tell: BatchHandler) -> None:
-        self.count, self.named = 0, list[str]()
-        self._tell, self._batch = tell, list[str]()
-
-    def add(self, name: str) -> None:
-        self.count += 1
-        if self.count <= MAX_NAMED_MISSING:
-            self.named.append(name)
-        if self._tell:
-            self._batch.append(name)
-            if len(self._batch) == SWEEP_BATCH:
-                self.flush()
-
-    def flush(self) -> None:
-        if self._tell and self._batch:
-            self._tell(self._batch)
-        self._batch = []
-
-
-def handle_differences(
+def _sweep(
+    stores: Stores,
     kind: str,
     replica: Replica,
-    pairs: Iterable[tuple[str, int]],
-    mend: BatchHandler,
-    drop: BatchHandler = None,
+    pairs: Iterator[tuple[str, int]],
+    enqueue: BatchHandler | None,
+    remove: BatchHandler | None = None,
 ) -> SweepResult:
-    """Count a comparison, and have what is missing mended, and what is too much looked at."""
-    both, missing, strange = 0, _SweepSide(mend), _SweepSide(drop)
-    for name, side in pairs:
-        if side == 0:
-            both += 1
-        else:
-            (missing if side < 0 else strange).add(name)
-    missing.flush()
-    strange.flush()
-    return SweepResult(kind, replica, both, missing.count, strange.count, tuple(missing.named))
+    """Count compared names; enqueue jobs for missing ones, and remove unexpected ones."""
+    result = SweepResult(kind, replica, 0, 0, 0)
+    while batch := list(islice(pairs, SWEEP_BATCH)):
+        missing = [name for name, side in batch if side < 0]
+        unexpected = [name for name, side in batch if side > 0]
+        if enqueue and missing:
+            enqueue(stores, replica, missing)
+        if remove and unexpected:
+            remove(stores, replica, unexpected)
+        result = replace(
+            result,
+            seen=result.seen + len(batch) - len(missing) - len(unexpected),
+            missing=result.missing + len(missing),
+            unexpected=result.unexpected + len(unexpected),
+            named=(*result.named, *missing)[:MAX_NAMED_MISSING],
+        )
+    return result
 
 
 def iterate_pages(
     stores: Stores, page: Callable[[Tx, Item, int], list[Item]], first: Item, *, settled_us: int
 ) -> Iterator[Item]:
-    """All that the catalog lists after `first`: a page at a time, no view held meanwhile. `page` is
-    asked with where it begins and with the moment before which all is settled."""
+    """Yield all that the catalog lists after `first`, in one transaction per page.
+
+    `page` gets the item to start after, and the time before which everything is settled.
+    """
     after = first
     while True:
         with stores.catalog.read() as tx:
@@ -118,102 +106,80 @@ def iterate_pages(
         after = listed[-1]
 
 
-log = logging.getLogger(__name__)
-
-SETTLED_US = 120_000_000
-"""Age below which a version is left to its own to-do rows."""
-BLOBS_SETTLED_US = 5_000_000
-"""The same of blobs: a repair looks again, so that nothing comes of a race."""
-INDEX_SETTLED_US = 5_000_000
-"""The same of what was recorded only once it could be found: a page of the index may be older than
-the page of the catalog that it is compared with."""
-
-
 def sweep_replicas(stores: Stores, *, repair: bool = True) -> list[SweepResult]:
-    """Compare every bucket's records and blobs with the catalog; with `repair` what is missing is
-    enqueued, without it nothing is written."""
-    records = [
-        _compare_records(stores, kind, replica, repair=repair)
-        for kind in keys.KINDS
-        for replica in REPLICAS
+    """Compare every bucket with the catalog; without `repair` nothing is written."""
+    return [
+        *(
+            _sweep_records(stores, kind, replica, repair=repair)
+            for kind in keys.KINDS
+            for replica in REPLICAS
+        ),
+        *(_sweep_blobs(stores, replica, repair=repair) for replica in REPLICAS),
+        *(_sweep_journals(stores, replica, repair=repair) for replica in REPLICAS),
     ]
-    blobs = [_compare_blobs(stores, replica, repair=repair) for replica in REPLICAS]
-    journals = [_compare_journals(stores, replica, repair=repair) for replica in REPLICAS]
-    return [*records, *blobs, *journals]
 
 
 def sweep_indexes(stores: Stores, *, repair: bool = True) -> list[SweepResult]:
-    """Compare every replica's index with what the catalog says was indexed there, and enqueue again
-    what the engine lost; nobody is told twice of a bundle that is found again."""
-    return [_compare_index(stores, replica, repair=repair) for replica in REPLICAS]
+    """Compare every replica's index with the catalog, and index lost documents again.
+
+    Subscribers are not notified again.
+    """
+    return [_sweep_index(stores, replica, repair=repair) for replica in REPLICAS]
 
 
-# Records -----------------------------------------------------------------------------------
-
-
-def _compare_records(
+def _sweep_records(
     stores: Stores, kind: keys.Kind, replica: Replica, *, repair: bool
 ) -> SweepResult:
-    """A record that the catalog knows and the bucket lacks is brought again; one that only the
-    bucket has is left alone, unless it was purged; if it stays unknown somebody should look."""
-    damaged: list[str] = []
-    pairs = compare_sorted(
-        _list_known_versions(stores, kind),
-        _list_stored_records(stores, kind, replica, damaged.append),
+    """Sync missing records and repair damaged ones; remove only unexpected ones that are purged."""
+    known = iterate_pages(
+        stores,
+        lambda tx, after, before_us: versions.list_published_after(
+            tx, kind, after, before_us=before_us, limit=SWEEP_BATCH
+        ),
+        FQID("", ""),
+        settled_us=SETTLED_US,
     )
-    mend = partial(_enqueue_sync, stores, kind, replica) if repair else None
-    drop = partial(_remove_purged, stores, kind, replica) if repair else None
-    found = handle_differences(kind, replica, pairs, mend, drop)
+    damaged: list[str] = []
+    stored = _list_records(stores, kind, replica, damaged)
+    result = _sweep(
+        stores,
+        kind,
+        replica,
+        compare_sorted(map(str, known), stored),
+        partial(_enqueue_syncs, kind) if repair else None,
+        partial(_remove_purged, kind) if repair else None,
+    )
     if repair:
         _enqueue_repairs(stores, replica, damaged)
-    if found.unexpected:
-        about = "sweep: %d %ss in %s are newer than the sweep or unknown"
-        log.info(about, found.unexpected, kind, replica)
-    return found
+    if result.unexpected:
+        message = "sweep: %d %ss in %s are newer than the sweep or unknown"
+        log.info(message, result.unexpected, kind, replica)
+    return result
 
 
-def _list_known_versions(stores: Stores, kind: keys.Kind) -> Iterator[str]:
-    """Published versions by uuid, then version."""
-    return map(
-        str,
-        iterate_pages(
-            stores,
-            lambda tx, after, before_us: versions.list_published_after(
-                tx, kind, after, before_us=before_us, limit=SWEEP_BATCH
-            ),
-            FQID("", ""),
-            settled_us=SETTLED_US,
-        ),
-    )
-
-
-def _list_stored_records(
-    stores: Stores, kind: keys.Kind, replica: Replica, damaged: Callable[[str], object]
+def _list_records(
+    stores: Stores, kind: keys.Kind, replica: Replica, damaged: list[str]
 ) -> Iterator[str]:
-    """Yield every record; pass the keys of damaged ones to `damaged`."""
+    """Yield the versions of all records; add the keys of damaged ones to `damaged`."""
     for info in _list_objects(stores, replica, keys.record_prefix(kind)):
-        found = keys.parse_record(info.key)
-        if found is not None:
+        if (record := keys.parse_record(info.key)) is not None:
             if info.damaged:
-                damaged(info.key)
-            yield str(found.fqid)
+                damaged.append(info.key)
+            yield str(record.fqid)
 
 
 def _list_objects(stores: Stores, replica: Replica, prefix: str) -> Iterator[BlobInfo]:
-    """List objects; those that were changed since they were verified count as damaged until they
-    are read again."""
+    """List objects; those that changed since their verification count as damaged."""
     listing = stores.replicas[replica].list(prefix)
     while batch := list(islice(listing, SWEEP_BATCH)):
         modified = {info.key: info.modified_us for info in batch if info.modified_us is not None}
         with stores.catalog.read() as tx:
             changed = integrity.filter_changed(tx, replica, modified)
         for info in batch:
-            yield changed_info(info, damaged=True) if info.key in changed else info
+            yield replace(info, damaged=True) if info.key in changed else info
 
 
-def _enqueue_sync(stores: Stores, kind: keys.Kind, replica: Replica, names: list[str]) -> None:
-    if not names:
-        return
+def _enqueue_syncs(kind: keys.Kind, stores: Stores, replica: Replica, names: list[str]) -> None:
     fqids = [FQID.parse(name) for name in names]
     with stores.catalog.write() as tx:
         heads.lock(tx, kind, [fqid.uuid for fqid in fqids])
@@ -221,14 +187,12 @@ def _enqueue_sync(stores: Stores, kind: keys.Kind, replica: Replica, names: list
             ident = versions.find_published_id(tx, kind, fqid)
             if ident is not None:
                 versions.delete_stored(tx, kind, ident, replica)
-        # A row that is there already is left to its own time.
-        wanted = [Job(Step.SYNC, replica, f"{kind}:{name}") for name in names]
-        jobs.insert_new(tx, wanted)
+        jobs.insert_new(tx, [Job(Step.SYNC, replica, f"{kind}:{name}") for name in names])
     log.warning("sweep: %d %ss to be brought to %s", len(names), kind, replica)
 
 
-def _remove_purged(stores: Stores, kind: keys.Kind, replica: Replica, names: list[str]) -> None:
-    """Remove records that came after all of their purge: from a writer that slept for so long."""
+def _remove_purged(kind: keys.Kind, stores: Stores, replica: Replica, names: list[str]) -> None:
+    """Delete records that a stalled writer put after the end of their purge."""
     with stores.catalog.read() as tx:
         purged = catalog_purges.filter_purged(tx, kind, [FQID.parse(name) for name in names])
     purges.delete_late_records(stores, replica, kind, purged)
@@ -236,12 +200,11 @@ def _remove_purged(stores: Stores, kind: keys.Kind, replica: Replica, names: lis
         log.warning("sweep: %d purged %ss were still in %s", len(purged), kind, replica)
 
 
-# Blobs and journals ------------------------------------------------------------------------
+def _sweep_blobs(stores: Stores, replica: Replica, *, repair: bool) -> SweepResult:
+    """Repair blobs that are missing, damaged or of another size.
 
-
-def _compare_blobs(stores: Stores, replica: Replica, *, repair: bool) -> SweepResult:
-    """Blobs that are missing, damaged or of another size than the catalog knows are repaired; a
-    blob that only the bucket has belongs to a verification that is going on, or to none."""
+    Unexpected ones belong to a running verification, or are left to garbage collection.
+    """
     known = iterate_pages(
         stores,
         lambda tx, after, before_us: file_rows.list_blobs(
@@ -250,37 +213,28 @@ def _compare_blobs(stores: Stores, replica: Replica, *, repair: bool) -> SweepRe
         ("", 0),
         settled_us=BLOBS_SETTLED_US,
     )
-    mend = partial(_enqueue_blob_repairs, stores, replica) if repair else None
-    named = (f"{sha256} {size}" for sha256, size in known)
-    return handle_differences(
-        "blob", replica, compare_sorted(named, _list_stored_blobs(stores, replica)), mend
+    stored = (
+        f"{sha256} {'damaged' if info.damaged else info.size}"
+        for info in _list_objects(stores, replica, keys.BLOBS)
+        if (sha256 := keys.parse_blob(info.key)) is not None
     )
+    pairs = compare_sorted((f"{sha256} {size}" for sha256, size in known), stored)
+    return _sweep(stores, "blob", replica, pairs, _enqueue_blob_repairs if repair else None)
 
 
-def _list_stored_blobs(stores: Stores, replica: Replica) -> Iterator[str]:
-    for info in _list_objects(stores, replica, keys.BLOBS):
-        sha256 = keys.parse_blob(info.key)
-        if sha256 is not None:
-            yield f"{sha256} {'damaged' if info.damaged else info.size}"
+def _enqueue_blob_repairs(stores: Stores, replica: Replica, names: list[str]) -> None:
+    _enqueue_repairs(stores, replica, [keys.blob_key(name.partition(" ")[0]) for name in names])
 
 
-def _enqueue_blob_repairs(stores: Stores, replica: Replica, wanted: list[str]) -> None:
-    _enqueue_repairs(stores, replica, [keys.blob_key(name.partition(" ")[0]) for name in wanted])
-
-
-def _enqueue_repairs(stores: Stores, replica: Replica, wanted: Iterable[str]) -> None:
-    """Have objects read again, and replaced if they are damaged."""
-    rows = [Job(Step.REPAIR, replica, key) for key in wanted]
+def _enqueue_repairs(stores: Stores, replica: Replica, damaged: list[str]) -> None:
     with stores.catalog.write() as tx:
-        jobs.insert_new(tx, rows)
-    if rows:
-        log.warning("sweep: %d objects to be repaired in %s", len(rows), replica)
+        jobs.insert_new(tx, [Job(Step.REPAIR, replica, key) for key in damaged])
+    if damaged:
+        log.warning("sweep: %d objects to be repaired in %s", len(damaged), replica)
 
 
-def _compare_journals(stores: Stores, bucket: Replica, *, repair: bool) -> SweepResult:
-    """Journals of both replicas, each object with its size; one that only the bucket has is past,
-    or being written."""
-    mend = partial(journal_copies.enqueue_copies, stores, bucket) if repair else None
+def _sweep_journals(stores: Stores, bucket: Replica, *, repair: bool) -> SweepResult:
+    """Compare a bucket's journals of both replicas; unexpected ones are old or being written."""
     pairs = chain.from_iterable(
         compare_sorted(
             journal_copies.list_expected_objects(stores, replica, settled_us=SETTLED_US),
@@ -288,14 +242,12 @@ def _compare_journals(stores: Stores, bucket: Replica, *, repair: bool) -> Sweep
         )
         for replica in REPLICAS
     )
-    return handle_differences("journal", bucket, pairs, mend)
+    return _sweep(
+        stores, "journal", bucket, pairs, journal_copies.enqueue_copies if repair else None
+    )
 
 
-# Indexes -----------------------------------------------------------------------------------
-
-
-def _compare_index(stores: Stores, replica: Replica, *, repair: bool) -> SweepResult:
-    """What was said to be indexed, and what the engine has."""
+def _sweep_index(stores: Stores, replica: Replica, *, repair: bool) -> SweepResult:
     recorded = iterate_pages(
         stores,
         lambda tx, after, before_us: documents.list_indexed_after(
@@ -304,15 +256,14 @@ def _compare_index(stores: Stores, replica: Replica, *, repair: bool) -> SweepRe
         FQID("", ""),
         settled_us=INDEX_SETTLED_US,
     )
-    held = map(str, stores.search[replica].list_ids())
-    mend = partial(_enqueue_indexing, stores, replica) if repair else None
-    return handle_differences("document", replica, compare_sorted(map(str, recorded), held), mend)
+    pairs = compare_sorted(map(str, recorded), map(str, stores.search[replica].list_ids()))
+    return _sweep(stores, "document", replica, pairs, _enqueue_indexing if repair else None)
 
 
-def _enqueue_indexing(stores: Stores, replica: Replica, wanted: list[str]) -> None:
+def _enqueue_indexing(stores: Stores, replica: Replica, names: list[str]) -> None:
     with stores.catalog.write() as tx:
-        jobs.insert_new(tx, [Job(Step.INDEX, replica, name) for name in wanted])
-    log.warning("sweep: %d documents to be indexed again in %s", len(wanted), replica)
+        jobs.insert_new(tx, [Job(Step.INDEX, replica, name) for name in names])
+    log.warning("sweep: %d documents to be indexed again in %s", len(names), replica)
 
 
 def enqueue_reservations(stores: Stores, *, grace_s: float) -> int:
@@ -347,13 +298,13 @@ def abort_stale_uploads(stores: Stores, *, older_than_s: float) -> int:
 
 
 def remove_temporaries(stores: Stores, *, older_than_s: float, now: float) -> int:
-    """Remove what writers that died left in the buckets' working space."""
+    """Remove temporary files that dead writers left in the buckets."""
     buckets = (*stores.replicas.values(), stores.areas, *stores.checkouts.values())
     return sum(bucket.sweep_temporaries(older_than_s, now=now) for bucket in buckets)
 
 
-def complete_reservation(stores: Stores, claim: JobClaim, _beat: Heartbeat) -> tuple[Job, ...]:
-    """Put and publish one reservation, `<kind>:<fqid>`; nothing when it is published already."""
+def complete_reservation(stores: Stores, claim: JobClaim, _heartbeat: Heartbeat) -> tuple[Job, ...]:
+    """Put and publish the reservation `<kind>:<fqid>`, unless it is published already."""
     kind, _, name = claim.job.ref.partition(":")
     follow = _COMPLETE_BY_KIND[kind](stores, FQID.parse(name), claim.request_id)
     with stores.catalog.write() as tx:

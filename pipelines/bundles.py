@@ -9,7 +9,7 @@ from typing import NamedTuple
 from pipelines import file_names, flow, manifests, records
 from pipelines.idempotency import IdempotentRequest
 from pipelines.limits import PENDING_RETRY_S, SEGMENT_ENTRIES
-from pipelines.manifests import ManifestKind, PatchedVersion, PatchPlan, Publication, WriteResult
+from pipelines.manifests import ManifestKind, PatchedVersion, Publication, WriteResult
 from storage import keys
 from storage.catalog import Tx, bundles, events, files, heads, jobs, versions
 from storage.catalog import manifests as segments
@@ -169,10 +169,10 @@ def _following_jobs(
     row: bundles.BundleRow, replica: Replica, publication: bundles.BundlePublication, *, step: str
 ) -> tuple[Job, ...]:
     """Return the jobs that follow: MATCH for new events only, and for a hidden bundle only SYNC."""
-    fqid = row.bundle.fqid
+    event = publication.event or ""
     return tuple(
-        flow.address_job(job, bundle=fqid, event=publication.event or "")
-        for job in flow.following_jobs(step, KIND, replica, str(fqid))
+        job
+        for job in flow.bundle_jobs(step, replica, row.fqid, event=event)
         if job.step == flow.Step.SYNC
         or (not publication.is_buried and (publication.event or job.step != flow.Step.MATCH))
     )
@@ -266,14 +266,15 @@ def patch_bundle(
     Raise NotFound if the version is not visible in the replica, Invalid (`duplicate_filename`,
     `file_missing`, no file left), FilesPending.
     """
-    plan = PatchPlan(
+    return manifests.patch_version(
+        stores,
+        BUNDLE,
         patch.base,
         patch.replica,
         read=lambda tx, ident: _read_base(tx, ident, patch),
         build=lambda base: _build_patched(base, patch, author),
-    )
-    return manifests.patch_version(
-        stores, BUNDLE, plan, repeatable=repeatable, request_id=request_id
+        repeatable=repeatable,
+        request_id=request_id,
     )
 
 
@@ -458,6 +459,5 @@ def _unpublish(tx: Tx, uuid: str, version: str | None) -> set[Job]:
         heads.count_change(tx, KIND, uuid)
     for replica, fqid, ident in hidden:
         event = events.append(tx, "TOMBSTONE", replica, fqid, ident)
-        rows = flow.following_jobs("tombstone", KIND, replica, "")
-        follow |= {flow.address_job(row, bundle=fqid, event=event) for row in rows}
+        follow |= {*flow.bundle_jobs("tombstone", replica, fqid, event=event)}
     return follow

@@ -10,7 +10,7 @@ from typing import Any
 from pipelines import flow, links, manifests, records
 from pipelines.idempotency import IdempotentRequest
 from pipelines.limits import SEGMENT_ENTRIES
-from pipelines.manifests import ManifestKind, PatchedVersion, PatchPlan, Publication, WriteResult
+from pipelines.manifests import ManifestKind, PatchedVersion, Publication, WriteResult
 from storage import json_codec, keys
 from storage.catalog import Tx, collections, events, heads, jobs, versions
 from storage.catalog.collections import Collection, StoredLinkSegment
@@ -181,15 +181,15 @@ def patch_collection(
         check_owner(base.owner, owner)
         return base, collections.list_link_segments(tx, ident)
 
-    def build(
-        base: tuple[Collection, Sequence[StoredLinkSegment]],
-    ) -> PatchedVersion[Collection]:
-        links.check_targets(stores, patch.replica, owner, patch.add, pointer=ADD_POINTER)
-        return _build_patched(stores, *base, patch)
-
-    plan = PatchPlan(patch.base, patch.replica, read, build)
     return manifests.patch_version(
-        stores, COLLECTION, plan, repeatable=repeatable, request_id=request_id
+        stores,
+        COLLECTION,
+        patch.base,
+        patch.replica,
+        read=read,
+        build=lambda base: _build_patched(stores, *base, patch),
+        repeatable=repeatable,
+        request_id=request_id,
     )
 
 
@@ -199,6 +199,7 @@ def _build_patched(
     segments: Sequence[StoredLinkSegment],
     patch: CollectionPatch,
 ) -> PatchedVersion[Collection]:
+    links.check_targets(stores, patch.replica, base.owner, patch.add, pointer=ADD_POINTER)
     before = [link for segment in segments for link in segment.links]
     removals = frozenset(patch.remove)
     kept = [link for link in before if link not in removals]

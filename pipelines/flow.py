@@ -76,13 +76,15 @@ def following_jobs(completed: str, kind: str, replica: str, ref: str) -> tuple[J
     )
 
 
-def address_job(row: Job, *, bundle: FQID, event: str) -> Job:
-    """Return the job with the reference of its step: event for matching, kind and fqid for sync."""
-    if row.step in (Step.MATCH, Step.PERCOLATE):
-        return row._replace(ref=event)
-    if row.step in (Step.SYNC, Step.SYNC_LARGE):
-        return row._replace(ref=f"bundle:{bundle}")
-    return row._replace(ref=str(bundle))
+def bundle_jobs(completed: str, replica: str, bundle: FQID, *, event: str) -> tuple[Job, ...]:
+    """Return the jobs that follow a completed step on a bundle; matching refers to the event."""
+    refs: Mapping[str, str] = {
+        Step.MATCH: event,
+        Step.PERCOLATE: event,
+        Step.SYNC: f"bundle:{bundle}",
+    }
+    jobs = following_jobs(completed, "bundle", replica, str(bundle))
+    return tuple(job._replace(ref=refs.get(job.step, job.ref)) for job in jobs)
 
 
 def delivery_jobs(endpoint_ids: Iterable[int]) -> tuple[Job, ...]:

@@ -155,67 +155,44 @@ class PatchedVersion(Generic[Row]):
     encode_record: Callable[[Row], bytes]
 
 
-@dataclass(frozen=True, slots=True)
-class PatchPlan(Generic[Row, Base]):
-    """How to patch a version: `read` the base by its id, then `build` the version after it."""
-
-    base: FQID
-    replica: Replica
-    read: Callable[[Tx, int], Base]
-    build: Callable[[Base], PatchedVersion[Row]]
-
-
 def patch_version(
     stores: Stores,
     kind: ManifestKind[Row],
-    plan: PatchPlan[Row, Base],
+    base: FQID,
+    replica: Replica,
     *,
+    read: Callable[[Tx, int], Base],
+    build: Callable[[Base], PatchedVersion[Row]],
     repeatable: IdempotentRequest | None,
     request_id: str,
 ) -> WriteResult:
     """Write the version after the base; replay the response to a repeated idempotency key.
 
-    Raise NotFound if the base is not visible in the replica.
+    `read` gets the id of the base, `build` its result. Raise NotFound if the base is not visible in
+    the replica.
     """
     with stores.catalog.read() as tx:
         response = find_stored_response(tx, repeatable)
         if response is None:
-            base = plan.read(tx, _find_base(tx, kind, plan))
+            content = read(tx, find_published_id(tx, kind.name, replica, *base))
     if response is None:
-        patched = plan.build(base)
-        fqid, row = _reserve_patched(stores, kind, plan, patched, repeatable)
-        if row is not None:
+        patched = build(content)
+        with stores.catalog.write() as tx:
+            heads.lock(tx, kind.name, [base.uuid])
+            response = find_stored_response(tx, repeatable)
+            if response is None:
+                find_published_id(tx, kind.name, replica, *base)
+                fqid = _choose_version(tx, kind, base)
+                store_response(tx, repeatable, str(fqid))
+                row = patched.insert(tx, fqid)
+        if response is None:
             record = patched.encode_record(row)
             follow = complete_reservation(stores, kind, row, record, request_id=request_id)
             return WriteResult(fqid, created=True, jobs=follow)
-    else:
-        fqid = FQID.parse(response)
     # The writer of the stored response may have died before it published the version.
+    fqid = FQID.parse(response)
     follow = resume_write(stores, kind, fqid, request_id=request_id)
     return WriteResult(fqid, created=False, jobs=follow)
-
-
-def _find_base(tx: Tx, kind: ManifestKind[Row], plan: PatchPlan[Row, Base]) -> int:
-    return find_published_id(tx, kind.name, plan.replica, *plan.base)
-
-
-def _reserve_patched(
-    stores: Stores,
-    kind: ManifestKind[Row],
-    plan: PatchPlan[Row, Base],
-    patched: PatchedVersion[Row],
-    repeatable: IdempotentRequest | None,
-) -> tuple[FQID, Row | None]:
-    """Reserve the new version; without a row, the name that a concurrent request reserved."""
-    with stores.catalog.write() as tx:
-        heads.lock(tx, kind.name, [plan.base.uuid])
-        response = find_stored_response(tx, repeatable)
-        if response is not None:
-            return FQID.parse(response), None
-        _find_base(tx, kind, plan)
-        fqid = _choose_version(tx, kind, plan.base)
-        store_response(tx, repeatable, str(fqid))
-        return fqid, patched.insert(tx, fqid)
 
 
 def _choose_version(tx: Tx, kind: ManifestKind[Row], base: FQID) -> FQID:

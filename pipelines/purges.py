@@ -141,8 +141,7 @@ def _record_delete_events(tx: Tx, fqid: FQID) -> set[Job]:
         if row is None or events.find(tx, created) is None or events.find(tx, deleted) is not None:
             continue
         event = events.append(tx, "DELETE", replica, fqid, row.id)
-        rows = flow.following_jobs("purge", BUNDLE_KIND, replica, "")
-        follow |= {flow.address_job(each, bundle=fqid, event=event) for each in rows}
+        follow |= {*flow.bundle_jobs("purge", replica, fqid, event=event)}
     return follow
 
 

@@ -230,9 +230,8 @@ def _finish_job(stores: Stores, claim: JobClaim) -> tuple[Job, ...]:
 def _list_matching_jobs(replica: Replica, fqid: FQID) -> tuple[Job, ...]:
     """Stored queries are asked when a bundle is first found, not when it is indexed again; of one
     that the engine refuses, when it takes it at last."""
-    rows = flow.following_jobs("index", KIND, replica, str(fqid))
     event = events.make_event_id("CREATE", replica, fqid)
-    return tuple(flow.address_job(row, bundle=fqid, event=event) for row in rows)
+    return flow.bundle_jobs("index", replica, fqid, event=event)
 
 
 def _apply_shape(

@@ -1,10 +1,11 @@
 """Evaluate a subscription against the latest bundles without storing anything.
 
-What it says is what matching would record: the same queries, attachments and payload, but for the
-ids of a subscription that does not exist.
+The queries, attachments and payloads are those of matching, except for the ids of a subscription
+that does not exist.
 """
 
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass, replace
 
 from pipelines import documents, matching, subscriptions
@@ -23,7 +24,7 @@ Clock = Callable[[], float]
 
 @dataclass(frozen=True, slots=True)
 class DryRunResult:
-    """One bundle: the payload's JSON when it matches, or why that cannot be told."""
+    """One bundle: the payload's JSON if it matches, or the error of its evaluation."""
 
     fqid: FQID
     payload: str | None = None
@@ -32,7 +33,7 @@ class DryRunResult:
 
 @dataclass(frozen=True, slots=True)
 class DryRun:
-    """The bundles that were asked about, the latest first, and whether time ran out on others."""
+    """The evaluated bundles, the latest first, and whether the time ran out."""
 
     bundles: tuple[DryRunResult, ...]
     timed_out: bool
@@ -49,70 +50,71 @@ def dry_run_subscription(
     clock: Clock,
     allow_private: bool,
 ) -> DryRun:
-    """Ask a subscription that is not made about the latest bundles; Invalid as `create` has it."""
+    """Evaluate a subscription that is not stored; raise Invalid as its creation would."""
     parse_callback_url(new.callback_url, allow_private=allow_private)
     subscriptions.check_subscription(new)
-    asking = subscriptions.build_row(new, owner, uuid)
-    tried: list[DryRunResult] = []
+    subscription = subscriptions.build_row(new, owner, uuid)
+    results: list[DryRunResult] = []
     try:
-        for one in _evaluate_latest_bundles(
-            stores, asking, limit=limit, time_s=time_s, clock=clock
+        for result in _evaluate_latest(
+            stores, subscription, limit=limit, time_s=time_s, clock=clock
         ):
-            tried.append(one)
+            results.append(result)
     except TimedOut:
-        return DryRun(tuple(tried), timed_out=True)
-    return DryRun(tuple(tried), timed_out=False)
+        return DryRun(tuple(results), timed_out=True)
+    return DryRun(tuple(results), timed_out=False)
 
 
 def find_latest_match(
     stores: Stores, subscription: Subscription, *, limit: int, time_s: float, clock: Clock
 ) -> MatchingBundle | None:
-    """Return the latest bundle that a subscription matches, whenever it was made; None if none of
-    the latest does, or time runs out."""
-    asking = replace(subscription, created_us=0)
-    try:
-        for one in _evaluate_latest_bundles(
-            stores, asking, limit=limit, time_s=time_s, clock=clock
-        ):
-            if one.payload is not None:
-                return MatchingBundle(one.fqid, json_codec.decode(one.payload.encode()))
-    except TimedOut:
-        pass
+    """Return the latest bundle that matches, even if it is older than the subscription.
+
+    None if none of the latest ones matches, or if the time runs out.
+    """
+    results = _evaluate_latest(
+        stores, replace(subscription, created_us=0), limit=limit, time_s=time_s, clock=clock
+    )
+    with suppress(TimedOut):
+        for result in results:
+            if result.payload is not None:
+                payload = json_codec.decode(result.payload.encode())
+                return MatchingBundle(result.fqid, payload)
     return None
 
 
-def _evaluate_latest_bundles(
-    stores: Stores, asking: Subscription, *, limit: int, time_s: float, clock: Clock
+def _evaluate_latest(
+    stores: Stores, subscription: Subscription, *, limit: int, time_s: float, clock: Clock
 ) -> Iterator[DryRunResult]:
-    """Yield the result for each of the latest bundles; TimedOut when time runs out."""
+    """Yield the result for each of the latest bundles; raise TimedOut when the time runs out."""
     with stores.catalog.read() as tx:
-        latest = events.list_latest_created(tx, asking.replica, limit=limit)
-    asked, end = StoredQuerySet([asking]), clock() + time_s
+        latest = events.list_latest_created(tx, subscription.replica, limit=limit)
+    queries, end = StoredQuerySet([subscription]), clock() + time_s
 
-    def beat(_moved: int) -> None:
+    def check_time(_moved: int) -> None:
         if clock() > end:
             raise TimedOut("The dry run took too long.")
 
     for event in latest:
-        beat(0)
-        yield _evaluate_bundle(stores, asked, event, beat)
+        check_time(0)
+        yield _evaluate_bundle(stores, queries, event, check_time)
 
 
 def _evaluate_bundle(
-    stores: Stores, asked: StoredQuerySet, event: BundleEvent, beat: Callable[[int], None]
+    stores: Stores, queries: StoredQuerySet, event: BundleEvent, heartbeat: Callable[[int], None]
 ) -> DryRunResult:
     try:
-        with documents.open_document(stores, event.replica, event.bundle_id, beat) as document:
-            found = matching.evaluate_event(
-                asked,
+        with documents.open_document(stores, event.replica, event.bundle_id, heartbeat) as document:
+            matches = matching.evaluate_event(
+                queries,
                 event,
                 document,
                 base_url=stores.base_url,
                 steps=stores.max_query_steps,
-                beat=beat,
+                beat=heartbeat,
             )
-            for told in found:
-                return DryRunResult(event.fqid, payload=told.payload or None, error=told.failure)
+            for match in matches:
+                return DryRunResult(event.fqid, match.payload or None, match.failure)
     except TimedOut:
         raise
     except StoreError as error:

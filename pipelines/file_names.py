@@ -39,19 +39,24 @@ def check_file_names(
     names: Sequence[str], *, pointer: NamePointer = "/files/{}/name".format
 ) -> None:
     """Raise Invalid if a name is invalid or repeated, or is the folder of another one."""
-    if _are_all_plain(names):
-        # ASCII names are their own normal form.
-        _check_unique(names, pointer)
-        _check_nesting(names, pointer)
-        return
-    faults = _find_faults(names, pointer)
-    if faults:
-        errors = dict(list(faults.items())[:_MAX_REPORTED])
-        raise Invalid(f"{len(faults)} file names are invalid.", errors=errors)
-    # Compared as some file systems do; the catalog stores the names unchanged.
-    plain = [unicodedata.normalize("NFC", name) for name in names]
-    _check_unique(plain, pointer)
+    plain = names
+    if not _are_all_plain(names):
+        faults = {
+            pointer(place): [fault]
+            for place, name in enumerate(names)
+            if (fault := find_name_fault(name)) is not None
+        }
+        if faults:
+            raise _make_error(f"{len(faults)} file names are invalid.", faults)
+        # Compared as some file systems do; the catalog stores the names unchanged.
+        plain = [unicodedata.normalize("NFC", name) for name in names]
+    if len(set(plain)) < len(plain):
+        raise _find_repeated(plain, pointer)
     _check_nesting(plain, pointer)
+
+
+def _make_error(message: str, errors: dict[str, list[str]], code: str | None = None) -> Invalid:
+    return Invalid(message, code=code, errors=dict(list(errors.items())[:_MAX_REPORTED]))
 
 
 def _are_all_plain(names: Sequence[str]) -> bool:
@@ -61,24 +66,14 @@ def _are_all_plain(names: Sequence[str]) -> bool:
     return whole and _PLAIN_LINES.fullmatch(joined) is not None
 
 
-def _find_faults(names: Sequence[str], pointer: NamePointer) -> dict[str, list[str]]:
-    return {
-        pointer(place): [fault]
-        for place, name in enumerate(names)
-        if (fault := find_name_fault(name)) is not None
-    }
-
-
-def _check_unique(plain: Sequence[str], pointer: NamePointer) -> None:
-    if len(set(plain)) == len(plain):
-        return
+def _find_repeated(plain: Sequence[str], pointer: NamePointer) -> Invalid:
     first: dict[str, int] = {}
-    repeated = {}
-    for place, name in enumerate(plain):
-        if first.setdefault(name, place) != place:
-            repeated[pointer(place)] = [f"Entry {first[name]} has the same name."]
-    errors = dict(list(repeated.items())[:_MAX_REPORTED])
-    raise Invalid("File names must be unique.", code="duplicate_filename", errors=errors)
+    repeated = {
+        pointer(place): [f"Entry {first[name]} has the same name."]
+        for place, name in enumerate(plain)
+        if first.setdefault(name, place) != place
+    }
+    return _make_error("File names must be unique.", repeated, "duplicate_filename")
 
 
 def _check_nesting(plain: Sequence[str], pointer: NamePointer) -> None:
@@ -98,5 +93,4 @@ def _check_nesting(plain: Sequence[str], pointer: NamePointer) -> None:
         for place, name in enumerate(plain)
         if name in folders
     }
-    errors = dict(list(clashes.items())[:_MAX_REPORTED])
-    raise Invalid("A file has the name of a folder.", code="duplicate_filename", errors=errors)
+    raise _make_error("A file has the name of a folder.", clashes, "duplicate_filename")

@@ -150,13 +150,13 @@ def _rebuild_bundle(stores: Stores, fqid: FQID) -> bytes | None:
 def _rebuild_tombstone(stores: Stores, key: MarkerKey) -> bytes | None:
     with stores.catalog.read() as tx:
         row = versions.find_tombstone(tx, key.kind, key.uuid, key.version or "")
-    return None if row is None else records.encode_tombstone_record(row)
+    return None if row is None else records.encode_marker_record(row)
 
 
 def _rebuild_purge(stores: Stores, key: MarkerKey) -> bytes | None:
     with stores.catalog.read() as tx:
         row = purges.find(tx, key.kind, key.uuid, key.version or "")
-    return None if row is None else records.encode_purge_record(row)
+    return None if row is None else records.encode_marker_record(row)
 
 
 # Writing -----------------------------------------------------------------------------------

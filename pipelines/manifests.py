@@ -292,7 +292,7 @@ def write_tombstone(stores: Stores, claim: JobClaim, _heartbeat: Heartbeat) -> t
         raise NotFound(f"There is no tombstone {claim.job.ref}.")
     replica = flow.job_replica(claim.job)
     key = keys.tombstone_key(kind, uuid, version or None)
-    record = records.encode_tombstone_record(tombstone)
+    record = records.encode_marker_record(tombstone)
     is_equal = integrity.put_or_repair_record(stores, replica, key, record)
     with stores.catalog.write() as tx:
         versions.record_stored(tx, "tombstone", tombstone.id, replica, diverged=not is_equal)

@@ -149,7 +149,7 @@ def write_marker(stores: Stores, claim: JobClaim, _beat: Heartbeat) -> tuple[Job
     """Put the marker into one bucket; after the last bucket, the records can be erased."""
     purge, replica = _get_purge(stores, claim), flow.job_replica(claim.job)
     key = keys.purge_marker_key(_parse_kind(purge.kind), purge.uuid, purge.version or None)
-    integrity.put_or_repair_record(stores, replica, key, records.encode_purge_record(purge))
+    integrity.put_or_repair_record(stores, replica, key, records.encode_marker_record(purge))
     follow: list[Job] = []
     with stores.catalog.write() as tx:
         heads.lock(tx, purge.kind, [purge.uuid])

@@ -222,17 +222,9 @@ def format_link(link: CollectionLink) -> dict[str, str]:
     return value if link.path is None else {**value, "path": link.path}
 
 
-def encode_tombstone_record(row: Tombstone) -> bytes:
-    """Return the record of a tombstone."""
-    return _encode_marker("tombstone", row)
-
-
-def encode_purge_record(row: Purge) -> bytes:
-    """Return the record of a purge marker."""
-    return _encode_marker("purge", row)
-
-
-def _encode_marker(kind: str, row: Tombstone | Purge) -> bytes:
+def encode_marker_record(row: Tombstone | Purge) -> bytes:
+    """Return the record of a tombstone, or of a purge marker."""
+    kind = "tombstone" if isinstance(row, Tombstone) else "purge"
     fqid = FQID(row.uuid, row.version)
     return _encode_sorted(
         {

@@ -137,7 +137,7 @@ def test_a_catalog_that_was_copied_back_accepts_no_other_content(
     with lost.catalog.read() as tx:
         found = versions.find_tombstone(tx, "bundle", *buried)
     assert found is not None
-    lost.replicas["aws"].put(stone, records.encode_tombstone_record(found))
+    lost.replicas["aws"].put(stone, records.encode_marker_record(found))
     lost.catalog.close()
 
     restored(home, tmp_path / "backup")

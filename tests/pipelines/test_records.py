@@ -130,7 +130,7 @@ def test_record_of_a_tombstone() -> None:
     stone = Tombstone(
         1, "bundle", BUNDLE.uuid, "", "wrong", "d" * 64, "aws", "a@b.c", "event", CREATED_US
     )
-    record = orjson.loads(records.encode_tombstone_record(stone))
+    record = orjson.loads(records.encode_marker_record(stone))
     assert (record["kind"], record["of"], record["reason"]) == ("tombstone", "bundle", "wrong")
     assert record["version"] == ""
 

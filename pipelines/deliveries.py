@@ -125,7 +125,7 @@ MIN_RETRY_AFTER_S = 1.0
 
 @dataclass(frozen=True, slots=True)
 class WebhookRequest:
-    """What goes over the wire; `host` is the name to look up."""
+    """One request to a callback URL."""
 
     method: str
     url: str
@@ -135,35 +135,12 @@ class WebhookRequest:
 
 @dataclass(frozen=True, slots=True)
 class WebhookResponse:
-    """What came back: a status, or why there is none; `body` is cut short already."""
+    """A receiver's status, or why there is none; `body` is truncated already."""
 
     status: int | None = None
     error: str | None = None
     retry_after: str | None = None
     body: bytes = b""
-
-
-@dataclass(frozen=True, slots=True)
-class DeliverySucceeded:
-    """The receiver has it."""
-
-
-@dataclass(frozen=True, slots=True)
-class DeliveryRetry:
-    """Not yet: the next attempt is due at `at_us`."""
-
-    at_us: int
-    reason: str
-
-
-@dataclass(frozen=True, slots=True)
-class DeliveryFailed:
-    """That was the last attempt."""
-
-    reason: str
-
-
-DeliveryOutcome = DeliverySucceeded | DeliveryRetry | DeliveryFailed
 
 
 def build_request(
@@ -223,27 +200,42 @@ def _choose_boundary(seed: str, content: bytes) -> str:
     return boundary
 
 
-def decide_outcome(
-    answer: WebhookResponse,
+def build_result(
+    due: DueDelivery,
+    response: WebhookResponse,
     *,
-    attempt: int,
-    delays: Sequence[float],
+    at_us: int,
     now_us: int,
-    rng: Random,
+    seconds: float,
+    delays: Sequence[float],
     retry_after_cap_s: float,
-) -> DeliveryOutcome:
-    """What follows from the answer to attempt number `attempt`, which was made by `now_us`."""
-    if answer.status is not None and 200 <= answer.status < 300:
-        return DeliverySucceeded()
-    reason = answer.error or f"The receiver answered {answer.status}."
-    if attempt >= len(delays):
-        return DeliveryFailed(reason)
-    delay_s = delays[attempt] * (1 + rng.random() * JITTER)
-    if answer.status in (429, 503):
-        asked_s = parse_retry_after(answer.retry_after, now_us=now_us)
-        if asked_s is not None:
-            delay_s = min(max(asked_s, MIN_RETRY_AFTER_S), retry_after_cap_s)
-    return DeliveryRetry(now_us + int(delay_s * 1e6), reason)
+    rng: Random,
+) -> AttemptResult:
+    """Return the result of the attempt that began at `at_us`, and the delivery's next state."""
+    attempt = due.attempts + 1
+    state: DeliveryState = "failed"
+    due_us, reason = at_us, response.error or f"The receiver answered {response.status}."
+    is_delivered = response.status is not None and 200 <= response.status < 300
+    if is_delivered:
+        state = "delivered"
+    elif attempt < len(delays):
+        delay_s = delays[attempt] * (1 + rng.random() * JITTER)
+        if response.status in (429, 503):
+            asked_s = parse_retry_after(response.retry_after, now_us=now_us)
+            if asked_s is not None:
+                delay_s = min(max(asked_s, MIN_RETRY_AFTER_S), retry_after_cap_s)
+        state, due_us = "pending", now_us + int(delay_s * 1e6)
+    return AttemptResult(
+        delivery_id=due.id,
+        at_us=at_us,
+        seconds=round(seconds, 6),
+        status=response.status,
+        error=None if response.error is None else _truncate_text(response.error),
+        body=None if response.status is None else _decode_text(response.body),
+        state=state,
+        due_us=due_us,
+        reason=None if is_delivered else _truncate_text(reason),
+    )
 
 
 def parse_retry_after(header: str | None, *, now_us: int) -> float | None:
@@ -256,37 +248,6 @@ def parse_retry_after(header: str | None, *, now_us: int) -> float | None:
         return parsedate_to_datetime(header).timestamp() - now_us / 1e6
     except (ValueError, TypeError, OverflowError):
         return None
-
-
-def build_result(
-    due: DueDelivery,
-    answer: WebhookResponse,
-    verdict: DeliveryOutcome,
-    *,
-    at_us: int,
-    seconds: float,
-) -> AttemptResult:
-    """The attempt and what becomes of the delivery, to be recorded."""
-    state: DeliveryState
-    reason: str | None
-    match verdict:
-        case DeliverySucceeded():
-            state, due_us, reason = "delivered", at_us, None
-        case DeliveryRetry(again_us, why):
-            state, due_us, reason = "pending", again_us, why
-        case DeliveryFailed(why):
-            state, due_us, reason = "failed", at_us, why
-    return AttemptResult(
-        delivery_id=due.id,
-        at_us=at_us,
-        seconds=round(seconds, 6),
-        status=answer.status,
-        error=None if answer.error is None else _truncate_text(answer.error),
-        body=_decode_text(answer.body) if answer.status is not None else None,
-        state=state,
-        due_us=due_us,
-        reason=None if reason is None else _truncate_text(reason),
-    )
 
 
 def _decode_text(raw: bytes) -> str:

@@ -18,15 +18,13 @@ from typing import Protocol
 
 from pipelines import deliveries
 from pipelines.deliveries import (
-    DeliverySucceeded,
     WebhookRequest,
     WebhookResponse,
     build_request,
     build_result,
-    decide_outcome,
 )
 from pipelines.subscriptions import secret_context
-from storage.catalog.deliveries import DueDelivery
+from storage.catalog.deliveries import AttemptResult, DueDelivery
 from storage.catalog.dispatch import EndpointVisit, VisitResult
 from storage.catalog.endpoints import Endpoint
 from storage.errors import StoreError
@@ -302,19 +300,19 @@ class EndpointTurn:
         except StoreError as error:
             response = WebhookResponse(error=error.detail)
         rules = self._shared.rules
-        outcome = decide_outcome(
+        result = build_result(
+            due,
             response,
-            attempt=attempt,
-            delays=rules.delays_s,
+            at_us=at_us,
             now_us=self._now_us(),
-            rng=self._shared.rng,
+            seconds=time.monotonic() - began,
+            delays=rules.delays_s,
             retry_after_cap_s=rules.retry_after_cap_s,
+            rng=self._shared.rng,
         )
-        seconds = time.monotonic() - began
-        _log_attempt(due, attempt, response, type(outcome).__name__, seconds)
-        result = build_result(due, response, outcome, at_us=at_us, seconds=seconds)
+        _log_attempt(due, attempt, result)
         self._shared.recorder.record(result, self, permit)
-        return None if request is None else isinstance(outcome, DeliverySucceeded)
+        return None if request is None else result.state == "delivered"
 
     async def _may_begin(self, due: DueDelivery) -> bool:
         """Return whether the subscription is active; withdraw the delivery if not."""
@@ -338,17 +336,15 @@ class EndpointTurn:
         return self._shared.recorder.now_us()
 
 
-def _log_attempt(
-    due: DueDelivery, attempt: int, response: WebhookResponse, outcome: str, seconds: float
-) -> None:
+def _log_attempt(due: DueDelivery, attempt: int, result: AttemptResult) -> None:
     """Log an attempt in one line, without the query, which may hold a secret."""
     log.info(
         "delivery %s attempt %d to %s: %s (%s) in %.3f s",
         due.uuid,
         attempt,
         due.callback_url.partition("?")[0],
-        outcome,
-        response.status if response.error is None else response.error,
-        seconds,
+        result.state,
+        result.status if result.error is None else result.error,
+        result.seconds,
         extra={"request_id": due.request_id} if due.request_id else None,
     )

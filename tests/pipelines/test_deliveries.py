@@ -1,6 +1,8 @@
 """One delivery attempt: the exact request, and the result of each response."""
 
 import email.policy
+from collections.abc import Sequence
+from dataclasses import replace
 from email.parser import BytesParser
 from random import Random
 
@@ -9,36 +11,42 @@ import pytest
 from config import Settings
 from pipelines import deliveries
 from pipelines.deliveries import (
-    DeliveryFailed,
-    DeliveryOutcome,
-    DeliveryRetry,
-    DeliverySucceeded,
     WebhookResponse,
     build_request,
     build_result,
-    decide_outcome,
 )
+from storage.catalog.deliveries import AttemptResult
 from storage.catalog.endpoints import Endpoint
 from tests.pipelines.delivery_builders import NOW_US, a_due
 
 DELAYS = (0.0, 60.0, 600.0)
 CAP_S = 3600.0
+STARTED_US = NOW_US - 1_000_000
 
 
-def judged(answer: WebhookResponse, attempt: int = 1, *, seed: int = 0) -> DeliveryOutcome:
-    return decide_outcome(
+def judged(
+    answer: WebhookResponse,
+    attempt: int = 1,
+    *,
+    seed: int = 0,
+    delays: Sequence[float] = DELAYS,
+    seconds: float = 1,
+) -> AttemptResult:
+    return build_result(
+        replace(a_due(), attempts=attempt - 1),
         answer,
-        attempt=attempt,
-        delays=DELAYS,
+        at_us=STARTED_US,
         now_us=NOW_US,
+        seconds=seconds,
+        delays=delays,
         rng=Random(seed),
         retry_after_cap_s=CAP_S,
     )
 
 
-def delay_s(verdict: DeliveryOutcome) -> float:
-    assert isinstance(verdict, DeliveryRetry)
-    return (verdict.at_us - NOW_US) / 1e6
+def delay_s(result: AttemptResult) -> float:
+    assert result.state == "pending"
+    return (result.due_us - NOW_US) / 1e6
 
 
 @pytest.mark.spec("NOT-01", "NOT-02")
@@ -100,7 +108,8 @@ def test_the_boundary_is_nowhere_in_what_it_separates() -> None:
 @pytest.mark.spec("NOT-16", "STA-03")
 @pytest.mark.parametrize("status", [200, 201, 204, 299])
 def test_any_2xx_is_delivered(status: int) -> None:
-    assert judged(WebhookResponse(status=status)) == DeliverySucceeded()
+    result = judged(WebhookResponse(status=status))
+    assert (result.state, result.due_us, result.reason) == ("delivered", STARTED_US, None)
 
 
 @pytest.mark.spec("NOT-16", "NOT-17", "STA-04")
@@ -112,8 +121,7 @@ def test_any_2xx_is_delivered(status: int) -> None:
 def test_anything_else_is_tried_again_while_attempts_remain(answer: WebhookResponse) -> None:
     assert 60 <= delay_s(judged(answer)) <= 66
     assert 600 <= delay_s(judged(answer, 2)) <= 660
-    assert isinstance(judged(answer, 3), DeliveryFailed)
-    assert isinstance(judged(answer, 4), DeliveryFailed)
+    assert judged(answer, 3).state == judged(answer, 4).state == "failed"
 
 
 @pytest.mark.spec("NOT-17")
@@ -153,11 +161,11 @@ def test_retry_after_of_other_answers_is_passed_over() -> None:
 
 def test_a_result_is_fit_for_the_catalog() -> None:
     answer = WebhookResponse(status=500, body=b"\xff\x00ok")
-    result = build_result(a_due(), answer, judged(answer), at_us=NOW_US, seconds=0.12345678)
+    result = judged(answer, seconds=0.12345678)
     assert (result.state, result.status, result.body) == ("pending", 500, "\ufffd\ufffdok")
     assert result.seconds == 0.123457
     lost = WebhookResponse(error="half \ud800 \x00")
-    given_up = build_result(a_due(), lost, judged(lost, 3), at_us=NOW_US, seconds=1)
+    given_up = judged(lost, 3)
     assert (given_up.state, given_up.body) == ("failed", None)
     assert given_up.error == given_up.reason == "half ? \ufffd"
 
@@ -199,15 +207,8 @@ def test_the_schedule_is_that_of_the_contract() -> None:
     assert settings.delivery_timeout_s == 10
     waited = []
     for attempt in range(1, 13):
-        verdict = decide_outcome(
-            WebhookResponse(status=500),
-            attempt=attempt,
-            delays=settings.delivery_delays_s,
-            now_us=NOW_US,
-            rng=Random(0),
-            retry_after_cap_s=settings.delivery_retry_after_cap_s,
-        )
-        waited.append(verdict.at_us - NOW_US if isinstance(verdict, DeliveryRetry) else None)
+        result = judged(WebhookResponse(status=500), attempt, delays=settings.delivery_delays_s)
+        waited.append(result.due_us - NOW_US if result.state == "pending" else None)
     delays = [delay * 1_000_000 for delay in settings.delivery_delays_s[1:]]
     assert all(
         delay <= (seen or 0) <= delay * 1.1 for delay, seen in zip(delays, waited[:-1], strict=True)

@@ -164,7 +164,7 @@ def match(stores: Stores, claim: JobClaim, heartbeat: Heartbeat) -> FollowingJob
 @claims_job(Step.PERCOLATE)
 def percolate(stores: Stores, claim: JobClaim, heartbeat: Heartbeat) -> FollowingJobs:
     """Match an event with the Elasticsearch subscriptions, once search finds the bundle."""
-    return matching.percolate_event(stores, claim, heartbeat)
+    return matching.match_event(stores, claim, heartbeat)
 
 
 @dramatiq.actor(
@@ -273,7 +273,7 @@ STEP_FUNCTIONS: Mapping[Step, StepFunction] = {
 """The functions of the steps, without claiming."""
 BATCH_FUNCTIONS: Mapping[Step, BatchFunction] = {
     Step.MATCH: matching.match_events,
-    Step.PERCOLATE: matching.percolate_events,
+    Step.PERCOLATE: matching.match_events,
     Step.VERIFY: ingest.verify_batch,
     Step.SYNC: sync.sync_versions,
     Step.INDEX: search.index_bundles,

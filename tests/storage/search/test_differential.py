@@ -161,7 +161,7 @@ def shaped(contents: Sequence[dict[str, Any]]) -> Iterator[IndexedDocument]:
     """The documents as the pipeline hands them on, in this order of arrival."""
     known: dict[str, list[search.FieldKinds]] = {}
     for content in contents:
-        descriptor = search.get_shape_descriptor(content)
+        descriptor = str(content["shape_descriptor"])
         shapes_there = known.setdefault(descriptor, [])
         choice = search.choose_shape(descriptor, content, shapes_there)
         shapes_there[choice.number : choice.number + 1] = [choice.kinds]

@@ -1,7 +1,7 @@
 """Keep a copy of each journal in both buckets, and drop superseded journals.
 
-JOURNAL_COPY has a bucket hold a journal as it was written, from the other bucket or, when neither
-has it, anew from the catalog's events. JOURNAL_DROP removes one that is past. `sweep` finds what a
+JOURNAL_COPY puts a journal into a bucket: as it was written, from the other bucket, or written
+again if no bucket has it. JOURNAL_DROP removes a journal that is past. The sweep finds what a
 bucket lacks.
 """
 
@@ -9,17 +9,16 @@ import hashlib
 import logging
 from collections.abc import Iterator
 
-from pipelines import flow, journal_format, journals, records
-from pipelines.copies import Heartbeat
+from pipelines import failover, flow, journal_format, journals, records
+from pipelines.copies import Heartbeat, ignore_progress
 from pipelines.flow import Step
-from pipelines.journal_drafts import JournalObjects, read_if_intact, redraft_journal
+from pipelines.journals import read_if_intact, redraft_journal
 from storage import keys
-from storage.catalog import events, integrity, jobs, now_us
+from storage.catalog import Tx, events, integrity, jobs, now_us
 from storage.catalog import journals as rows
 from storage.catalog.journals import JournalObject
 from storage.errors import DamagedObjectError, NotFound, SourceChanged, Unavailable
 from storage.model import REPLICAS, Job, JobClaim, Replica
-from storage.protocols import BlobStore
 from storage.stores import Stores
 
 log = logging.getLogger(__name__)
@@ -29,48 +28,54 @@ JOURNAL_PAGE = 1_000
 
 
 def copy_journal(stores: Stores, claim: JobClaim, beat: Heartbeat) -> tuple[Job, ...]:
-    """Have a journal, `<replica>/<name>`, in this bucket; one that is past is taken from it."""
-    key = parse_journal_ref(claim.job.ref)
-    blobs = stores.replicas[flow.job_replica(claim.job)]
+    """Put a journal, `<replica>/<name>`, into this bucket; remove it if it is not current."""
+    key, bucket = parse_journal_ref(claim.job.ref), flow.job_replica(claim.job)
     with stores.catalog.read() as tx:
-        one = rows.find(tx, key)
-    current = one is not None and one.state == "current"
-    if one and current and not _ensure_copy(stores, flow.job_replica(claim.job), one, beat):
-        return journals.publish_draft(stores, redraft_journal(stores, one, beat), claim)
-    if not _finish_if_current(stores, claim, key):
-        journals.erase_from_bucket(blobs, key)
+        one = _find_current(tx, key)
+    if one is not None and not _ensure_copy(stores, bucket, one, beat):
+        draft = redraft_journal(stores, one, None, beat)
+        return journals.publish_draft(stores, draft, claim)
+    with stores.catalog.write() as tx:
+        rows.lock(tx, next(name for name in REPLICAS if name == key.replica))
+        is_current = _find_current(tx, key) is not None
+        if is_current:
+            jobs.finish(tx, claim)
+    if not is_current:
+        journals.erase_from_bucket(stores.replicas[bucket], key)
         with stores.catalog.write() as tx:
             jobs.finish(tx, claim)
     return ()
 
 
-def _ensure_copy(stores: Stores, here: Replica, one: JournalObject, beat: Heartbeat) -> bool:
-    """Whether this bucket has it now; False when no bucket has."""
-    blobs = stores.replicas[here]
-    kept = read_if_intact(stores.replicas[next(name for name in REPLICAS if name != here)], one)
-    if kept is None:
+def _find_current(tx: Tx, key: keys.JournalKey) -> JournalObject | None:
+    one = rows.find(tx, key)
+    return one if one is not None and one.state == "current" else None
+
+
+def _ensure_copy(stores: Stores, bucket: Replica, one: JournalObject, beat: Heartbeat) -> bool:
+    """Put a journal into a bucket from the other one; False if no bucket has it intact."""
+    blobs = stores.replicas[bucket]
+    objects = read_if_intact(stores.replicas[failover.other_replica(bucket)], one)
+    if objects is None:
         return read_if_intact(blobs, one) is not None
-    beat(len(kept.data))
-    if not _try_put_journal(blobs, one, kept):
-        # Damaged: a journal's bytes never change.
-        journals.erase_from_bucket(blobs, one.key)
-        if not _try_put_journal(blobs, one, kept):
-            raise Unavailable(f"The copy of {one.key} holds other bytes.")
-    return True
-
-
-def _try_put_journal(blobs: BlobStore, one: JournalObject, kept: JournalObjects) -> bool:
-    try:
-        return journals.put_journal(blobs, one, kept.data, kept.manifest)
-    except DamagedObjectError:
-        return False
+    beat(len(objects[0]))
+    for is_retry in (False, True):
+        try:
+            if journals.put_journal(blobs, one, *objects):
+                return True
+        except DamagedObjectError as error:
+            log.warning("%s in %s: %s", one.key, bucket, error.detail)
+        if not is_retry:
+            # A journal's bytes never change, so others are damaged.
+            journals.erase_from_bucket(blobs, one.key)
+    raise Unavailable(f"The copy of {one.key} holds other bytes.")
 
 
 def find_journal_damage(stores: Stores, bucket: Replica, key: keys.JournalKey) -> str | None:
-    """What is wrong with a current journal in a bucket."""
+    """Return what is wrong with a current journal in a bucket, or None."""
     with stores.catalog.read() as tx:
-        one = rows.find(tx, key)
-    if one is None or one.state != "current" or read_if_intact(stores.replicas[bucket], one):
+        one = _find_current(tx, key)
+    if one is None or read_if_intact(stores.replicas[bucket], one):
         return None
     # It may be past, and gone, by now.
     with stores.catalog.read() as tx:
@@ -94,34 +99,16 @@ def read_sha256(stores: Stores, bucket: Replica, key: str) -> str | None:
 
 
 def repair_journal(stores: Stores, bucket: Replica, key: keys.JournalKey) -> None:
-    """Have this bucket hold a journal again, now."""
+    """Put a current journal into a bucket again, now."""
     with stores.catalog.read() as tx:
-        one = rows.find(tx, key)
-    if (
-        one is not None
-        and one.state == "current"
-        and not _ensure_copy(stores, bucket, one, _ignore_progress)
-    ):
-        journals.publish_draft(stores, redraft_journal(stores, one, _ignore_progress), None)
-
-
-def _ignore_progress(_moved: int) -> None:
-    """No claim runs out meanwhile."""
-
-
-def _finish_if_current(stores: Stores, claim: JobClaim, key: keys.JournalKey) -> bool:
-    """Whether the journal is still current, so that its copy may stay."""
-    with stores.catalog.write() as tx:
-        rows.lock(tx, next(name for name in REPLICAS if name == key.replica))
-        one = rows.find(tx, key)
-        if one is None or one.state != "current":
-            return False
-        jobs.finish(tx, claim)
-    return True
+        one = _find_current(tx, key)
+    if one is not None and not _ensure_copy(stores, bucket, one, ignore_progress):
+        draft = redraft_journal(stores, one, None, ignore_progress)
+        journals.publish_draft(stores, draft, None)
 
 
 def parse_journal_ref(ref: str) -> keys.JournalKey:
-    """The journal that a reference, `<replica>/<name>`, names."""
+    """Parse the reference `<replica>/<name>` of a journal."""
     key = keys.parse_journal(keys.JOURNALS + ref)
     if key is None:
         raise NotFound(f"{ref} is no journal.")
@@ -139,15 +126,14 @@ def drop_journal(stores: Stores, claim: JobClaim, _beat: Heartbeat) -> tuple[Job
         if one is not None:
             rows.delete(tx, one)
         for bucket in REPLICAS:
-            for gone in (keys.journal_key(key), keys.journal_manifest_key(key)):
-                integrity.forget_object(tx, bucket, gone)
+            for name in (keys.journal_key(key), keys.journal_manifest_key(key)):
+                integrity.forget_object(tx, bucket, name)
         jobs.finish(tx, claim)
     return ()
 
 
 def list_expected_objects(stores: Stores, replica: Replica, *, settled_us: int) -> Iterator[str]:
-    """Every object that the journals of a replica should have, in the order of keys: lines with
-    their size, manifests."""
+    """Yield the keys of a replica's journals, each with its size, and manifests, in order."""
     after = 0
     while True:
         with stores.catalog.read() as tx:
@@ -163,16 +149,18 @@ def list_expected_objects(stores: Stores, replica: Replica, *, settled_us: int) 
 
 
 def list_stored_objects(stores: Stores, bucket: Replica, replica: Replica) -> Iterator[str]:
-    """The same of what lies in a bucket."""
+    """Yield the same for what a bucket holds."""
     for info in stores.replicas[bucket].list(keys.journal_prefix(replica)):
-        lines = keys.parse_journal(info.key) is not None
-        yield f"{info.key} {info.size}" if lines else info.key
+        is_journal = keys.parse_journal(info.key) is not None
+        yield f"{info.key} {info.size}" if is_journal else info.key
 
 
 def enqueue_copies(stores: Stores, bucket: Replica, names: list[str]) -> None:
-    """Have what a bucket lacks of journals put back."""
-    found = (name.partition(" ")[0].removeprefix(keys.JOURNALS) for name in names)
-    refs = {ref.removesuffix(keys.MANIFEST_SUFFIX) for ref in found}
+    """Enqueue the copies of journals that a bucket lacks; `names` are those of `list_*_objects`."""
+    refs = {
+        name.partition(" ")[0].removeprefix(keys.JOURNALS).removesuffix(keys.MANIFEST_SUFFIX)
+        for name in names
+    }
     with stores.catalog.write() as tx:
         jobs.insert_new(tx, [Job(Step.JOURNAL_COPY, bucket, ref) for ref in refs])
     log.warning("sweep: %d journals to be brought to %s", len(refs), bucket)

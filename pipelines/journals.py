@@ -1,61 +1,88 @@
 """Write, merge, redact and erase journals of events in the replica buckets.
 
-JOURNAL gathers what is not journalled yet, or merges small journals into a larger one. Whoever
-writes one begins a row, puts the objects under its name, and records them; whoever comes after a
-death goes on with the row. Copies of journals are in `pipelines.journal_copies`.
+JOURNAL writes the events that no journal has yet, or merges small journals into a larger one. A
+writer first inserts the journal's row, then puts its objects, then records it as current. If it
+dies, the next writer continues with the row. `pipelines.journal_copies` keeps the copies.
 """
 
-from collections.abc import Iterable
+import logging
+import math
+from collections.abc import Iterator, Sequence, Set
+from dataclasses import dataclass
 
-from pipelines import flow, journal_format, records
+from pipelines import documents, failover, flow, journal_format, records
 from pipelines.copies import Heartbeat
 from pipelines.flow import Step
-from pipelines.journal_drafts import (
-    JournalDraft,
-    draft_merge,
-    draft_new_events,
-    find_crowded_tier,
-    redraft_without_purged,
-)
-from pipelines.journal_format import JournalText
 from storage import keys
 from storage.catalog import Tx, events, jobs, journals
+from storage.catalog.events import SequencedEvent
 from storage.catalog.journals import JournalObject
-from storage.errors import Unavailable
+from storage.errors import DamagedObjectError, NotFound, Unavailable
 from storage.model import FQID, REPLICAS, Job, JobClaim, Replica
 from storage.protocols import BlobStore
 from storage.stores import Stores
 
+log = logging.getLogger(__name__)
+
 GATHER, MERGE = "gather", "merge"
 """References of the two kinds of JOURNAL."""
+MAX_JOURNAL_EVENTS = 1_000
+"""Events of one journal: ten of them are the largest page."""
+MAX_JOURNAL_BYTES = 64 * 1024 * 1024
+"""Bytes from which nothing is added to a journal; its last document may reach beyond."""
+MERGE_COUNT, MERGE_TIERS = 16, 3
+"""So many journals of one tier are merged into one of the next tier; the last tier stays."""
 DROP_BATCH = 100
-"""Journals that one look ends or drops."""
+"""Aged journals that one sweep ends or drops."""
 _MAX_ATTEMPTS = 3
 
 
+@dataclass(frozen=True, slots=True)
+class JournalDraft:
+    """Events and lines of a new journal, and the journals that it replaces."""
+
+    replica: Replica
+    events: Sequence[SequencedEvent]
+    lines: Sequence[bytes]
+    tier: int = 0
+    replaced: Sequence[JournalObject] = ()
+    purged: Set[FQID] | None = None
+    """Versions that were purged when the lines were made; None for lines of existing journals."""
+
+
 def enqueue_journal_jobs(stores: Stores, *, age_s: float) -> None:
-    """Record what is to be done: events to be journalled, and journals that were past for so long,
-    longer than a URL of theirs lives."""
+    """Enqueue writing where events are in no journal, and dropping of journals past for `age_s`.
+
+    `age_s` is longer than a presigned URL of a journal is valid.
+    """
     for replica in REPLICAS:
         with stores.catalog.read() as tx:
-            behind = events.find_latest_sequence(tx, replica) > journals.find_last_sequence(
-                tx, replica
-            )
+            wanted = [Job(Step.JOURNAL, replica, GATHER)] if _has_new_events(tx, replica) else []
             aged = journals.list_aged(tx, replica, int(age_s * 1e6), limit=DROP_BATCH)
-        wanted = [Job(Step.JOURNAL, replica, GATHER)] if behind else []
         wanted += [Job(Step.JOURNAL_DROP, replica, one.key.name) for one in aged]
         if wanted:
             with stores.catalog.write() as tx:
                 journals.lock(tx, replica)
-                # Rows unrecorded for so long are abandoned.
+                # Rows that are still being written at this age are abandoned.
                 journals.mark_past(tx, (one for one in aged if one.state == "writing"))
                 jobs.insert_new(tx, wanted)
 
 
+def _has_new_events(tx: Tx, replica: Replica) -> bool:
+    return events.find_latest_sequence(tx, replica) > journals.find_last_sequence(tx, replica)
+
+
+# Drafting ---------------------------------------------------------------------------------------
+
+
 def write_journal(stores: Stores, claim: JobClaim, beat: Heartbeat) -> tuple[Job, ...]:
     """Write one journal: of new events, or of several small journals."""
-    drafted = draft_new_events if claim.job.ref == GATHER else draft_merge
-    draft = drafted(stores, flow.job_replica(claim.job), beat)
+    replica = flow.job_replica(claim.job)
+    draft = (
+        _draft_new_events(stores, replica, beat)
+        if claim.job.ref == GATHER
+        else _draft_merge(stores, replica)
+    )
     if draft is not None:
         return publish_draft(stores, draft, claim)
     with stores.catalog.write() as tx:
@@ -63,54 +90,189 @@ def write_journal(stores: Stores, claim: JobClaim, beat: Heartbeat) -> tuple[Job
     return ()
 
 
+def _draft_new_events(stores: Stores, replica: Replica, beat: Heartbeat) -> JournalDraft | None:
+    """Draft the events after the last journal: those of an interrupted writer, or all that fit."""
+    with stores.catalog.read() as tx:
+        first = journals.find_last_sequence(tx, replica) + 1
+        begun = journals.find_begun(tx, replica, first)
+        until = events.MAX_SEQUENCE if begun is None else begun.last + 1
+        listed = events.list_range(tx, replica, first, until, limit=MAX_JOURNAL_EVENTS)
+        purged = events.filter_purged(tx, {each.event.fqid for each in listed})
+    if not listed:
+        return None
+    room = MAX_JOURNAL_BYTES if begun is None else math.inf
+    lines, size = list[bytes](), 0
+    for line in _format_lines(stores, listed, purged, beat):
+        lines.append(line)
+        size += len(line)
+        if size >= room:
+            break
+    return JournalDraft(replica, listed[: len(lines)], lines, purged=purged)
+
+
+def _format_lines(
+    stores: Stores, listed: Sequence[SequencedEvent], purged: Set[FQID], beat: Heartbeat
+) -> Iterator[bytes]:
+    """Yield the line of each event."""
+    for numbered in listed:
+        line = _format_line(stores, numbered, purged, beat)
+        yield line
+        beat(len(line))
+
+
+def _format_line(
+    stores: Stores, numbered: SequencedEvent, purged: Set[FQID], beat: Heartbeat
+) -> bytes:
+    event = numbered.event
+    sources = (event.replica, failover.other_replica(event.replica))
+    for replica in () if event.fqid in purged else sources:
+        try:
+            with documents.open_document(stores, replica, event.bundle_id, beat) as document:
+                return journal_format.format_event_line(event, document)
+        except NotFound as error:
+            log.warning("journal of %s: %s", event.replica, error.detail)
+    # One lost file must not stop the feed of a replica.
+    return journal_format.format_purged_line(event)
+
+
+def _draft_merge(stores: Stores, replica: Replica) -> JournalDraft | None:
+    """Merge the oldest small journals of a tier; no document is read."""
+    with stores.catalog.write() as tx:
+        journals.lock(tx, replica)
+        merged = _select_mergeable(tx, replica)
+    if not merged:
+        return None
+    with stores.catalog.read() as tx:
+        listed = events.list_range(
+            tx, replica, merged[0].first, merged[-1].last + 1, limit=MAX_JOURNAL_EVENTS
+        )
+    lines: list[bytes] = []
+    for one in merged:
+        data = _read_journal(stores, one)
+        if data is None:
+            raise Unavailable(f"No bucket has {one.key} as it was written.")
+        own = (each for each in listed if one.first <= each.seq <= one.last)
+        lines += [_cut_line(data, each) for each in own]
+    return JournalDraft(replica, listed, lines, merged[0].tier + 1, merged)
+
+
+def _select_mergeable(tx: Tx, replica: Replica) -> list[JournalObject]:
+    """Choose the journals to merge; a journal that is large enough is promoted as it is."""
+    while crowded := _find_crowded_tier(tx, replica):
+        count, size = 0, 0
+        merged: list[JournalObject] = []
+        for one in crowded:
+            count, size = count + one.count, size + one.size
+            if count > MAX_JOURNAL_EVENTS or size > MAX_JOURNAL_BYTES:
+                break
+            merged.append(one)
+        if len(merged) > 1:
+            return merged
+        journals.promote(tx, crowded[0], crowded[0].tier + 1)
+    return []
+
+
+def _find_crowded_tier(tx: Tx, replica: Replica) -> list[JournalObject]:
+    """Return the oldest journals of the first tier that has too many."""
+    for tier in range(MERGE_TIERS):
+        oldest = journals.list_oldest(tx, replica, tier, limit=MERGE_COUNT)
+        if len(oldest) == MERGE_COUNT:
+            return oldest
+    return []
+
+
+def _cut_line(data: bytes, numbered: SequencedEvent) -> bytes:
+    start = numbered.offset or 0
+    return data[start : start + (numbered.size or 0)]
+
+
+def _read_journal(stores: Stores, one: JournalObject) -> bytes | None:
+    """Return a journal's bytes from a bucket that has it intact, or None if none has."""
+    for replica in (one.replica, failover.other_replica(one.replica)):
+        if objects := read_if_intact(stores.replicas[replica], one):
+            return objects[0]
+    return None
+
+
+def read_if_intact(blobs: BlobStore, one: JournalObject) -> tuple[bytes, bytes] | None:
+    """Return a journal's bytes and its manifest, or None unless a bucket has both intact."""
+    try:
+        manifest = records.read_object(blobs, keys.journal_manifest_key(one.key))
+        data = records.read_object(blobs, keys.journal_key(one.key))
+    except (DamagedObjectError, NotFound) as error:
+        log.warning("%s: %s", one.key, error.detail)
+        return None
+    if len(data) != one.size or not journal_format.matches_manifest(data, manifest):
+        log.warning("%s is damaged in %s", one.key, blobs.direct_url(str(one.key)))
+        return None
+    return data, manifest
+
+
+def redraft_journal(
+    stores: Stores, one: JournalObject, data: bytes | None, beat: Heartbeat
+) -> JournalDraft:
+    """Draft a journal again without purged versions, from its bytes, or else from documents."""
+    with stores.catalog.read() as tx:
+        listed = events.list_range(tx, one.replica, one.first, one.last + 1, limit=one.count)
+        purged = events.filter_purged(tx, {each.event.fqid for each in listed})
+    if data is None:
+        lines = list(_format_lines(stores, listed, purged, beat))
+    else:
+        lines = [
+            journal_format.format_purged_line(each.event)
+            if each.event.fqid in purged
+            else _cut_line(data, each)
+            for each in listed
+        ]
+    return JournalDraft(one.replica, listed, lines, one.tier, [one], purged)
+
+
+# Publishing -------------------------------------------------------------------------------------
+
+
 def publish_draft(stores: Stores, draft: JournalDraft, claim: JobClaim | None) -> tuple[Job, ...]:
-    """Begin, put, record. Unavailable when others changed what this was made of: again, later."""
-    first, last = draft.span
+    """Begin, put and record a journal; Unavailable if the events or journals changed meanwhile."""
+    first, last = draft.events[0].seq, draft.events[-1].seq
     text = journal_format.join_lines(
         keys.JournalKey(draft.replica, first, last), draft.events, draft.lines
     )
-    begun = _put_objects(stores, draft, text)
-    with stores.catalog.write() as tx:
-        journals.lock(tx, draft.replica)
-        done = not _is_outdated(tx, draft) and journals.record(
-            tx, begun, text.places, size=len(text.data), instead=draft.replaced
-        )
-        follow = _list_follow_up_jobs(tx, begun) if done else ()
-        if done:
-            _finish_job(tx, claim, follow)
-    if not done:
-        _abandon_journal(stores, begun)
-        raise Unavailable(f"The journal {begun.key} was overtaken.")
-    return follow
-
-
-def _is_outdated(tx: Tx, draft: JournalDraft) -> bool:
-    """Whether a bundle was purged after its line was made: the purge did not see this journal."""
-    if draft.purged is None:
-        return False
-    return not events.filter_purged(tx, {each.event.fqid for each in draft.events}) <= draft.purged
-
-
-def _put_objects(stores: Stores, draft: JournalDraft, text: JournalText) -> JournalObject:
-    """The objects under a name of their own. What a dead worker left under it has the same bytes,
-    unless a bundle was purged meanwhile: then another name is taken."""
-    first, last = draft.span
     for _ in range(_MAX_ATTEMPTS):
         with stores.catalog.write() as tx:
             journals.lock(tx, draft.replica)
             begun = journals.begin(tx, draft.replica, first, last, tier=draft.tier)
         if put_journal(stores.replicas[draft.replica], begun, text.data, text.manifest):
-            return begun
+            break
+        # An interrupted writer left other bytes there, since a bundle was purged meanwhile.
         _abandon_journal(stores, begun)
-    raise Unavailable(f"The journal {draft.replica}/{first}-{last} cannot be put.")
+    else:
+        raise Unavailable(f"The journal {draft.replica}/{first}-{last} cannot be put.")
+    with stores.catalog.write() as tx:
+        journals.lock(tx, draft.replica)
+        is_recorded = not _is_outdated(tx, draft) and journals.record(
+            tx, begun, text.places, size=len(text.data), instead=draft.replaced
+        )
+        if is_recorded:
+            follow = _list_follow_up_jobs(tx, begun)
+            if claim is not None:
+                jobs.finish(tx, claim)
+            jobs.insert(tx, follow, request_id="" if claim is None else claim.request_id)
+            return tuple(follow)
+    _abandon_journal(stores, begun)
+    raise Unavailable(f"The journal {begun.key} was overtaken.")
+
+
+def _is_outdated(tx: Tx, draft: JournalDraft) -> bool:
+    """Return whether a bundle was purged after its line was made: the purge missed this journal."""
+    if draft.purged is None:
+        return False
+    return not events.filter_purged(tx, {each.event.fqid for each in draft.events}) <= draft.purged
 
 
 def put_journal(blobs: BlobStore, one: JournalObject, data: bytes, manifest: bytes) -> bool:
-    """The manifest last: where it is, the journal is whole. False when other bytes lie there."""
-    there = records.put_if_absent(
+    """Put a journal, then its manifest, which makes it complete; False if other bytes exist."""
+    return records.put_if_absent(
         blobs, keys.journal_key(one.key), data, content_type=journal_format.CONTENT_TYPE
-    )
-    return there and records.put_if_absent(
+    ) and records.put_if_absent(
         blobs,
         keys.journal_manifest_key(one.key),
         manifest,
@@ -118,29 +280,20 @@ def put_journal(blobs: BlobStore, one: JournalObject, data: bytes, manifest: byt
     )
 
 
-def _list_follow_up_jobs(tx: Tx, done: JournalObject) -> tuple[Job, ...]:
-    """A copy for the other bucket, and whatever is to be journalled or merged next."""
-    replica = done.replica
-    ref = f"{replica}/{done.key.name}"
-    rows = [Job(Step.JOURNAL_COPY, other, ref) for other in REPLICAS if other != replica]
-    if events.find_latest_sequence(tx, replica) > journals.find_last_sequence(tx, replica):
-        rows.append(Job(Step.JOURNAL, replica, GATHER))
-    if find_crowded_tier(tx, replica):
-        rows.append(Job(Step.JOURNAL, replica, MERGE))
-    return tuple(rows)
-
-
-def _finish_job(tx: Tx, claim: JobClaim | None, follow: Iterable[Job]) -> None:
-    if claim is None:
-        jobs.insert(tx, follow)
-        return
-    jobs.finish(tx, claim)
-    jobs.insert(tx, follow, request_id=claim.request_id)
+def _list_follow_up_jobs(tx: Tx, written: JournalObject) -> list[Job]:
+    """Return the copy to the other bucket, and the next journals to write or merge."""
+    replica = written.replica
+    ref = f"{replica}/{written.key.name}"
+    follow = [Job(Step.JOURNAL_COPY, failover.other_replica(replica), ref)]
+    if _has_new_events(tx, replica):
+        follow.append(Job(Step.JOURNAL, replica, GATHER))
+    if _find_crowded_tier(tx, replica):
+        follow.append(Job(Step.JOURNAL, replica, MERGE))
+    return follow
 
 
 def _abandon_journal(stores: Stores, one: JournalObject) -> None:
-    """It will never be current: what was put under its name goes now, and once more when the row
-    does. Nothing happens to one that a twin recorded."""
+    """Mark a journal past and erase its objects, unless another worker has recorded it."""
     with stores.catalog.write() as tx:
         journals.lock(tx, one.replica)
         now = journals.find(tx, one.key)
@@ -150,6 +303,9 @@ def _abandon_journal(stores: Stores, one: JournalObject) -> None:
     erase_journal(stores, one.key)
 
 
+# Erasing ----------------------------------------------------------------------------------------
+
+
 def erase_journal(stores: Stores, key: keys.JournalKey) -> None:
     """Remove a journal from every bucket."""
     for replica in REPLICAS:
@@ -157,46 +313,44 @@ def erase_journal(stores: Stores, key: keys.JournalKey) -> None:
 
 
 def erase_from_bucket(blobs: BlobStore, key: keys.JournalKey) -> None:
-    """Remove a journal from this bucket, the manifest first: what is left is no journal."""
+    """Remove a journal from a bucket, the manifest first: without it there is no journal."""
     blobs.delete(keys.journal_manifest_key(key))
     blobs.delete(keys.journal_key(key))
 
 
 def redact_version(stores: Stores, fqid: FQID, beat: Heartbeat) -> tuple[Job, ...]:
-    """Leave nothing of a purged version in any journal but that it was there; again is the same.
+    """Remove the documents of a purged version from all journals; idempotent.
 
-    Its DELETE events were appended before: what is gathered from then on has no document of it.
+    Its DELETE events exist already, so journals that are written from now on do not have them.
     """
     follow: list[Job] = []
     for replica in REPLICAS:
         for one in _find_current_journals(stores, replica, fqid):
-            draft = redraft_without_purged(stores, one, beat)
-            follow += () if draft is None else publish_draft(stores, draft, None)
+            data = _read_journal(stores, one)
+            draft = redraft_journal(stores, one, data, beat)
+            if data is None or data != b"".join(line + b"\n" for line in draft.lines):
+                follow += publish_draft(stores, draft, None)
             beat(one.size)
-        for one in _find_past_journals(stores, replica, fqid):
-            erase_journal(stores, one.key)
+        with stores.catalog.read() as tx:
+            past = {
+                one.key
+                for seq in events.list_sequence_numbers(tx, replica, fqid)
+                for one in journals.list_not_current(tx, replica, seq)
+                if one.state == "past"
+            }
+        for key in past:
+            erase_journal(stores, key)
             beat(0)
     return tuple(follow)
 
 
 def _find_current_journals(stores: Stores, replica: Replica, fqid: FQID) -> list[JournalObject]:
-    """The current journals with events of a version; what is being written is given up."""
-    found: dict[int, JournalObject] = {}
+    """Return the current journals with events of a version; end those that are being written."""
+    current: dict[int, JournalObject] = {}
     with stores.catalog.write() as tx:
         journals.lock(tx, replica)
         for seq in events.list_sequence_numbers(tx, replica, fqid):
             others = journals.list_not_current(tx, replica, seq)
             journals.mark_past(tx, (one for one in others if one.state == "writing"))
-            found |= {one.id: one for one in journals.list_current(tx, replica, seq, seq)}
-    return list(found.values())
-
-
-def _find_past_journals(stores: Stores, replica: Replica, fqid: FQID) -> list[JournalObject]:
-    with stores.catalog.read() as tx:
-        found = {
-            one.id: one
-            for seq in events.list_sequence_numbers(tx, replica, fqid)
-            for one in journals.list_not_current(tx, replica, seq)
-            if one.state == "past"
-        }
-    return list(found.values())
+            current |= {one.id: one for one in journals.list_current(tx, replica, seq, seq)}
+    return list(current.values())

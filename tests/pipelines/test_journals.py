@@ -16,7 +16,6 @@ from pipelines import (
     events,
     fixity,
     journal_copies,
-    journal_drafts,
     journal_format,
     journals,
     records,
@@ -99,14 +98,14 @@ def test_a_manifest_is_enough_to_have_the_feed_back(stores: Stores) -> None:
 
 
 def test_small_journals_become_one_and_walks_and_urls_do_not_notice(stores: Stores) -> None:
-    _few(stores, journal_drafts.MERGE_COUNT - 1)
+    _few(stores, journals.MERGE_COUNT - 1)
     found, place = events.list_journal_excerpts(stores, "aws", EventWindow(None, None), None, 3)
     old = found[0].journal
     data = records.read_object(stores.replicas["aws"], keys.journal_key(old.key))
     assert place is not None
     assert place.first == 4
     before = all_events(stores)
-    make_bundle(stores, journal_drafts.MERGE_COUNT)
+    make_bundle(stores, journals.MERGE_COUNT)
     tend(stores)
     with stores.catalog.read() as tx:
         assert len(rows.list_range(tx, "aws", 1, catalog_events.MAX_SEQUENCE, limit=100)) == 1
@@ -130,7 +129,7 @@ def _few(stores: Stores, count: int) -> None:
 
 
 def test_the_number_of_journals_stays_small(stores: Stores, monkeypatch: Any) -> None:
-    monkeypatch.setattr(journal_drafts, "MERGE_COUNT", 3)
+    monkeypatch.setattr(journals, "MERGE_COUNT", 3)
     _few(stores, 40)
     with stores.catalog.read() as tx:
         assert len(rows.list_range(tx, "aws", 1, catalog_events.MAX_SEQUENCE, limit=100)) <= 8
@@ -211,7 +210,7 @@ def _let_claims_go(stores: Stores) -> None:
 def test_whoever_dies_at_any_instant_leaves_nothing_that_the_next_one_does_not_meet(
     stores: Stores, monkeypatch: Any, after: bool
 ) -> None:
-    monkeypatch.setattr(journal_drafts, "MERGE_COUNT", 3)
+    monkeypatch.setattr(journals, "MERGE_COUNT", 3)
     for moves in range(1, 60):
         fqid = make_bundle(stores, moves)
         number(stores)
@@ -282,7 +281,7 @@ def test_a_purge_leaves_the_events_and_no_document(stores: Stores) -> None:
 def test_a_purge_reaches_what_was_merged_and_is_not_dropped_yet(
     stores: Stores, monkeypatch: Any
 ) -> None:
-    monkeypatch.setattr(journal_drafts, "MERGE_COUNT", 2)
+    monkeypatch.setattr(journals, "MERGE_COUNT", 2)
     gone = make_bundle(stores, 1)
     tend(stores)
     make_bundle(stores, 2)
@@ -446,7 +445,7 @@ def _orders(count: int, *, seed: int) -> list[list[str]]:
 def test_gathering_merging_and_purging_may_mix_in_any_order(
     race_stores: Stores, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(journal_drafts, "MERGE_COUNT", 2)
+    monkeypatch.setattr(journals, "MERGE_COUNT", 2)
     stores = race_stores
     for seed, order in enumerate(_orders(40, seed=7)):
         kept = make_bundle(stores, seed)
@@ -505,7 +504,7 @@ def test_a_twin_whose_claim_was_lost_records_nothing_and_breaks_nothing(
 def test_a_copy_on_its_way_while_a_bundle_is_purged_does_not_stay(
     race_stores: Stores, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(journal_drafts, "MERGE_COUNT", 2)
+    monkeypatch.setattr(journals, "MERGE_COUNT", 2)
     stores = race_stores
     dice = Random(11)
     for seed in range(25):
@@ -721,7 +720,7 @@ def test_a_dropped_journal_leaves_no_time_of_verification(stores: Stores) -> Non
 def test_what_is_damaged_is_merged_from_the_other_bucket(
     stores: Stores, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(journal_drafts, "MERGE_COUNT", 3)
+    monkeypatch.setattr(journals, "MERGE_COUNT", 3)
     _few(stores, 2)
     key = next(key for key in held(stores, "aws") if keys.parse_journal(key))
     _replace(stores, "aws", key, b"{}\n" + records.read_object(stores.replicas["aws"], key)[3:])

@@ -1,7 +1,7 @@
 """Write, check and restore backups of the catalog data that no bucket holds.
 
-Lines of JSON, compressed: a header, a row a line, and at the end how many there are and their
-checksum. A file is read through before anything of it is restored; restoring again adds nothing.
+A backup is compressed lines of JSON: a header, one line per row, and a trailer with the number of
+rows and their checksum. A restore checks the whole file first, and adds only what is missing.
 """
 
 import base64
@@ -24,12 +24,12 @@ from storage.stores import Stores
 FORMAT = "store-backup/1"
 BYTES_MEMBER = "base64"
 MAX_LINE_BYTES = 64 * 1024 * 1024
-"""No row is longer."""
+"""The longest row."""
 
 
 @dataclass(frozen=True, slots=True)
 class BackupHeader:
-    """Of which time, tables and secret a backup is."""
+    """Time, schema revision and key id of a backup."""
 
     made: str
     revision: str
@@ -38,7 +38,7 @@ class BackupHeader:
 
 @dataclass(frozen=True, slots=True)
 class RestoredTable:
-    """Rows of a table in the file, and how many of them were not there."""
+    """Rows of a table in the backup, and how many of them were missing in the catalog."""
 
     table: str
     rows: int
@@ -46,8 +46,10 @@ class RestoredTable:
 
 
 def write_backup(stores: Stores, target: BinaryIO, *, key: str) -> dict[str, int]:
-    """Write all of it from one consistent view; how many rows of each table. `key` tells the
-    store's secret from another without giving it away."""
+    """Write a backup from one snapshot; return the number of rows of each table.
+
+    `key` identifies the store's secret without revealing it.
+    """
     revision = revisions.read_current_revision(stores.catalog)
     counts: dict[str, int] = {}
     digest = hashlib.sha256()
@@ -80,8 +82,11 @@ def _encode_bytes(value: Any) -> dict[str, str]:
 
 
 def check_backup(source: BinaryIO, *, key: str) -> BackupHeader:
-    """Read a file through; Damaged or Invalid when it is no whole backup, Conflict when it is one
-    of another store's secret, or of a later version."""
+    """Check a whole backup.
+
+    Invalid or DamagedObjectError for a file that is no complete backup, Conflict for one of another
+    secret or of a later version.
+    """
     digest, count, header = hashlib.sha256(), 0, None
     last: Any = None
     with _open_lines(source) as lines:
@@ -95,10 +100,10 @@ def check_backup(source: BinaryIO, *, key: str) -> BackupHeader:
                 last = orjson.loads(line)
                 continue
             else:
-                raise DamagedObjectError("The backup goes on after its end.")
+                raise DamagedObjectError("The backup has lines after its trailer.")
             digest.update(line)
     if header is None or last != {"rows": count, "sha256": digest.hexdigest()}:
-        raise DamagedObjectError("The backup is cut off or damaged: its checksum is another.")
+        raise DamagedObjectError("The backup is truncated or damaged: its checksum differs.")
     return header
 
 
@@ -108,7 +113,7 @@ def _open_lines(source: BinaryIO) -> Iterator[Iterator[bytes]]:
         with gzip.GzipFile(fileobj=source, mode="rb") as packed:
             yield iter(lambda: packed.readline(MAX_LINE_BYTES), b"")
     except (EOFError, zlib.error, orjson.JSONDecodeError, OSError) as error:
-        raise DamagedObjectError("The file is no backup, or is cut off or damaged.") from error
+        raise DamagedObjectError("The file is no backup, or is truncated or damaged.") from error
 
 
 def _parse_header(line: bytes, key: str) -> BackupHeader:
@@ -118,7 +123,7 @@ def _parse_header(line: bytes, key: str) -> BackupHeader:
     if header["format"] != FORMAT:
         raise Conflict(f"This version reads {FORMAT}, not {header['format']}.")
     if not all(isinstance(header.get(name), str) for name in ("made", "revision", "key")):
-        raise DamagedObjectError("The header of the backup lacks something.")
+        raise DamagedObjectError("The header of the backup lacks a member.")
     if header["key"] != key:
         raise Conflict("The backup was made with another STORE_SECRET_KEY: set that one.")
     if header["revision"] > revisions.expected_revision():
@@ -129,16 +134,16 @@ def _parse_header(line: bytes, key: str) -> BackupHeader:
 def restore_backup(
     stores: Stores, opened: Callable[[], BinaryIO], *, key: str
 ) -> Iterator[RestoredTable]:
-    """Add what the catalog lacks, a batch in each unit of work; done again after a death."""
+    """Add missing rows in batches of one transaction each; idempotent."""
     with opened() as source:
         check_backup(source, key=key)
     with opened() as source, _open_lines(source) as lines:
         next(lines)
         rows = (value for value in map(_parse_row, lines) if value is not None)
-        tables = {kept.name: kept for kept in backups.BACKUP_TABLES}
+        tables = {table.name: table for table in backups.BACKUP_TABLES}
         for name, group in groupby(rows, lambda row: row[0]):
             if name not in tables:
-                raise Conflict(f"The backup has rows of '{name}', which this version has not.")
+                raise Conflict(f"The backup has rows of '{name}', a table that this version lacks.")
             yield _restore_table(stores, tables[name], (row for _, row in group))
 
 
@@ -148,9 +153,9 @@ def _parse_row(line: bytes) -> tuple[str, Mapping[str, Any]] | None:
         return None
     try:
         table, row = value
-        return str(table), {name: _decode_value(one) for name, one in row.items()}
+        return str(table), {name: _decode_value(column) for name, column in row.items()}
     except (AttributeError, KeyError, TypeError, ValueError) as error:
-        raise DamagedObjectError("The backup has a row that is none.") from error
+        raise DamagedObjectError("The backup has a malformed row.") from error
 
 
 def _decode_value(value: Any) -> Any:
@@ -160,19 +165,19 @@ def _decode_value(value: Any) -> Any:
 
 
 def _restore_table(
-    stores: Stores, kept: backups.BackupTable, rows: Iterator[Mapping[str, Any]]
+    stores: Stores, table: backups.BackupTable, rows: Iterator[Mapping[str, Any]]
 ) -> RestoredTable:
     count = added = 0
     while batch := list(islice(rows, backups.ROWS_PER_PAGE)):
-        unknown = sorted({name for row in batch for name in row} - kept.columns)
+        unknown = sorted({name for row in batch for name in row} - table.columns)
         if unknown:
-            raise Conflict(f"The backup's {kept.name} have more than this version's: {unknown}.")
+            raise Conflict(f"The backup's {table.name} have unknown columns: {unknown}.")
         try:
             with stores.catalog.write() as tx, recovery.begin_savepoint(tx):
-                added += kept.restore(tx, batch)
+                added += table.restore(tx, batch)
         except (KeyError, TypeError) as error:
             raise DamagedObjectError(
-                f"A row of the backup's {kept.name} lacks what it must have."
+                f"A row of the backup's {table.name} lacks a required column."
             ) from error
         count += len(batch)
-    return RestoredTable(kept.name, count, added)
+    return RestoredTable(table.name, count, added)

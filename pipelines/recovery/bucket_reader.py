@@ -1,7 +1,7 @@
-"""Read the records of a bucket in batches for rebuild and reconcile.
+"""Read the records of a bucket in batches, for rebuild and reconcile.
 
-The bucket is listed, what the catalog knows already is not read again: a rebuild that died goes on
-where it was. Memory holds one batch.
+Objects that the catalog knows are not read again, so an interrupted rebuild continues. Memory holds
+one batch.
 """
 
 import logging
@@ -9,66 +9,65 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Generic, TypeVar
+from typing import TypeVar
 
-from pipelines import records as pipelines_records
+from pipelines import records
 from storage.catalog import Tx, recovery, store_state
 from storage.errors import Conflict, DamagedObjectError, StoreError, Unavailable
 from storage.model import Replica
-from storage.protocols import BlobInfo, BlobStore
+from storage.protocols import BlobInfo
 from storage.stores import Stores
-
-
-@contextmanager
-def name_failing_bucket(replica: Replica) -> Iterator[None]:
-    """Whose bucket it was that did not answer is said: with it away nothing is known of what it
-    holds, so that nothing may be concluded."""
-    try:
-        yield
-    except Unavailable as error:
-        said = f"Bucket {replica} does not answer: {error.detail}"
-        raise Unavailable(said, retry_after_s=error.retry_after_s) from error
-
-
-def list_bucket(stores: Stores, replica: Replica, prefix: str) -> Iterator[BlobInfo]:
-    """What lies under a prefix."""
-    with name_failing_bucket(replica):
-        yield from stores.replicas[replica].list(prefix)
-
-
-def read_record(stores: Stores, replica: Replica, key: str) -> bytes:
-    """All bytes of a record."""
-    with name_failing_bucket(replica):
-        return pipelines_records.read_object(stores.replicas[replica], key)
-
-
-def find_replicas_without(stores: Stores, key: str) -> list[Replica]:
-    """Replicas whose bucket has no such record: their subscribers were never told of it either."""
-    return [name for name in stores.replicas if not _has_record(stores, name, key)]
-
-
-def _has_record(stores: Stores, replica: Replica, key: str) -> bool:
-    with name_failing_bucket(replica):
-        return pipelines_records.has_object(stores.replicas[replica], key)
-
 
 log = logging.getLogger(__name__)
 
 READ_BATCH, READ_BATCH_BYTES = 500, 32 * 1024 * 1024
-"""Objects, and bytes of them, that are read for one unit of work."""
+"""Objects, and bytes of them, that are read for one transaction."""
 MAX_RECORD_BYTES = 512 * 1024 * 1024
-"""No record is larger: what is, is something else."""
+"""Larger objects are no records."""
 MAX_NAMED_OBJECTS = 50
-"""Objects that a tally names; the log has all."""
+"""Refused objects that a tally names; the log has all."""
 LEASE, LEASE_S = "rebuild", 120.0
+FOREIGN_NAME = "Its name is not one that the store gives."
 
 Key = TypeVar("Key")
 Record = TypeVar("Record")
 
 
+@contextmanager
+def name_failing_bucket(replica: Replica) -> Iterator[None]:
+    """Name the bucket in errors of unavailability: nothing is known of what it holds."""
+    try:
+        yield
+    except Unavailable as error:
+        detail = f"Bucket {replica} does not answer: {error.detail}"
+        raise Unavailable(detail, retry_after_s=error.retry_after_s) from error
+
+
+def list_bucket(stores: Stores, replica: Replica, prefix: str) -> Iterator[BlobInfo]:
+    """Yield the objects under a prefix."""
+    with name_failing_bucket(replica):
+        yield from stores.replicas[replica].list(prefix)
+
+
+def read_record(stores: Stores, replica: Replica, key: str) -> bytes:
+    """Return all bytes of a record."""
+    with name_failing_bucket(replica):
+        return records.read_object(stores.replicas[replica], key)
+
+
+def find_replicas_without(stores: Stores, key: str) -> list[Replica]:
+    """Return the replicas whose bucket lacks a record."""
+    lacking: list[Replica] = []
+    for replica, bucket in stores.replicas.items():
+        with name_failing_bucket(replica):
+            if not records.has_object(bucket, key):
+                lacking.append(replica)
+    return lacking
+
+
 @dataclass
 class RebuildTally:
-    """What became of the objects of one kind."""
+    """Objects of one kind in one bucket: known before, imported, refused."""
 
     kind: str
     replica: Replica
@@ -76,73 +75,54 @@ class RebuildTally:
     imported: int = 0
     refused: int = 0
     named: list[tuple[str, str]] = field(default_factory=list)
-    """Some of what was refused: object and reason."""
+    """The first refused objects, with reasons."""
 
     def refuse(self, key: str, reason: str) -> None:
-        """It is left where it lies, for a human to see."""
+        """Count an object that is not imported and stays in the bucket, for the operator."""
         self.refused += 1
-        log.warning("%s in %s is not taken in: %s", key, self.replica, reason)
+        log.warning("%s in %s is not imported: %s", key, self.replica, reason)
         if len(self.named) < MAX_NAMED_OBJECTS:
             self.named.append((key, reason))
 
 
 @dataclass(frozen=True, slots=True)
-class ListedRecord(Generic[Key]):
-    """An object whose key is one of ours."""
-
-    key: Key
-    name: str
-    size: int
-
-
-@dataclass(frozen=True, slots=True)
 class RebuildRun:
-    """One rebuild from one bucket; `floor` is where counts of changes go on."""
+    """One rebuild from one bucket; `floor` is the lowest new change count."""
 
     stores: Stores
     replica: Replica
     token: str
     floor: int
 
-    @property
-    def bucket(self) -> BlobStore:
-        """Where the records are."""
-        return self.stores.replicas[self.replica]
-
     @contextmanager
     def transaction(self) -> Iterator[Tx]:
-        """A unit of work of the only rebuild there is; Conflict when another has begun."""
+        """Open a transaction under the lease; Conflict if another rebuild has it."""
         with self.stores.catalog.write() as tx:
             if not store_state.acquire_lease(tx, LEASE, token=self.token, lease_s=LEASE_S):
-                raise Conflict("Another rebuild of this catalog is going on.")
+                raise Conflict("Another rebuild of this catalog is running.")
             yield tx
 
     def end(self) -> None:
-        """Let another one begin at once."""
+        """Release the lease."""
         with self.stores.catalog.write() as tx:
             store_state.release_lease(tx, LEASE, token=self.token)
 
 
 def list_batches(
     run: RebuildRun, prefix: str, parse: Callable[[str], Key | None], tally: RebuildTally
-) -> Iterator[list[ListedRecord[Key]]]:
-    """Yield batches of the objects under a prefix; count foreign ones."""
-    batch: list[ListedRecord[Key]] = []
+) -> Iterator[list[tuple[Key, str]]]:
+    """Yield batches of parsed and plain keys under a prefix; refuse foreign objects."""
+    batch: list[tuple[Key, str]] = []
     size = 0
-    for info in run.bucket.list(prefix):
+    for info in run.stores.replicas[run.replica].list(prefix):
         key = parse(info.key)
         if key is None or info.size > MAX_RECORD_BYTES:
-            reason = (
-                "Its name is none that the store gives."
-                if key is None
-                else "It is too large for a record."
-            )
-            tally.refuse(info.key, reason)
+            tally.refuse(info.key, FOREIGN_NAME if key is None else "It is too large for a record.")
             continue
         if batch and (len(batch) == READ_BATCH or size + info.size > READ_BATCH_BYTES):
             yield batch
             batch, size = [], 0
-        batch.append(ListedRecord(key, info.key, info.size))
+        batch.append((key, info.key))
         size += info.size
     if batch:
         yield batch
@@ -150,55 +130,58 @@ def list_batches(
 
 def import_batch(
     run: RebuildRun,
-    batch: Sequence[ListedRecord[Key]],
+    batch: Sequence[tuple[Key, str]],
     parse: Callable[[Key, bytes], Record],
-    keep: Callable[[RebuildRun, Tx, Sequence[Record]], None],
+    save: Callable[[RebuildRun, Tx, Sequence[Record]], None],
     tally: RebuildTally,
 ) -> None:
-    """Read a batch and have the catalog keep it in one unit of work; if anything in it cannot be
-    kept, each alone, so that one bad record is refused and not its neighbours."""
-    found = _read_batch(run, batch, parse, tally)
-    if not found:
+    """Read a batch and save it in one transaction.
+
+    If a record cannot be saved, each is saved by itself, so that only bad ones are refused.
+    """
+    parsed = _read_batch(run, batch, parse, tally)
+    if not parsed:
         return
     with run.transaction() as tx:
         try:
             with recovery.begin_savepoint(tx):
-                keep(run, tx, [record for _, record in found])
-            tally.imported += len(found)
+                save(run, tx, [record for _, record in parsed])
+            tally.imported += len(parsed)
             return
         except DamagedObjectError:
             pass
-        for one, record in found:
+        for name, record in parsed:
             try:
                 with recovery.begin_savepoint(tx):
-                    keep(run, tx, [record])
+                    save(run, tx, [record])
                 tally.imported += 1
             except DamagedObjectError as error:
-                tally.refuse(one.name, error.detail)
+                tally.refuse(name, error.detail)
 
 
 def _read_batch(
     run: RebuildRun,
-    batch: Sequence[ListedRecord[Key]],
+    batch: Sequence[tuple[Key, str]],
     parse: Callable[[Key, bytes], Record],
     tally: RebuildTally,
-) -> list[tuple[ListedRecord[Key], Record]]:
-    """Read the records of a batch in parallel; count those that are unreadable."""
+) -> list[tuple[str, Record]]:
+    """Read the records of a batch in parallel; refuse those that are unreadable."""
 
-    def read_record(found: ListedRecord[Key]) -> Record | StoreError:
+    def read(listed: tuple[Key, str]) -> Record | StoreError:
+        key, name = listed
         try:
-            return parse(found.key, pipelines_records.read_object(run.bucket, found.name))
+            return parse(key, records.read_object(run.stores.replicas[run.replica], name))
         except Unavailable:
             raise
         except StoreError as error:
             return error
 
     with ThreadPoolExecutor(run.stores.copy_parallel) as pool:
-        done = list(pool.map(read_record, batch))
-    records = []
-    for found, record in zip(batch, done, strict=True):
+        results = list(pool.map(read, batch))
+    parsed = []
+    for (_, name), record in zip(batch, results, strict=True):
         if isinstance(record, StoreError):
-            tally.refuse(found.name, record.detail)
+            tally.refuse(name, record.detail)
         else:
-            records.append((found, record))
-    return records
+            parsed.append((name, record))
+    return parsed

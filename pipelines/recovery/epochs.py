@@ -1,8 +1,8 @@
 """Epoch marks in buckets and catalog, which reveal that an older backup was restored.
 
-A new mark is made at every start and by the clock, first announced in the catalog, then put into
-the buckets, then settled. A catalog that is older than the last mark disagrees with the buckets:
-nothing is written, and nothing deleted, until `reconcile` has taken in what the catalog lacks.
+Every start and the scheduler begin a new epoch: it is announced in the catalog, marked in the
+buckets, then confirmed. A catalog that is older than a bucket's last mark disagrees with it: the
+store is read-only, and deletes nothing, until `reconcile` has imported what the catalog lacks.
 """
 
 import json
@@ -20,58 +20,46 @@ from storage.errors import DamagedObjectError, Unavailable
 from storage.model import REPLICAS, Replica
 from storage.stores import Stores
 
+log = logging.getLogger(__name__)
 
-def end_all_sessions(stores: Stores, what: str, **of: str) -> None:
-    """End them, have everything be decided anew, and say so in the audit log: what was done, and
-    with what."""
+MAX_EPOCH = 10**15
+"""Higher numbers are forged: one name in a bucket must not use up all that are left."""
+
+
+def end_all_sessions(stores: Stores, action: str, **details: str) -> None:
+    """End all sessions and grants, and record that in the audit log with the action's details."""
     with stores.catalog.write() as tx:
         accounts.lock_all(tx)
         accounts.count_change(tx)
         ended = login.end_all_logins(tx)
-        after = json.dumps({**of, "sessions": ended.sessions, "grants": ended.grants})
-        audit.append(tx, AuditChange(OPERATOR, what, "catalog", None, after, ""))
-
-
-log = logging.getLogger(__name__)
-
-MAX_EPOCH = 10**15
-"""No store came to this number of epochs. One name in a bucket must not use the numbers up that are
-left."""
-_LOCK_NAME = ("epoch", "mark")
+        after = json.dumps({**details, "sessions": ended.sessions, "grants": ended.grants})
+        audit.append(tx, AuditChange(OPERATOR, action, "catalog", None, after, ""))
 
 
 def list_marks(stores: Stores, replica: Replica) -> list[str]:
-    """The epochs that a bucket has marks of, the last one last; Damaged when one of them has a
-    number that no store gives: nothing is begun after it."""
+    """List the epochs of a bucket's marks, in order; DamagedObjectError for a forged number."""
     with stores.catalog.read() as tx:
         own = max(_parse_number(name) for name in recovery.read_epochs(tx))
-    listed = (
-        keys.parse_epoch(info.key)
-        for info in bucket_reader.list_bucket(stores, replica, keys.EPOCHS)
-    )
-    found = [name for name in listed if name is not None]
-    for name in found:
+    marks: list[str] = []
+    for info in bucket_reader.list_bucket(stores, replica, keys.EPOCHS):
+        if (name := keys.parse_epoch(info.key)) is None:
+            continue
         if not 0 < _parse_number(name) <= max(own, MAX_EPOCH):
             raise DamagedObjectError(
-                f"Bucket {replica} has a mark of an epoch that no store comes to,"
-                f" {keys.epoch_key(name)}: see who put it there, and remove it."
+                f"Bucket {replica} has a mark of an epoch that no store comes to, {info.key}:"
+                " see who put it there, and remove it."
             )
-    return found
+        marks.append(name)
+    return marks
 
 
-def find_disagreement(stores: Stores) -> str | None:
-    """Why the catalog and a bucket are not of one epoch; a bucket that is away says nothing."""
-    found = _compare_buckets(stores)
-    # A new epoch may have come between the two looks.
-    return found if found is None else _compare_buckets(stores)
-
-
-def _compare_buckets(stores: Stores) -> str | None:
+def _find_disagreement(stores: Stores) -> str | None:
+    """Return why the catalog and a reachable bucket are not of one epoch, or None."""
     with stores.catalog.read() as tx:
-        known, data = recovery.read_epochs(tx), recovery.has_data(tx)
+        known, has_data = recovery.read_epochs(tx), recovery.has_data(tx)
     for replica in REPLICAS:
         try:
-            reason = _compare_bucket(stores, replica, known, data=data)
+            reason = _compare_bucket(stores, replica, known, has_data=has_data)
         except Unavailable as error:
             log.warning("the epoch of %s is not known: %s", replica, error.detail)
             continue
@@ -83,28 +71,26 @@ def _compare_buckets(stores: Stores) -> str | None:
 
 
 def _compare_bucket(
-    stores: Stores, replica: Replica, known: tuple[str | None, str | None], *, data: bool
+    stores: Stores, replica: Replica, known: tuple[str | None, str | None], *, has_data: bool
 ) -> str | None:
-    seen = next(iter(list_marks(stores, replica)[-1:]), None)
+    seen = max(list_marks(stores, replica), default=None)
     if seen in known and seen is not None:
         return None
     if seen is not None:
         return f"The catalog is of another epoch than bucket {replica}: was it restored?"
     if known[0] is not None:
         return f"Bucket {replica} has no mark of an epoch: was it replaced?"
-    if not data and _has_records(stores, replica):
+    bucket = stores.replicas[replica]
+    listed = (info for kind in keys.KINDS for info in bucket.list(keys.record_prefix(kind)))
+    if not has_data and next(listed, None):
         return f"The catalog is empty, and bucket {replica} is not."
     return None
 
 
-def _has_records(stores: Stores, replica: Replica) -> bool:
-    bucket = stores.replicas[replica]
-    return any(next(iter(bucket.list(keys.record_prefix(kind))), None) for kind in keys.KINDS)
-
-
 def check_epoch(stores: Stores) -> str | None:
-    """Compare, and let every process know: while they disagree the store is read-only."""
-    reason = find_disagreement(stores)
+    """Compare catalog and buckets; while they disagree, the store is read-only in all processes."""
+    # Twice, since a new epoch may begin between two reads.
+    reason = _find_disagreement(stores) and _find_disagreement(stores)
     with stores.catalog.read() as tx:
         before = store_state.read_value(tx, store_state.EPOCH_IN_DOUBT_KEY)
     if reason != before:
@@ -115,7 +101,7 @@ def check_epoch(stores: Stores) -> str | None:
 
 
 def begin_epoch(stores: Stores) -> str | None:
-    """Compare, and begin a new epoch if they agree; else why they do not."""
+    """Begin a new epoch if catalog and buckets agree; otherwise return why they do not."""
     reason = check_epoch(stores)
     if reason is None:
         advance_epoch(stores)
@@ -123,9 +109,9 @@ def begin_epoch(stores: Stores) -> str | None:
 
 
 def advance_epoch(stores: Stores, *, after: int = 0) -> str:
-    """Put the next mark everywhere, with a number beyond `after` too; done again after a death."""
+    """Mark the next epoch, with a number above `after`, in all buckets; safe to repeat."""
     with stores.catalog.write() as tx:
-        heads.lock(tx, _LOCK_NAME[0], [_LOCK_NAME[1]])
+        heads.lock(tx, "epoch", ["mark"])
         current, coming = recovery.read_epochs(tx)
         if coming is None or _parse_number(coming) <= after:
             number = max(_parse_number(current), _parse_number(coming), after) + 1
@@ -138,34 +124,10 @@ def advance_epoch(stores: Stores, *, after: int = 0) -> str:
                 blobs, keys.epoch_key(coming), data, content_type="application/json"
             )
     with stores.catalog.write() as tx:
-        heads.lock(tx, _LOCK_NAME[0], [_LOCK_NAME[1]])
+        heads.lock(tx, "epoch", ["mark"])
         recovery.confirm_epoch(tx, coming)
     _delete_old_marks(stores, coming)
     return coming
-
-
-def _is_only_bucket_replaced(stores: Stores) -> bool:
-    """Whether what marks there are in the buckets are those of the catalog."""
-    there, known = _read_newest_marks(stores)
-    return 0 < len(there) < len(REPLICAS) and all(name in known for name in there)
-
-
-def is_catalog_restored(stores: Stores) -> bool:
-    """Return whether the catalog lacks a bucket's last mark: it was restored or rebuilt."""
-    there, known = _read_newest_marks(stores)
-    return any(name not in known for name in there)
-
-
-def _read_newest_marks(stores: Stores) -> tuple[list[str], tuple[str | None, str | None]]:
-    """The last mark of each bucket that has any, and those that the catalog knows."""
-    with stores.catalog.read() as tx:
-        known = recovery.read_epochs(tx)
-    newest = [next(iter(list_marks(stores, replica)[-1:]), None) for replica in REPLICAS]
-    return [name for name in newest if name is not None], known
-
-
-def _parse_number(name: str | None) -> int:
-    return 0 if name is None else int(name.partition("-")[0])
 
 
 def _delete_old_marks(stores: Stores, newest: str) -> None:
@@ -175,19 +137,36 @@ def _delete_old_marks(stores: Stores, newest: str) -> None:
                 stores.replicas[replica].delete(keys.epoch_key(name))
 
 
+def is_catalog_restored(stores: Stores) -> bool:
+    """Return whether the catalog lacks a bucket's last mark: it was restored or rebuilt."""
+    newest, known = _read_newest_marks(stores)
+    return any(name not in known for name in newest)
+
+
+def _read_newest_marks(stores: Stores) -> tuple[list[str], tuple[str | None, str | None]]:
+    """Return the last mark of each bucket that has any, and the catalog's epochs."""
+    with stores.catalog.read() as tx:
+        known = recovery.read_epochs(tx)
+    return [max(marks) for name in REPLICAS if (marks := list_marks(stores, name))], known
+
+
+def _parse_number(name: str | None) -> int:
+    return 0 if name is None else int(name.partition("-")[0])
+
+
 def force_new_epoch(stores: Stores) -> str:
-    """Begin an epoch that is later than any mark, and let writers in again. Unless only a bucket
-    was replaced, readers of feeds are told that what the catalog forgot may come again. Logins of a
-    catalog of another time end."""
-    if is_catalog_restored(stores):
+    """Begin an epoch after all marks, which ends the read-only state.
+
+    A restored or rebuilt catalog ends all sessions. Unless only a bucket was replaced, event feeds
+    get a new sequence, so that readers expect repeated events.
+    """
+    newest, known = _read_newest_marks(stores)
+    is_restored = any(name not in known for name in newest)
+    if is_restored:
         end_all_sessions(stores, "reconcile")
-    if not _is_only_bucket_replaced(stores):
+    if is_restored or len(newest) in (0, len(REPLICAS)):
         with stores.catalog.write() as tx:
             events.start_sequence(tx, new_uuid())
-    last = max(
-        (_parse_number(name) for replica in REPLICAS for name in list_marks(stores, replica)),
-        default=0,
-    )
-    name = advance_epoch(stores, after=last)
+    epoch = advance_epoch(stores, after=max(map(_parse_number, newest), default=0))
     check_epoch(stores)
-    return name
+    return epoch

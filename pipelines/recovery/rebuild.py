@@ -1,26 +1,26 @@
 """Rebuild a lost catalog from the records of one bucket.
 
 Records come by uuid, then version, so that a version finds its parent and shares its segments.
+Events that are in no journal are recorded with the same ids as before, without notifications.
+Purges and tombstones continue where they were; documents are indexed again.
 
-Events that no journal has are recorded, the same ids as before, and nobody is told of them again;
-what was going on, purges and records of tombstones, is driven on; documents are to be indexed.
-
-The catalog is of an epoch that no bucket knows while it is filled: the store is read-only, nothing
-is numbered, sent or deleted, until `reconcile` has merged what the other bucket tells. A rebuild
-that died, or met a bucket that was away, is begun again; the other bucket's adds to the first's.
+Meanwhile the catalog has an epoch that no bucket has: the store is read-only, and nothing is
+numbered, sent or deleted until `reconcile` has merged the other bucket. An interrupted rebuild
+continues when it is started again; a rebuild from the other bucket adds to the first.
 """
 
 import logging
 from collections.abc import Callable, Iterator, Sequence
+from typing import TypeVar
 
 from pipelines import bundles, collections, files, manifests, records
 from pipelines.flow import Step
 from pipelines.records import BundleRecord, CollectionRecord, FileRecord
 from pipelines.recovery import epochs, rebuild_journals, reconcile
 from pipelines.recovery.bucket_reader import (
+    FOREIGN_NAME,
     LEASE,
     LEASE_S,
-    ListedRecord,
     RebuildRun,
     RebuildTally,
     Record,
@@ -46,20 +46,67 @@ from storage.catalog import files as file_rows
 from storage.catalog.purges import Purge
 from storage.catalog.versions import Tombstone
 from storage.errors import Conflict, DamagedObjectError
-from storage.keys import RecordKey
+from storage.keys import MarkerKey, RecordKey
 from storage.model import FQID, REPLICAS, BundleEvent, EventType, Job, Replica
 from storage.stores import Stores
 
+log = logging.getLogger(__name__)
+
 BLOB_BATCH = 1_000
-"""Blobs, or rows, of one unit of work."""
+"""Blobs, or files, of one transaction."""
+PAGE_SIZE = 500
+FAR_FUTURE_US = 2**62
+READ_ONLY_REASON = "The catalog is being rebuilt. Run `python -m ops reconcile` when that is done."
+
+Item = TypeVar("Item")
+Cursor = TypeVar("Cursor")
 
 
-def import_purges(run: RebuildRun) -> RebuildTally:
-    """What is purged, or about to be."""
-    tally = RebuildTally("purged", run.replica)
-    for batch in list_batches(run, keys.PURGE_MARKERS, keys.parse_purge_marker, tally):
-        import_batch(run, batch, records.parse_purge_record, _save_purges, tally)
+def _import_markers(
+    run: RebuildRun,
+    kind: str,
+    prefix: str,
+    parse_key: Callable[[str], MarkerKey | None],
+    parse: Callable[[MarkerKey, bytes], Record],
+    save: Callable[[RebuildRun, Tx, Sequence[Record]], None],
+) -> RebuildTally:
+    tally = RebuildTally(kind, run.replica)
+    for batch in list_batches(run, prefix, parse_key, tally):
+        import_batch(run, batch, parse, save, tally)
     return tally
+
+
+def _import_versions(
+    run: RebuildRun,
+    kind: keys.Kind,
+    parse: Callable[[RecordKey, bytes], Record],
+    save: Callable[[RebuildRun, Tx, Sequence[Record]], None],
+) -> RebuildTally:
+    """Import the versions that the catalog does not have in this bucket."""
+    tally = RebuildTally(kind, run.replica)
+    for batch in list_batches(run, keys.record_prefix(kind), keys.parse_record, tally):
+        with run.stores.catalog.read() as tx:
+            known = recovery.filter_stored(tx, kind, run.replica, [key.fqid for key, _ in batch])
+        tally.known += len(known)
+        unknown = [(key, name) for key, name in batch if key.fqid not in known]
+        import_batch(run, unknown, parse, save, tally)
+    return tally
+
+
+def _read_pages(
+    run: RebuildRun,
+    read: Callable[[Tx, Cursor], list[Item]],
+    after: Cursor,
+    cursor: Callable[[Item], Cursor],
+) -> Iterator[list[Item]]:
+    """Yield pages of rows; no transaction is open in between."""
+    while True:
+        with run.stores.catalog.read() as tx:
+            page = read(tx, after)
+        if not page:
+            return
+        yield page
+        after = cursor(page[-1])
 
 
 def _save_purges(run: RebuildRun, tx: Tx, batch: Sequence[Purge]) -> None:
@@ -72,14 +119,6 @@ def _lock_heads(tx: Tx, batch: Sequence[Purge] | Sequence[Tombstone]) -> None:
         uuids = [one.uuid for one in batch if one.kind == kind]
         if uuids:
             heads.lock(tx, kind, uuids)
-
-
-def import_tombstones(run: RebuildRun) -> RebuildTally:
-    """What readers no longer see."""
-    tally = RebuildTally("tombstones", run.replica)
-    for batch in list_batches(run, keys.TOMBSTONES, keys.parse_tombstone, tally):
-        import_batch(run, batch, records.parse_tombstone_record, _save_tombstones, tally)
-    return tally
 
 
 def _save_tombstones(run: RebuildRun, tx: Tx, batch: Sequence[Tombstone]) -> None:
@@ -96,33 +135,6 @@ def _find_tombstone(tx: Tx, one: Tombstone) -> Tombstone:
     return row
 
 
-def import_files(run: RebuildRun) -> RebuildTally:
-    """Files with their bytes; hidden until `bytes_there` is set."""
-    return import_versions(run, files.KIND, records.parse_file_record, _save_files)
-
-
-def import_versions(
-    run: RebuildRun,
-    kind: keys.Kind,
-    parse: Callable[[RecordKey, bytes], Record],
-    keep: Callable[[RebuildRun, Tx, Sequence[Record]], None],
-) -> RebuildTally:
-    """The records of a kind that the catalog does not know in this bucket yet."""
-    tally = RebuildTally(kind, run.replica)
-    for batch in list_batches(run, keys.record_prefix(kind), keys.parse_record, tally):
-        import_batch(run, _select_unknown(run, kind, batch, tally), parse, keep, tally)
-    return tally
-
-
-def _select_unknown(
-    run: RebuildRun, kind: keys.Kind, batch: Sequence[ListedRecord[RecordKey]], tally: RebuildTally
-) -> list[ListedRecord[RecordKey]]:
-    with run.stores.catalog.read() as tx:
-        held = recovery.filter_stored(tx, kind, run.replica, [one.key.fqid for one in batch])
-    tally.known += len(held)
-    return [one for one in batch if one.key.fqid not in held]
-
-
 def _save_files(run: RebuildRun, tx: Tx, batch: Sequence[FileRecord]) -> None:
     heads.lock(tx, files.KIND, [one.fqid.uuid for one in batch])
     recovery.insert_files(tx, [(records.make_file_row(one), one.created_us) for one in batch])
@@ -134,30 +146,29 @@ def _save_files(run: RebuildRun, tx: Tx, batch: Sequence[FileRecord]) -> None:
 
 
 def import_blobs(run: RebuildRun) -> RebuildTally:
-    """Which bytes are in the bucket; files that are whole are seen from now on, others are brought
-    from the other bucket."""
+    """Record the blobs of the bucket; publish files that have theirs, sync the others."""
     tally = RebuildTally("blob", run.replica)
-    for batch in list_blob_batches(run, tally):
+    for batch in _list_blob_batches(run, tally):
         with run.transaction() as tx:
             recovery.record_stored_blobs(tx, run.replica, batch)
         tally.imported += len(batch)
-    after = 0
-    while page := _read_file_page(run, after):
+    for page in _read_pages(
+        run,
+        lambda tx, after: recovery.list_stored_files(tx, run.replica, after, limit=BLOB_BATCH),
+        0,
+        lambda row: row[0],
+    ):
         _publish_files(run, page, tally)
-        after = page[-1][0]
     return tally
 
 
-def list_blob_batches(run: RebuildRun, tally: RebuildTally) -> Iterator[list[tuple[str, int]]]:
-    """Checksums and sizes of what lies in the bucket, a batch at a time."""
+def _list_blob_batches(run: RebuildRun, tally: RebuildTally) -> Iterator[list[tuple[str, int]]]:
+    """Yield batches of checksums and sizes of the bucket's blobs."""
     batch: list[tuple[str, int]] = []
-    for info in run.bucket.list(keys.BLOBS):
+    for info in run.stores.replicas[run.replica].list(keys.BLOBS):
         sha256 = keys.parse_blob(info.key)
-        if sha256 is None:
-            tally.refuse(info.key, "Its name is none that the store gives.")
-            continue
-        if info.damaged:
-            tally.refuse(info.key, "It is damaged.")
+        if sha256 is None or info.damaged:
+            tally.refuse(info.key, FOREIGN_NAME if sha256 is None else "It is damaged.")
             continue
         batch.append((sha256, info.size))
         if len(batch) == BLOB_BATCH:
@@ -165,11 +176,6 @@ def list_blob_batches(run: RebuildRun, tally: RebuildTally) -> Iterator[list[tup
             batch = []
     if batch:
         yield batch
-
-
-def _read_file_page(run: RebuildRun, after: int) -> list[tuple[int, FQID, bool]]:
-    with run.stores.catalog.read() as tx:
-        return recovery.list_stored_files(tx, run.replica, after, limit=BLOB_BATCH)
 
 
 def _publish_files(
@@ -194,20 +200,13 @@ def _publish_files(
         tally.refuse(keys.record_key("file", fqid), "Its bytes are not in this bucket.")
 
 
-def import_bundles(run: RebuildRun) -> RebuildTally:
-    """Bundles; those of which a file is not here are brought from the other bucket."""
-    return import_versions(run, bundles.KIND, records.parse_bundle_record, _save_bundles)
-
-
 def _save_bundles(run: RebuildRun, tx: Tx, batch: Sequence[BundleRecord]) -> None:
     kind = bundles.KIND
     heads.lock(tx, kind, [one.fqid.uuid for one in batch])
     recovery.raise_changes(tx, kind, [one.fqid.uuid for one in batch], run.floor)
     fqids = [one.fqid for one in batch]
-    buried, purged = (
-        recovery.filter_tombstoned(tx, kind, fqids),
-        set(purges.filter_purged(tx, kind, fqids)),
-    )
+    buried = recovery.filter_tombstoned(tx, kind, fqids)
+    purged = set(purges.filter_purged(tx, kind, fqids))
     files = recovery.find_file_ids(tx, {file for one in batch for _, file, _ in one.entries})
     whole = []
     for one in batch:
@@ -222,65 +221,64 @@ def _save_bundles(run: RebuildRun, tx: Tx, batch: Sequence[BundleRecord]) -> Non
 
 
 def _has_all_files(run: RebuildRun, tx: Tx, one: BundleRecord, files: dict[FQID, int]) -> bool:
-    """Whether all that it names is whole in this bucket, or is gone for good with it."""
+    """Return whether all files of a bundle that still exist are complete in this bucket."""
     named = {files[file] for _, file, _ in one.entries if file in files}
     return len(file_rows.filter_published_ids(tx, run.replica, sorted(named))) == len(named)
-
-
-def import_collections(run: RebuildRun) -> RebuildTally:
-    """Collections, each seen by its owner, wherever its links lead by now."""
-    return import_versions(
-        run, collections.KIND, records.parse_collection_record, _save_collections
-    )
 
 
 def _save_collections(run: RebuildRun, tx: Tx, batch: Sequence[CollectionRecord]) -> None:
     heads.lock(tx, collections.KIND, [one.fqid.uuid for one in batch])
     purged = purges.filter_purged(tx, collections.KIND, [one.fqid for one in batch])
-    # What is being purged is erased from the buckets by its own steps, and wants no row.
+    # The steps of the purge erase the records of purged collections; they need no row.
     for one in (one for one in batch if one.fqid not in purged):
         collections.publish_in_replica(tx, reconcile.merge_collection(tx, one), run.replica)
 
 
-PAGE_SIZE = 500
-FAR_FUTURE_US = 2**62
-"""After every moment."""
-
-
 def complete_rebuild(run: RebuildRun) -> RebuildTally:
-    """Go through all that there is; again is the same."""
+    """Restore events, index jobs, tombstones and purges; idempotent."""
     tally = RebuildTally("event", run.replica)
-    _complete_bundles(run, tally)
-    _enqueue_tombstones(run)
-    _resume_purges(run, tally)
+    for fqids in _read_pages(
+        run,
+        lambda tx, after: versions.list_published_after(
+            tx, bundles.KIND, after, before_us=FAR_FUTURE_US, limit=PAGE_SIZE
+        ),
+        FQID("", ""),
+        lambda fqid: fqid,
+    ):
+        with run.transaction() as tx:
+            heads.lock(tx, bundles.KIND, [fqid.uuid for fqid in fqids])
+            _append_events(tx, _list_missing_events(run, tx, fqids), tally)
+            _enqueue_indexing(run, tx, fqids)
+    for stones in _read_pages(
+        run,
+        lambda tx, after: recovery.list_tombstones(tx, after, limit=PAGE_SIZE),
+        0,
+        lambda stone: stone.id,
+    ):
+        with run.transaction() as tx:
+            follow = [
+                job
+                for stone in stones
+                for job in manifests.tombstone_jobs(stone.kind, stone.uuid, stone.version)
+            ]
+            jobs.insert_new(tx, follow)
+    for page in _read_pages(
+        run,
+        lambda tx, after: recovery.list_purges(tx, after, limit=PAGE_SIZE),
+        0,
+        lambda purge: purge.id,
+    ):
+        with run.transaction() as tx:
+            _resume_purges(tx, page, tally)
     return tally
 
 
-def _complete_bundles(run: RebuildRun, tally: RebuildTally) -> None:
-    after = FQID("", "")
-    while page := _read_bundle_page(run, after):
-        with run.transaction() as tx:
-            heads.lock(tx, bundles.KIND, [fqid.uuid for fqid in page])
-            _append_events(tx, _list_missing_events(run, tx, page), tally)
-            _enqueue_indexing(run, tx, page)
-        after = page[-1]
-
-
-def _read_bundle_page(run: RebuildRun, after: FQID) -> list[FQID]:
-    with run.stores.catalog.read() as tx:
-        return versions.list_published_after(
-            tx, bundles.KIND, after, before_us=FAR_FUTURE_US, limit=PAGE_SIZE
-        )
-
-
 def _list_missing_events(run: RebuildRun, tx: Tx, page: Sequence[FQID]) -> list[BundleEvent]:
-    """The events that these bundles had, if no journal tells of them."""
+    """Return the events that these bundles had."""
     kind = bundles.KIND
     here = recovery.filter_stored(tx, kind, run.replica, page)
-    buried, purged = (
-        recovery.filter_tombstoned(tx, kind, page),
-        set(purges.filter_purged(tx, kind, page)),
-    )
+    buried = recovery.filter_tombstoned(tx, kind, page)
+    purged = set(purges.filter_purged(tx, kind, page))
     wanted = [_build_event("CREATE", run.replica, fqid) for fqid in sorted(here - buried - purged)]
     return [
         *wanted,
@@ -290,7 +288,7 @@ def _list_missing_events(run: RebuildRun, tx: Tx, page: Sequence[FQID]) -> list[
 
 
 def _list_end_events(tx: Tx, kind: EventType, fqids: Sequence[FQID]) -> list[BundleEvent]:
-    """The ends of those that were ever seen, in each replica where they were."""
+    """Return the events that ended versions, in each replica that had published them."""
     begun = [_build_event("CREATE", replica, fqid) for fqid in fqids for replica in REPLICAS]
     never = journals.filter_unknown_events(tx, [event.id for event in begun])
     return [_build_event(kind, one.replica, one.fqid) for one in begun if one.id not in never]
@@ -302,20 +300,22 @@ def _build_event(kind: EventType, replica: str, fqid: FQID) -> BundleEvent:
 
 
 def _append_events(tx: Tx, wanted: Sequence[BundleEvent], tally: RebuildTally) -> None:
+    """Append those events that no journal had."""
     lacking = journals.filter_unknown_events(tx, [event.id for event in wanted])
     idents = recovery.find_digests(tx, bundles.KIND, [event.fqid for event in wanted])
     for event in wanted:
         if event.id in lacking:
             ident = idents.get(event.fqid, (0, ""))[0]
             events.append(tx, event.type, event.replica, event.fqid, ident)
-            tally.imported += 1
-        else:
-            tally.known += 1
+    tally.imported += len(lacking)
+    tally.known += len(wanted) - len(lacking)
 
 
 def _enqueue_indexing(run: RebuildRun, tx: Tx, page: Sequence[FQID]) -> None:
-    """Every bundle here, seen or buried, has its document or stub written again: an index that was
-    not lost may know otherwise. A document that was there before is no news to stored queries."""
+    """Index every bundle again: the index may not agree with the catalog.
+
+    Stored queries are not evaluated again.
+    """
     here = sorted(recovery.filter_stored(tx, bundles.KIND, run.replica, page))
     idents = recovery.find_digests(tx, bundles.KIND, here)
     documents.record_unindexed(
@@ -328,68 +328,66 @@ def _enqueue_indexing(run: RebuildRun, tx: Tx, page: Sequence[FQID]) -> None:
     jobs.insert_new(tx, [Job(Step.INDEX, run.replica, str(fqid)) for fqid in here])
 
 
-def _enqueue_tombstones(run: RebuildRun) -> None:
-    """Every bucket is to have their records."""
-    after = 0
-    while page := _read_tombstone_page(run, after):
-        with run.transaction() as tx:
-            follow = [
-                job
-                for stone in page
-                for job in manifests.tombstone_jobs(stone.kind, stone.uuid, stone.version)
-            ]
-            jobs.insert_new(tx, follow)
-        after = page[-1].id
+def _resume_purges(tx: Tx, page: Sequence[Purge], tally: RebuildTally) -> None:
+    """Run unfinished purges to their end again: what the other bucket holds is unknown."""
+    deleted = [
+        FQID(purge.uuid, purge.version)
+        for purge in page
+        if purge.kind == bundles.KIND and purge.version
+    ]
+    _append_events(tx, _list_end_events(tx, "DELETE", deleted), tally)
+    rows = [
+        Job(Step.MARK, replica, f"{purge.kind}:{purge.name}")
+        for purge in page
+        if purge.finished_us is None
+        for replica in REPLICAS
+    ]
+    jobs.insert_new(tx, rows)
 
-
-def _read_tombstone_page(run: RebuildRun, after: int) -> list[Tombstone]:
-    with run.stores.catalog.read() as tx:
-        return recovery.list_tombstones(tx, after, limit=PAGE_SIZE)
-
-
-def _resume_purges(run: RebuildRun, tally: RebuildTally) -> None:
-    """They are driven to their end once more: what the other bucket holds is not known."""
-    after = 0
-    while page := _read_purge_page(run, after):
-        with run.transaction() as tx:
-            told = [FQID(one.uuid, one.version) for one in page if _is_bundle_version(one)]
-            _append_events(tx, _list_end_events(tx, "DELETE", told), tally)
-            going = [one for one in page if one.finished_us is None]
-            rows = [
-                Job(Step.MARK, name, f"{one.kind}:{one.name}") for one in going for name in REPLICAS
-            ]
-            jobs.insert_new(tx, rows)
-        after = page[-1].id
-
-
-def _is_bundle_version(one: Purge) -> bool:
-    return one.kind == bundles.KIND and bool(one.version)
-
-
-def _read_purge_page(run: RebuildRun, after: int) -> list[Purge]:
-    with run.stores.catalog.read() as tx:
-        return recovery.list_purges(tx, after, limit=PAGE_SIZE)
-
-
-log = logging.getLogger(__name__)
 
 PHASES: tuple[Callable[[RebuildRun], RebuildTally], ...] = (
-    # In this order: what is taken in names what came before it.
-    import_purges,
-    import_tombstones,
-    import_files,
+    # In this order: records refer to those imported before them.
+    lambda run: _import_markers(
+        run,
+        "purged",
+        keys.PURGE_MARKERS,
+        keys.parse_purge_marker,
+        records.parse_purge_record,
+        _save_purges,
+    ),
+    lambda run: _import_markers(
+        run,
+        "tombstones",
+        keys.TOMBSTONES,
+        keys.parse_tombstone,
+        records.parse_tombstone_record,
+        _save_tombstones,
+    ),
+    # Files are hidden until `import_blobs` has found their bytes.
+    lambda run: _import_versions(run, files.KIND, records.parse_file_record, _save_files),
     import_blobs,
-    import_bundles,
-    import_collections,
+    lambda run: _import_versions(run, bundles.KIND, records.parse_bundle_record, _save_bundles),
+    lambda run: _import_versions(
+        run, collections.KIND, records.parse_collection_record, _save_collections
+    ),
     rebuild_journals.import_journals,
     complete_rebuild,
 )
 
 
 def rebuild_catalog(stores: Stores, replica: Replica, *, token: str) -> Iterator[RebuildTally]:
-    """Fill the catalog from one bucket, telling of each kind when it is done. Conflict for a
-    catalog that holds something else, Unavailable when the bucket is away: begin again later."""
-    run = _begin_run(stores, replica, token)
+    """Fill the catalog from one bucket; yield the tally of each phase.
+
+    Conflict for a catalog with other data, Unavailable if the bucket is away: start again later.
+    """
+    last = max(epochs.list_marks(stores, replica), default="")
+    with stores.catalog.write() as tx:
+        if not store_state.acquire_lease(tx, LEASE, token=token, lease_s=LEASE_S):
+            raise Conflict("Another rebuild of this catalog is running.")
+        if store_state.read_value(tx, recovery.REBUILDING_KEY) is None:
+            _mark_rebuilding(tx, last, token)
+        floor = int(store_state.read_value(tx, recovery.REBUILDING_KEY) or 0)
+    run = RebuildRun(stores, replica, token, floor)
     try:
         for phase in PHASES:
             tally = phase(run)
@@ -399,32 +397,14 @@ def rebuild_catalog(stores: Stores, replica: Replica, *, token: str) -> Iterator
         run.end()
 
 
-def _begin_run(stores: Stores, replica: Replica, token: str) -> RebuildRun:
-    last = max((name for name in epochs.list_marks(stores, replica)), default="")
-    with stores.catalog.write() as tx:
-        if not store_state.acquire_lease(tx, LEASE, token=token, lease_s=LEASE_S):
-            raise Conflict("Another rebuild of this catalog is going on.")
-        if store_state.read_value(tx, recovery.REBUILDING_KEY) is None:
-            _mark_rebuilding(tx, last, token)
-        return RebuildRun(
-            stores,
-            replica,
-            token,
-            floor=int(store_state.read_value(tx, recovery.REBUILDING_KEY) or 0),
-        )
-
-
 def _mark_rebuilding(tx: Tx, last: str, token: str) -> None:
     if recovery.has_any_rows(tx):
         raise Conflict(
-            "The catalog is not empty: `reconcile` takes in what it lacks, a rebuild wants an"
-            " empty one."
+            "The catalog is not empty: `reconcile` imports what it lacks, a rebuild needs an empty"
+            " one."
         )
     heads.lock(tx, "epoch", ["mark"])
-    # Counts of changes begin beyond any that a search index was ever told.
+    # Change counts start above everything that a search index has seen.
     store_state.write_value(tx, recovery.REBUILDING_KEY, str(now_us(tx)))
     recovery.begin_unmarked_epoch(tx, f"{int(last.partition('-')[0] or 0) + 1:020d}-{token}")
     store_state.write_value(tx, store_state.EPOCH_IN_DOUBT_KEY, READ_ONLY_REASON)
-
-
-READ_ONLY_REASON = "The catalog is being rebuilt. Run `python -m ops reconcile` when that is done."

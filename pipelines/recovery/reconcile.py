@@ -1,14 +1,11 @@
 """Reconcile an older catalog with the records in the buckets.
 
-Nothing is notified: what a bucket has, its subscribers were told of before the catalog was lost.
-Running again, or after a death, finds what was taken in already. With a bucket away it ends, and
-the store stays in doubt: what that bucket holds is not known.
+Nothing is notified: subscribers heard of these records before the catalog was lost. Running again
+skips what is imported already. If a bucket is away, the store stays read-only: what that bucket
+holds is unknown.
 """
 
-import logging
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from functools import partial
+from collections.abc import Callable, Mapping, Sequence
 from itertools import islice
 from typing import TypeVar
 
@@ -20,7 +17,7 @@ from pipelines.limits import SEGMENT_ENTRIES
 from pipelines.manifests import tombstone_jobs
 from pipelines.records import BundleRecord, CollectionRecord, FileRecord
 from pipelines.recovery import bucket_reader, epochs, rebuild_journals
-from pipelines.recovery.bucket_reader import RebuildRun
+from pipelines.recovery.bucket_reader import RebuildRun, RebuildTally
 from storage import keys
 from storage.catalog import (
     Tx,
@@ -38,19 +35,21 @@ from storage.catalog import collections as rows
 from storage.catalog import files as file_rows
 from storage.catalog import purges as catalog_purges
 from storage.catalog.collections import Collection
-from storage.catalog.purges import Purge
 from storage.catalog.versions import Tombstone
 from storage.errors import DamagedObjectError, StoreError, TimedOut, Unavailable
 from storage.keys import MarkerKey, RecordKey
-from storage.model import FQID, REPLICAS, CollectionLink, Job, Replica
+from storage.model import FQID, REPLICAS, BundleVersion, Job, Replica
 from storage.stores import Stores
 
 
 def merge_bundle(
     tx: Tx, one: BundleRecord, files: Mapping[FQID, int], *, purged: bool = False
 ) -> catalog_bundles.BundleRow:
-    """The row of a record, published; the caller holds its head, and knows the ids of the files.
-    Damaged for other content than the catalog's, and where a file is not known."""
+    """Insert or find the row of a record, published; the caller has locked its head.
+
+    `files` are the ids of files. DamagedObjectError if the catalog has other content, or lacks a
+    file.
+    """
     before = catalog_bundles.find(tx, one.fqid)
     if before is not None and before.digest != one.digest:
         raise DamagedObjectError(f"The catalog knows bundle {one.fqid} with other content.")
@@ -64,7 +63,7 @@ def merge_bundle(
 def _new_bundle(
     tx: Tx, one: BundleRecord, files: Mapping[FQID, int], *, purged: bool
 ) -> catalog_bundles.NewBundleVersion:
-    """Of what is being purged some files may be gone before it; of nothing else."""
+    # Files of a bundle that is being purged may be gone already.
     lacking = {file for _, file, _ in one.entries if file not in files}
     if lacking and not purged:
         raise DamagedObjectError(f"{len(lacking)} files that it names have no record here.")
@@ -84,30 +83,20 @@ def _new_bundle(
 def _parent_bundle_segments(
     tx: Tx, one: BundleRecord
 ) -> list[tuple[manifests.StoredSegment, Sequence[manifests.EntryRow]]]:
-    """The segments of the version that it was made from, with their entries."""
+    """Return the segments of the parent version, with their entries."""
     parent = catalog_bundles.find(tx, FQID(one.fqid.uuid, one.parent)) if one.parent else None
     if parent is None:
         return []
     runs = manifests.list_segments(tx, parent.bundle.id)
-    found = manifests.read_segment_rows(tx, [run.segment_id for run in runs])
-    return [(run, found[run.segment_id]) for run in runs]
-
-
-def import_collection(stores: Stores, replica: Replica, key: RecordKey) -> None:
-    """Take one record in: its owner sees it in this replica, unless it is buried. A record is put
-    only once all that it links to is in the bucket."""
-    record = keys.record_key(KIND, key.fqid)
-    found = records.parse_collection_record(key, bucket_reader.read_record(stores, replica, record))
-    lacking = bucket_reader.find_replicas_without(stores, record)
-    with stores.catalog.write() as tx:
-        heads.lock(tx, KIND, [key.fqid.uuid])
-        collections.publish_in_replica(tx, merge_collection(tx, found), replica)
-        jobs.insert_new(tx, [Job(Step.SYNC, name, f"{KIND}:{key.fqid}") for name in lacking])
+    rows_by_segment = manifests.read_segment_rows(tx, [run.segment_id for run in runs])
+    return [(run, rows_by_segment[run.segment_id]) for run in runs]
 
 
 def merge_collection(tx: Tx, found: CollectionRecord) -> Collection:
-    """The row of a record, published; the caller holds its head. Damaged for another's, for other
-    content than the catalog's, and for what was purged."""
+    """Insert or find the row of a record, published; the caller has locked its head.
+
+    DamagedObjectError if it was purged, or if the catalog has another owner or content.
+    """
     if catalog_purges.filter_purged(tx, KIND, [found.fqid]):
         raise DamagedObjectError(f"Collection {found.fqid} was purged.")
     before = rows.find(tx, found.fqid)
@@ -125,6 +114,8 @@ def merge_collection(tx: Tx, found: CollectionRecord) -> Collection:
 
 
 def _new_collection(tx: Tx, found: CollectionRecord) -> rows.NewCollectionVersion:
+    parent = rows.find(tx, FQID(found.fqid.uuid, found.parent)) if found.parent else None
+    segments = [] if parent is None else rows.list_link_segments(tx, parent.id)
     return rows.NewCollectionVersion(
         fqid=found.fqid,
         digest=found.digest,
@@ -136,155 +127,127 @@ def _new_collection(tx: Tx, found: CollectionRecord) -> rows.NewCollectionVersio
         details=records.encode_details(found.details),
         event_id=found.event_id,
         runs=recovery.share_runs(
-            found.contents, _parent_collection_segments(tx, found), SEGMENT_ENTRIES
+            found.contents, [(run, run.links) for run in segments], SEGMENT_ENTRIES
         ),
     )
 
-
-def _parent_collection_segments(
-    tx: Tx, found: CollectionRecord
-) -> list[tuple[rows.StoredLinkSegment, Sequence[CollectionLink]]]:
-    """The segments of the version that it was made from, with their links."""
-    parent = rows.find(tx, FQID(found.fqid.uuid, found.parent)) if found.parent else None
-    runs = [] if parent is None else rows.list_link_segments(tx, parent.id)
-    return [(run, run.links) for run in runs]
-
-
-log = logging.getLogger(__name__)
 
 BATCH = 500
 IMPORTED_REASON = "Taken in from a bucket; to be indexed again."
 Key = TypeVar("Key", RecordKey, MarkerKey)
 
 
-@dataclass(frozen=True, slots=True)
-class ReconcileResult:
-    """What one bucket's listing of a kind told the catalog."""
+def reconcile_catalog(stores: Stores) -> list[RebuildTally]:
+    """Merge both buckets' listings into the catalog, and begin a new epoch.
 
-    kind: str
-    replica: Replica
-    known: int
-    imported: int
-    refused: int
-
-
-def reconcile_catalog(stores: Stores) -> list[ReconcileResult]:
-    """Merge both buckets' listings into the catalog, and begin an epoch of its own. Unavailable,
-    by the bucket's name, when one does not answer; Damaged when one has a mark that nobody gave."""
+    Unavailable if a bucket is away, DamagedObjectError for a mark that no store has made.
+    """
     for replica in REPLICAS:
         epochs.list_marks(stores, replica)
-    done = [
-        *(
-            _reconcile_markers(stores, replica, keys.PURGE_MARKERS, _import_purge)
-            for replica in REPLICAS
-        ),
-        *(
-            _reconcile_markers(stores, replica, keys.TOMBSTONES, _import_tombstone)
-            for replica in REPLICAS
-        ),
+    # In this order: records refer to those imported before them.
+    tallies = [
+        *(_reconcile_markers(stores, replica, purged=True) for replica in REPLICAS),
+        *(_reconcile_markers(stores, replica, purged=False) for replica in REPLICAS),
         *(_reconcile_records(stores, kind, replica) for kind in _IMPORTERS for replica in REPLICAS),
-        *(_import_journal_numbers(stores, replica) for replica in REPLICAS),
+        *(_import_journals(stores, replica) for replica in REPLICAS),
     ]
     epochs.force_new_epoch(stores)
     with stores.catalog.write() as tx:
         store_state.write_value(tx, recovery.REBUILDING_KEY, None)
-    return done
+    return tallies
 
 
-def _import_journal_numbers(stores: Stores, replica: Replica) -> ReconcileResult:
-    """The numbers that events were given after the catalog was copied: none is given again."""
+def _import_journals(stores: Stores, replica: Replica) -> RebuildTally:
+    """Import journals, so that the sequence numbers in them are not assigned again."""
     run = RebuildRun(stores, replica, new_uuid(), floor=0)
     try:
-        found = rebuild_journals.import_journals(run)
+        return rebuild_journals.import_journals(run)
     finally:
         run.end()
-    return ReconcileResult(found.kind, replica, found.known, found.imported, found.refused)
 
 
-def _reconcile_records(stores: Stores, kind: keys.Kind, replica: Replica) -> ReconcileResult:
-    known, ends = 0, {True: 0, False: 0}
-    take = _IMPORTERS[kind]
-    listed = bucket_reader.list_bucket(stores, replica, keys.record_prefix(kind))
-    for batch in _split_batches(keys.parse_record(info.key) for info in listed):
-        with stores.catalog.read() as tx:
-            held = recovery.filter_stored(tx, kind, replica, [key.fqid for key in batch])
-        known += len(held)
-        for key in batch:
-            if key.fqid not in held:
-                ends[_try_import(partial(take, stores, replica, key), str(key.fqid))] += 1
-    return ReconcileResult(kind, replica, known, ends[True], ends[False])
+def _reconcile_records(stores: Stores, kind: keys.Kind, replica: Replica) -> RebuildTally:
+    def filter_known(tx: Tx, batch: Sequence[RecordKey]) -> set[RecordKey]:
+        stored = recovery.filter_stored(tx, kind, replica, [key.fqid for key in batch])
+        return {key for key in batch if key.fqid in stored}
+
+    tally = RebuildTally(kind, replica)
+    prefix = keys.record_prefix(kind)
+    _import_unknown(stores, tally, prefix, keys.parse_record, filter_known, _IMPORTERS[kind])
+    return tally
 
 
-def _reconcile_markers(
+def _reconcile_markers(stores: Stores, replica: Replica, *, purged: bool) -> RebuildTally:
+    def filter_known(tx: Tx, batch: Sequence[MarkerKey]) -> set[MarkerKey]:
+        return {
+            key
+            for key in batch
+            if recovery.is_marker_known(tx, key.kind, key.uuid, key.version or "", purged=purged)
+        }
+
+    prefix, parse, import_marker = (
+        (keys.PURGE_MARKERS, keys.parse_purge_marker, _import_purge)
+        if purged
+        else (keys.TOMBSTONES, keys.parse_tombstone, _import_tombstone)
+    )
+    tally = RebuildTally(prefix.rstrip("/"), replica)
+    _import_unknown(stores, tally, prefix, parse, filter_known, import_marker)
+    return tally
+
+
+def _import_unknown(
     stores: Stores,
-    replica: Replica,
+    tally: RebuildTally,
     prefix: str,
-    take: Callable[[Stores, Replica, MarkerKey], None],
-) -> ReconcileResult:
-    known, ends = 0, {True: 0, False: 0}
-    parse = keys.parse_purge_marker if prefix == keys.PURGE_MARKERS else keys.parse_tombstone
-    listed = bucket_reader.list_bucket(stores, replica, prefix)
-    for batch in _split_batches(parse(info.key) for info in listed):
-        for key in batch:
-            with stores.catalog.read() as tx:
-                named = (key.kind, key.uuid, key.version or "")
-                there = recovery.is_marker_known(tx, *named, purged=prefix == keys.PURGE_MARKERS)
-            known += there
-            if not there:
-                ends[_try_import(partial(take, stores, replica, key), key.uuid)] += 1
-    return ReconcileResult(prefix.rstrip("/"), replica, known, ends[True], ends[False])
-
-
-def _split_batches(found: Iterator[Key | None]) -> Iterator[list[Key]]:
-    rest = (key for key in found if key is not None)
-    while batch := list(islice(rest, BATCH)):
-        yield batch
-
-
-def _try_import(take: Callable[[], None], name: str) -> bool:
-    """False, and told, for a record that is not to be believed: it stays for a human to see."""
-    try:
-        take()
-    except (Unavailable, TimedOut):
-        # That says nothing of the record.
-        raise
-    except StoreError as error:
-        log.warning("%s is not taken in: %s", name, error.detail)
-        return False
-    return True
+    parse: Callable[[str], Key | None],
+    filter_known: Callable[[Tx, Sequence[Key]], set[Key]],
+    import_one: Callable[[Stores, Replica, Key], None],
+) -> None:
+    """Import the records under a prefix that the catalog does not know; refuse damaged ones."""
+    listed = bucket_reader.list_bucket(stores, tally.replica, prefix)
+    parsed = ((info.key, key) for info in listed if (key := parse(info.key)) is not None)
+    while batch := dict(islice(parsed, BATCH)):
+        with stores.catalog.read() as tx:
+            known = filter_known(tx, list(batch.values()))
+        tally.known += len(known)
+        for name, key in batch.items():
+            if key in known:
+                continue
+            try:
+                import_one(stores, tally.replica, key)
+                tally.imported += 1
+            except (Unavailable, TimedOut):
+                # Says nothing about the record.
+                raise
+            except StoreError as error:
+                tally.refuse(name, error.detail)
 
 
 def _import_purge(stores: Stores, replica: Replica, key: MarkerKey) -> None:
-    object_key = keys.purge_marker_key(key.kind, key.uuid, key.version)
-    found = records.parse_purge_record(key, bucket_reader.read_record(stores, replica, object_key))
+    name = keys.purge_marker_key(key.kind, key.uuid, key.version)
+    purge = records.parse_purge_record(key, bucket_reader.read_record(stores, replica, name))
     with stores.catalog.write() as tx:
         heads.lock(tx, key.kind, [key.uuid])
-        row = catalog_purges.insert(tx, found)
-        recovery.set_created(tx, "purge", row.id, found.created_us)
-        _hide_purged(tx, found)
+        row = catalog_purges.insert(tx, purge)
+        recovery.set_created(tx, "purge", row.id, purge.created_us)
+        # Hidden until the purge has deleted it.
+        versions.unpublish(tx, purge.kind, purge.uuid, purge.version or None)
         ref = f"{row.kind}:{row.name}"
         jobs.insert_new(tx, [Job(Step.MARK, name, ref) for name in REPLICAS])
 
 
-def _hide_purged(tx: Tx, found: Purge) -> None:
-    """What is to be purged is not seen meanwhile."""
-    versions.unpublish(tx, found.kind, found.uuid, found.version or None)
-
-
 def _import_tombstone(stores: Stores, replica: Replica, key: MarkerKey) -> None:
-    object_key = keys.tombstone_key(key.kind, key.uuid, key.version)
-    found = records.parse_tombstone_record(
-        key, bucket_reader.read_record(stores, replica, object_key)
-    )
+    name = keys.tombstone_key(key.kind, key.uuid, key.version)
+    record = records.parse_tombstone_record(key, bucket_reader.read_record(stores, replica, name))
     with stores.catalog.write() as tx:
         heads.lock(tx, key.kind, [key.uuid])
-        stone = versions.insert_tombstone(tx, found)
-        recovery.set_created(tx, "tombstone", stone.id, found.created_us)
+        stone = versions.insert_tombstone(tx, record)
+        recovery.set_created(tx, "tombstone", stone.id, record.created_us)
         jobs.insert_new(tx, _hide_tombstoned(tx, stone))
 
 
 def _hide_tombstoned(tx: Tx, stone: Tombstone) -> set[Job]:
-    """Record its events without notifying subscribers again."""
+    """Unpublish versions, and record their events without notifications; return the jobs."""
     if stone.kind == collections.KIND:
         collections.unpublish(tx, stone.uuid)
         return set(tombstone_jobs(stone.kind, stone.uuid))
@@ -300,23 +263,26 @@ def _hide_tombstoned(tx: Tx, stone: Tombstone) -> set[Job]:
 
 
 def _import_file(stores: Stores, replica: Replica, key: RecordKey) -> None:
-    record = keys.record_key(key.kind, key.fqid)
-    found = records.parse_file_record(key, bucket_reader.read_record(stores, replica, record))
+    name = keys.record_key(key.kind, key.fqid)
+    record = records.parse_file_record(key, bucket_reader.read_record(stores, replica, name))
     with bucket_reader.name_failing_bucket(replica):
-        blob = keys.blob_key(found.checksums.sha256)
-        whole = copies.has_object_of_size(stores.replicas[replica], blob, found.size)
-    lacking = [*bucket_reader.find_replicas_without(stores, record), *([] if whole else [replica])]
+        blob = keys.blob_key(record.checksums.sha256)
+        is_whole = copies.has_object_of_size(stores.replicas[replica], blob, record.size)
+    lacking = [*bucket_reader.find_replicas_without(stores, name), *([] if is_whole else [replica])]
     with stores.catalog.write() as tx:
         heads.lock(tx, files.KIND, [key.fqid.uuid])
         purged = catalog_purges.filter_purged(tx, files.KIND, [key.fqid])
         if not purged:
-            row = _merge_file(tx, found)
-            if whole:
+            row = _merge_file(tx, record)
+            if is_whole:
                 file_rows.publish(tx, [row], replica)
-            ref = f"{files.KIND}:{key.fqid}"
-            jobs.insert_new(tx, [Job(Step.SYNC, name, ref) for name in lacking])
+            jobs.insert_new(tx, _sync_jobs(key, lacking))
     with bucket_reader.name_failing_bucket(replica):
         purges.delete_late_records(stores, replica, files.KIND, purged)
+
+
+def _sync_jobs(key: RecordKey, lacking: Sequence[Replica]) -> list[Job]:
+    return [Job(Step.SYNC, replica, f"{key.kind}:{key.fqid}") for replica in lacking]
 
 
 def _merge_file(tx: Tx, found: FileRecord) -> file_rows.FileRow:
@@ -331,38 +297,33 @@ def _merge_file(tx: Tx, found: FileRecord) -> file_rows.FileRow:
 
 
 def _import_bundle(stores: Stores, replica: Replica, key: RecordKey) -> None:
-    record = keys.record_key(key.kind, key.fqid)
-    found = records.parse_bundle_record(key, bucket_reader.read_record(stores, replica, record))
-    ref = f"{bundles.KIND}:{key.fqid}"
-    lacking = bucket_reader.find_replicas_without(stores, record)
+    name = keys.record_key(key.kind, key.fqid)
+    record = records.parse_bundle_record(key, bucket_reader.read_record(stores, replica, name))
+    lacking = bucket_reader.find_replicas_without(stores, name)
     with stores.catalog.write() as tx:
         heads.lock(tx, bundles.KIND, [key.fqid.uuid])
         purged = catalog_purges.filter_purged(tx, bundles.KIND, [key.fqid])
         if not purged:
-            idents = recovery.find_file_ids(tx, {file for _, file, _ in found.entries})
-            row = merge_bundle(tx, found, idents)
-            # What would make it visible as something new, and tell of it.
-            jobs.delete(tx, Job(Step.SYNC, replica, ref))
-            jobs.insert_new(tx, _publish_bundle(tx, row, replica, lacking))
+            idents = recovery.find_file_ids(tx, {file for _, file, _ in record.entries})
+            row = merge_bundle(tx, record, idents)
+            # Its sync would publish it as new, and notify subscribers.
+            jobs.delete(tx, Job(Step.SYNC, replica, f"{key.kind}:{key.fqid}"))
+            jobs.insert_new(tx, _sync_jobs(key, lacking))
+            _publish_bundle(tx, row.bundle, replica)
     with bucket_reader.name_failing_bucket(replica):
         purges.delete_late_records(stores, replica, bundles.KIND, purged)
 
 
-def _publish_bundle(
-    tx: Tx, row: catalog_bundles.BundleRow, replica: Replica, lacking: Sequence[Replica]
-) -> list[Job]:
-    """Publish it in a replica unless it is buried; index it without notifications."""
-    bundle = row.bundle
+def _publish_bundle(tx: Tx, bundle: BundleVersion, replica: Replica) -> None:
+    """Publish and index a bundle without notifications, unless it is under a tombstone."""
     versions.record_stored(tx, bundles.KIND, bundle.id, replica)
-    ref = f"{bundles.KIND}:{bundle.fqid}"
-    follow = [Job(Step.SYNC, name, ref) for name in lacking]
     if versions.find_covering_tombstone(tx, bundles.KIND, *bundle.fqid):
-        return follow
+        return
     versions.publish(tx, bundles.KIND, replica, bundle.fqid, bundle.id)
     change = heads.count_change(tx, bundles.KIND, bundle.fqid.uuid)
     events.append(tx, "CREATE", replica, bundle.fqid, bundle.id)
     if documents.find_state(tx, replica, bundle.id) is None:
-        # A document that was there before is no news to stored queries.
+        # With a state, INDEX does not evaluate stored queries.
         documents.record_state(
             tx,
             replica,
@@ -372,12 +333,22 @@ def _publish_bundle(
             change=change,
             reason=IMPORTED_REASON,
         )
-    return [*follow, Job(Step.INDEX, replica, str(bundle.fqid))]
+    jobs.insert_new(tx, [Job(Step.INDEX, replica, str(bundle.fqid))])
+
+
+def _import_collection(stores: Stores, replica: Replica, key: RecordKey) -> None:
+    """Import a collection; its record is put only after everything that it links to."""
+    name = keys.record_key(key.kind, key.fqid)
+    record = records.parse_collection_record(key, bucket_reader.read_record(stores, replica, name))
+    lacking = bucket_reader.find_replicas_without(stores, name)
+    with stores.catalog.write() as tx:
+        heads.lock(tx, key.kind, [key.fqid.uuid])
+        collections.publish_in_replica(tx, merge_collection(tx, record), replica)
+        jobs.insert_new(tx, _sync_jobs(key, lacking))
 
 
 _IMPORTERS: Mapping[keys.Kind, Callable[[Stores, Replica, RecordKey], None]] = {
-    # In this order: what is taken in names what came before it.
     files.KIND: _import_file,
     bundles.KIND: _import_bundle,
-    collections.KIND: import_collection,
+    collections.KIND: _import_collection,
 }

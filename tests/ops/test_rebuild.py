@@ -106,7 +106,7 @@ def test_what_was_refused_is_listed_with_the_reason(used: Path) -> None:
     lose_catalog(used)
     run("migrate")
     shown = run("rebuild", "catalog", "--from", "aws")
-    assert "files/README.txt\tIts name is none that the store gives." in shown
+    assert "files/README.txt\tIts name is not one that the store gives." in shown
     assert "is no record" in shown
 
 

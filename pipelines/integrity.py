@@ -17,7 +17,7 @@ from pipelines import copies, records, repair
 from pipelines.copies import Heartbeat, ignore_progress
 from pipelines.limits import SEGMENT_ENTRIES
 from storage import keys
-from storage.catalog import bundles, collections, expected_objects, files, purges, versions
+from storage.catalog import Tx, bundles, collections, expected_objects, files, purges, versions
 from storage.errors import DamagedObjectError, NotFound, SourceChanged
 from storage.keys import MarkerKey, RecordKey
 from storage.model import FQID, REPLICAS, Replica
@@ -112,51 +112,37 @@ _RECORD_PARSERS: Mapping[str, Callable[[RecordKey, bytes], object]] = {
 
 def rebuild_record(stores: Stores, key: str) -> bytes | None:
     """Return a record, byte for byte, from the catalog's rows; None if there are none."""
-    if (record := keys.parse_record(key)) is not None:
-        return _rebuild_version(stores, record)
-    if (stone := keys.parse_tombstone(key)) is not None:
-        return _rebuild_tombstone(stores, stone)
-    if (purge := keys.parse_purge_marker(key)) is not None:
-        return _rebuild_purge(stores, purge)
+    with stores.catalog.read() as tx:
+        if (record := keys.parse_record(key)) is not None:
+            return _rebuild_version(tx, record)
+        if (stone := keys.parse_tombstone(key)) is not None:
+            tombstone = versions.find_tombstone(tx, stone.kind, stone.uuid, stone.version or "")
+            return None if tombstone is None else records.encode_marker_record(tombstone)
+        if (marker := keys.parse_purge_marker(key)) is not None:
+            purge = purges.find(tx, marker.kind, marker.uuid, marker.version or "")
+            return None if purge is None else records.encode_marker_record(purge)
     return None
 
 
-def _rebuild_version(stores: Stores, key: RecordKey) -> bytes | None:
+def _rebuild_version(tx: Tx, key: RecordKey) -> bytes | None:
     if key.kind == "file":
-        with stores.catalog.read() as tx:
-            file = files.find(tx, key.fqid)
+        file = files.find(tx, key.fqid)
         return None if file is None else records.encode_file_record(file)
     if key.kind == "bundle":
-        return _rebuild_bundle(stores, key.fqid)
-    with stores.catalog.read() as tx:
-        row = collections.find(tx, key.fqid)
-        runs = [] if row is None else collections.list_link_segments(tx, row.id)
-    links = [link for run in runs for link in run.links]
-    return None if row is None else records.encode_collection_record(row, links)
-
-
-def _rebuild_bundle(stores: Stores, fqid: FQID) -> bytes | None:
-    with stores.catalog.read() as tx:
-        row = bundles.find(tx, fqid)
-        if row is None:
+        bundle = bundles.find(tx, key.fqid)
+        if bundle is None:
             return None
-        count = row.bundle.file_count
-        entries = bundles.list_entries(tx, row.id, start=0, limit=count, span=SEGMENT_ENTRIES)
-    lines = records.encode_stored_entries(entries)
-    manifest = records.encode_manifest(row.bundle.creator_uid, lines)
-    return records.encode_bundle_record(row, manifest)
-
-
-def _rebuild_tombstone(stores: Stores, key: MarkerKey) -> bytes | None:
-    with stores.catalog.read() as tx:
-        row = versions.find_tombstone(tx, key.kind, key.uuid, key.version or "")
-    return None if row is None else records.encode_marker_record(row)
-
-
-def _rebuild_purge(stores: Stores, key: MarkerKey) -> bytes | None:
-    with stores.catalog.read() as tx:
-        row = purges.find(tx, key.kind, key.uuid, key.version or "")
-    return None if row is None else records.encode_marker_record(row)
+        count = bundle.bundle.file_count
+        entries = bundles.list_entries(tx, bundle.id, start=0, limit=count, span=SEGMENT_ENTRIES)
+        lines = records.encode_stored_entries(entries)
+        manifest = records.encode_manifest(bundle.bundle.creator_uid, lines)
+        return records.encode_bundle_record(bundle, manifest)
+    collection = collections.find(tx, key.fqid)
+    if collection is None:
+        return None
+    runs = collections.list_link_segments(tx, collection.id)
+    links = [link for run in runs for link in run.links]
+    return records.encode_collection_record(collection, links)
 
 
 # Writing -----------------------------------------------------------------------------------

@@ -1,22 +1,22 @@
 """Scrub: verify stored objects within a read budget, and repair damaged ones.
 
-Blobs and records are judged and repaired by `keeping/integrity.py`, journals with their manifests
-by `journalling/journal_copies.py`, which can also make them anew.
+`ops verify` reads a whole bucket, the scrub one object after the other within its budget, and a
+REPAIR job, which reads and sweeps order, a single one. All call `verify_object`. It leaves blobs
+and records to `integrity`, and journals to `journal_copies`, which can also write them again.
 
-`ops verify` reads a whole bucket, the scrub (`scrub.py`) one object after the other within its
-budget, and a repair job (REPAIR, ordered by reads and sweeps) a single one. All call `examine`.
-Without an intact copy in the other replica an object stays as it is, listed as damaged.
-
-Damaged objects are repaired from the other replica. What cannot be repaired stays as it is, is
-listed as damaged, and is tried again later. Journals and purge markers are read in the order of
-their keys once per half period.
+An object without an intact copy in the other replica stays as it is; it is listed as damaged, and
+tried again later. Journals and purge markers are read in the order of their keys once per half
+period.
 """
 
+import heapq
 import logging
 import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import partial
+from itertools import chain, groupby, takewhile
+from operator import attrgetter
 from random import Random
 
 from pipelines import flow, integrity, journal_copies
@@ -34,9 +34,6 @@ from storage.stores import Stores
 
 JOURNALS_SETTLED_US = 120_000_000
 """Age below which a journal may still be on its way to a bucket."""
-
-VersionListing = Callable[..., list[FQID]]
-"""`records_after` of the expected objects, or its like for tombstones and purges."""
 
 
 def find_object_damage(
@@ -78,83 +75,52 @@ def list_stored_objects(stores: Stores, replica: Replica, after: str = "") -> It
 
     A missing object has no pin and no size.
     """
-    for prefix, known in _list_sections(stores, replica):
+    key_of = attrgetter("key")
+    for prefix, expected in _list_expected_keys(stores, replica).items():
         if after < prefix + "~":
             listing = stores.replicas[replica].list(prefix, after=max(after, prefix))
-            yield from _merge_listings(listing, (key for key in known() if key > after))
+            missing = (BlobInfo(key, 0, "") for key in expected if key > after)
+            # Of two objects with one key, the listed one comes first.
+            for _, same in groupby(heapq.merge(listing, missing, key=key_of), key_of):
+                yield next(same)
 
 
-def _list_sections(
-    stores: Stores, replica: Replica
-) -> list[tuple[str, Callable[[], Iterator[str]]]]:
-    """Prefixes in order, each with the keys that the catalog expects below it."""
-    sections: dict[str, Callable[[], Iterator[str]]] = {
-        keys.BLOBS: partial(_list_blobs, stores, replica),
-        keys.JOURNALS: partial(_list_journals, stores),
-        keys.PURGE_MARKERS: partial(
-            _list_markers, stores, replica, keys.purge_marker_key, expected_objects.list_purges
+def _list_expected_keys(stores: Stores, replica: Replica) -> dict[str, Iterator[str]]:
+    """Return the keys that the catalog expects in a bucket, by prefix, both in order."""
+
+    def list_blobs(tx: Tx, after: str, _before_us: int) -> list[str]:
+        return expected_objects.list_blobs(tx, replica, after, limit=SWEEP_BATCH)
+
+    def list_versions(listed: Callable[..., list[FQID]], kind: keys.Kind) -> Iterator[FQID]:
+        def page(tx: Tx, after: FQID, _before_us: int) -> list[FQID]:
+            return listed(tx, kind, replica, after, limit=SWEEP_BATCH)
+
+        return iterate_pages(stores, page, FQID("", ""), settled_us=0)
+
+    sections: dict[str, Iterator[str]] = {
+        keys.BLOBS: map(keys.blob_key, iterate_pages(stores, list_blobs, "", settled_us=0)),
+        keys.JOURNALS: _list_journals(stores),
+        keys.PURGE_MARKERS: (
+            keys.purge_marker_key(kind, fqid.uuid, fqid.version or None)
+            for kind in sorted(keys.KINDS)
+            for fqid in list_versions(expected_objects.list_purges, kind)
         ),
-        keys.TOMBSTONES: partial(
-            _list_markers, stores, replica, keys.tombstone_key, expected_objects.list_tombstones
+        keys.TOMBSTONES: (
+            keys.tombstone_key(kind, fqid.uuid, fqid.version or None)
+            for kind in sorted(keys.KINDS)
+            for fqid in list_versions(expected_objects.list_tombstones, kind)
         ),
     }
     for kind in keys.KINDS:
-        sections[keys.record_prefix(kind)] = partial(_list_records, stores, replica, kind)
-    return sorted(sections.items())
+        versions = list_versions(expected_objects.list_records, kind)
+        sections[keys.record_prefix(kind)] = map(partial(keys.record_key, kind), versions)
+    return dict(sorted(sections.items()))
 
 
 def list_journals_and_purges(stores: Stores, replica: Replica) -> Iterator[str]:
     """Yield keys of journals, their manifests and purge markers that a bucket should hold."""
-    for prefix, known in _list_sections(stores, replica):
-        if prefix in (keys.JOURNALS, keys.PURGE_MARKERS):
-            yield from known()
-
-
-def _merge_listings(listing: Iterator[BlobInfo], known: Iterator[str]) -> Iterator[BlobInfo]:
-    """Yield what is listed, and what is not listed but known, in order of keys."""
-    wanted = next(known, None)
-    for info in listing:
-        while wanted is not None and wanted < info.key:
-            yield BlobInfo(wanted, 0, "")
-            wanted = next(known, None)
-        if wanted == info.key:
-            wanted = next(known, None)
-        yield info
-    while wanted is not None:
-        yield BlobInfo(wanted, 0, "")
-        wanted = next(known, None)
-
-
-def _list_blobs(stores: Stores, replica: Replica) -> Iterator[str]:
-    def page(tx: Tx, after: str, _before_us: int) -> list[str]:
-        return expected_objects.list_blobs(tx, replica, after, limit=SWEEP_BATCH)
-
-    return map(keys.blob_key, iterate_pages(stores, page, "", settled_us=0))
-
-
-def _list_records(stores: Stores, replica: Replica, kind: keys.Kind) -> Iterator[str]:
-    for fqid in _list_versions(stores, replica, kind, expected_objects.list_records):
-        yield keys.record_key(kind, fqid)
-
-
-def _list_markers(
-    stores: Stores,
-    replica: Replica,
-    key_of: Callable[[keys.Kind, str, str | None], str],
-    listed: VersionListing,
-) -> Iterator[str]:
-    for kind in sorted(keys.KINDS):
-        for fqid in _list_versions(stores, replica, kind, listed):
-            yield key_of(kind, fqid.uuid, fqid.version or None)
-
-
-def _list_versions(
-    stores: Stores, replica: Replica, kind: keys.Kind, listed: VersionListing
-) -> Iterator[FQID]:
-    def page(tx: Tx, after: FQID, _before_us: int) -> list[FQID]:
-        return listed(tx, kind, replica, after, limit=SWEEP_BATCH)
-
-    return iterate_pages(stores, page, FQID("", ""), settled_us=0)
+    sections = _list_expected_keys(stores, replica)
+    return chain(sections[keys.JOURNALS], sections[keys.PURGE_MARKERS])
 
 
 def _list_journals(stores: Stores) -> Iterator[str]:
@@ -173,7 +139,7 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class ScrubFinding:
-    """One object that is not what it should be; `repaired` says what became of it."""
+    """One damaged object."""
 
     replica: Replica
     key: str
@@ -183,7 +149,7 @@ class ScrubFinding:
 
 @dataclass(frozen=True, slots=True)
 class VerificationResult:
-    """Objects and bytes of one replica that were read again, and those that are damaged."""
+    """Objects and bytes of one replica that were read, and those that are damaged."""
 
     replica: Replica
     objects: int
@@ -194,7 +160,7 @@ class VerificationResult:
 def verify_replica(
     stores: Stores, replica: Replica, *, rng: Random, share: float = 1.0, repair: bool = False
 ) -> VerificationResult:
-    """Read a share of what a bucket holds again, and record in the catalog what was found."""
+    """Read a share of a bucket again, and record the result in the catalog."""
     objects = size = 0
     damaged: list[ScrubFinding] = []
     intact: dict[str, int] = {}
@@ -215,7 +181,7 @@ def verify_replica(
 
 
 def record_intact(stores: Stores, replica: Replica, sizes: Mapping[str, int]) -> None:
-    """Record that objects were read just now, so many bytes each, and were right."""
+    """Record that objects of these sizes were read just now, and were intact."""
     if sizes:
         with stores.catalog.write(durable=False) as tx:
             catalog_integrity.record_verified(tx, replica, sizes, size=sum(sizes.values()))
@@ -229,7 +195,7 @@ def verify_object(
     *,
     repair: bool,
 ) -> ScrubFinding | None:
-    """Read one object again. Damage is recorded, and repaired if that is wanted."""
+    """Read one object again; record damage, and repair it on request."""
     reason = find_object_damage(stores, replica, key, beat)
     if reason is None:
         return None
@@ -273,11 +239,11 @@ def close_damage(stores: Stores, replica: Replica, key: str) -> None:
 
 
 MIN_OBJECT_BYTES = 4096
-"""Bytes that an object counts at least: asking for it costs something too."""
+"""Bytes that an object counts at least, since each request costs something."""
 RETRY_US = 900_000_000
 """Time between two attempts to repair an object."""
 CURSOR_KEY = "scrub"
-"""The switch that holds how far journals and purge markers were read."""
+"""Key of `store_state`: how far journals and purge markers were read."""
 
 
 class ScrubStopped(Exception):
@@ -286,8 +252,10 @@ class ScrubStopped(Exception):
 
 @dataclass(frozen=True, slots=True)
 class ScrubBudget:
-    """How much the scrub may read; 0 bytes: nothing. An object is due again after half of the
-    period, so that all are verified within it."""
+    """How much the scrub may read; 0 bytes disable it.
+
+    An object is due again after half of the period, so that all are verified within it.
+    """
 
     bytes_per_s: int
     bytes_per_day: int
@@ -296,7 +264,7 @@ class ScrubBudget:
 
 @dataclass
 class ReadRateLimiter:
-    """Holds reading to a number of bytes per second. `wait` sleeps, and is true to stop."""
+    """Limits the bytes read per second. `wait` sleeps, and returns true to stop."""
 
     bytes_per_s: int
     wait: Callable[[float], bool]
@@ -304,7 +272,7 @@ class ReadRateLimiter:
     _free_at: float = field(default=0.0, init=False)
 
     def spend(self, size: int) -> None:
-        """Wait until so many bytes more are within the budget; Stopped when told to stop."""
+        """Wait until so many bytes more are within the limit; raise ScrubStopped to stop."""
         now = self.clock()
         self._free_at = max(self._free_at, now) + size / self.bytes_per_s
         if self.wait(max(0.0, self._free_at - now)):
@@ -312,7 +280,7 @@ class ReadRateLimiter:
 
 
 class ScrubRun:
-    """One run of the scrub: what it read, and what it found."""
+    """One run of the scrub, with what it read and found."""
 
     def __init__(self, stores: Stores, budget: ScrubBudget, pace: ReadRateLimiter) -> None:
         self._stores, self._budget, self._pace = stores, budget, pace
@@ -342,7 +310,7 @@ class ScrubRun:
         return now - int(self._budget.period_days * DAY_US / 2)
 
     def _retry_repairs(self) -> None:
-        """Try again to repair what was found damaged before."""
+        """Try again to repair known damage."""
         with self._stores.catalog.read() as tx:
             before = now_us(tx) - RETRY_US
             found = catalog_integrity.list_damaged(tx, before_us=before, limit=VERIFY_BATCH)
@@ -363,7 +331,7 @@ class ScrubRun:
         return sorted(due, key=lambda one: one.verified_us)[:VERIFY_BATCH]
 
     def _verify_batch(self, batch: list[StoredObject], room: int) -> None:
-        """Verify objects while there is room; record those that are right, also when stopped."""
+        """Verify objects while there is room; record the intact ones, also when stopped."""
         intact: dict[Replica, dict[str, int]] = {name: {} for name in REPLICAS}
         try:
             for one in batch:
@@ -378,8 +346,7 @@ class ScrubRun:
                 record_intact(self._stores, replica, sizes)
 
     def _verify_one(self, replica: Replica, key: str) -> tuple[int, bool]:
-        """Read one object again and repair it if it is damaged; returns the bytes that were read,
-        and whether it was right at once."""
+        """Verify and repair one object; return the bytes read, and whether it was intact before."""
         self._read = 0
         found = verify_object(self._stores, replica, key, self._spend, repair=True)
         if (rest := MIN_OBJECT_BYTES - self._read) > 0:
@@ -410,7 +377,7 @@ class ScrubRun:
         return reached is not None
 
     def _walk(self, replica: Replica, after: str, room: int) -> str | None:
-        """Examine objects after a key; returns where to go on, None at the end of the last."""
+        """Verify objects after a key; return where to continue, None after the last replica."""
         size = 0
         for key in self._list_rest(replica, after):
             read, intact = self._verify_one(replica, key)
@@ -426,10 +393,9 @@ class ScrubRun:
         return f"{replica} {key}"
 
     def _list_rest(self, replica: Replica, after: str) -> Iterator[str]:
-        for info in list_stored_objects(self._stores, replica, max(after, keys.JOURNALS)):
-            if not info.key.startswith((keys.JOURNALS, keys.PURGE_MARKERS)):
-                return
-            yield info.key
+        listed = list_stored_objects(self._stores, replica, max(after, keys.JOURNALS))
+        prefixes = (keys.JOURNALS, keys.PURGE_MARKERS)
+        return takewhile(lambda key: key.startswith(prefixes), (info.key for info in listed))
 
 
 def run_scrub(

@@ -1,15 +1,14 @@
 """Read the event feed, list journals by time window, and replay events to subscriptions.
 
-Only numbered events are in it, by number: what a reader has seen is one number.
+Only events with a sequence number are read, in that order: one number says what a reader has seen.
+Of a purged bundle only its DELETE event is delivered, without the document.
 
-What happened to a bundle before it was purged is not told any more; its DELETE is, by what is left.
-
-Deliveries of a replay are made like those of matching, with ids of their own: an event told again
-is another event to all that keeps deliveries apart, made of the replay and the event.
+A replay records deliveries like matching does. Its events get ids of their own, derived from the
+replay and the event, so that they are not taken for duplicates.
 """
 
 import uuid as uuids
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from typing import Any
@@ -46,7 +45,7 @@ from storage.stores import Stores
 
 @dataclass(frozen=True, slots=True)
 class EventWindow:
-    """A span of time: `from_date` is in it, `to_date` is not; None is without bound."""
+    """A span of time from `from_date` up to, not including, `to_date`; None is unbounded."""
 
     from_date: str | None
     to_date: str | None
@@ -54,8 +53,7 @@ class EventWindow:
 
 @dataclass(frozen=True, slots=True)
 class JournalPosition:
-    """Where a walk through a window stands: from this number on, and before that one, as they are
-    in one numbering."""
+    """The rest of a walk through a window: from `first` up to, not including, `until`."""
 
     sequence: str
     first: int
@@ -64,8 +62,7 @@ class JournalPosition:
 
 @dataclass(frozen=True, slots=True)
 class FeedPosition:
-    """How far a reader of the feed is: the last number that it was told, in which numbering, and
-    when that number was given."""
+    """The last event that a reader of the feed has seen: its sequence, number and time."""
 
     sequence: str
     seq: int
@@ -73,33 +70,31 @@ class FeedPosition:
 
 
 class SequenceReset(Invalid):
-    """The catalog was restored, or rebuilt, since the reader was told where it is: numbers do not
-    say any more what it has seen. From `certain` on it misses nothing, and may meet events again
-    that it knows."""
+    """The catalog was restored or rebuilt, so a reader's number does not say what it has seen.
+
+    From `safe_position` on a reader misses nothing, but may see events again.
+    """
 
     code = "illegal_token"
 
-    def __init__(self, certain: FeedPosition | None = None) -> None:
-        super().__init__(SEQUENCE_RESET_DETAIL)
-        self.safe_position = certain
-
-
-SEQUENCE_RESET_DETAIL = (
-    "The catalog was restored or rebuilt since this was handed out, and what came last has other"
-    " places now."
-)
+    def __init__(self, safe_position: FeedPosition | None = None) -> None:
+        super().__init__(
+            "The catalog was restored or rebuilt since this was handed out, and what came last has"
+            " other places now."
+        )
+        self.safe_position = safe_position
 
 
 @dataclass(frozen=True, slots=True)
 class JournalExcerpt:
-    """A journal, and those of its events that are in the window, one at least."""
+    """A journal, and those of its events that are in the window, at least one."""
 
     journal: JournalObject
     events: Sequence[SequencedEvent]
 
 
 def resolve_window(tx: Tx, replica: Replica, window: EventWindow) -> JournalPosition:
-    """The numbers that a window has now."""
+    """Return the sequence numbers that a window has now."""
     end = events.find_latest_sequence(tx, replica) + 1
     first = _find_number(tx, replica, window.from_date, 1, end)
     until = max(first, _find_number(tx, replica, window.to_date, end, end))
@@ -109,17 +104,17 @@ def resolve_window(tx: Tx, replica: Replica, window: EventWindow) -> JournalPosi
 def _find_number(tx: Tx, replica: Replica, date: str | None, default: int, end: int) -> int:
     if date is None:
         return default
-    found = events.find_sequence_at(tx, replica, version_to_us(date))
-    return end if found is None else found
+    number = events.find_sequence_at(tx, replica, version_to_us(date))
+    return end if number is None else number
 
 
 def list_journal_excerpts(
     stores: Stores, replica: Replica, window: EventWindow, place: JournalPosition | None, limit: int
 ) -> tuple[list[JournalExcerpt], JournalPosition | None]:
-    """The next few journals of a window, and where the walk goes on; None at its end.
+    """Return the next journals of a window, and the position after them; None at the end.
 
-    A walk sees what was journalled when it began: by numbers, so that it does not matter to it when
-    journals are merged, or written anew, meanwhile. Renumbered when it began in another numbering.
+    A walk sees the events that were in journals when it began, by number: merging or rewriting
+    journals meanwhile does not matter. Raise SequenceReset if the numbers have changed.
     """
     with stores.catalog.read() as tx:
         if place is None:
@@ -130,53 +125,47 @@ def list_journal_excerpts(
             raise SequenceReset
         if place.first >= place.until:
             return [], None
-        found = journals.list_range(tx, replica, place.first, place.until, limit=limit + 1)
-        page, more = found[:limit], len(found) > limit
+        following = journals.list_range(tx, replica, place.first, place.until, limit=limit + 1)
+        page = following[:limit]
         if not page:
             return [], None
         until = min(place.until, page[-1].last + 1)
         listed = events.list_range(tx, replica, place.first, until, limit=until - place.first)
-    further = replace(place, first=page[-1].last + 1)
-    return _build_excerpts(page, listed), further if more else None
-
-
-def _build_excerpts(
-    page: Sequence[JournalObject], listed: Sequence[SequencedEvent]
-) -> list[JournalExcerpt]:
-    return [
+    excerpts = [
         JournalExcerpt(one, [each for each in listed if one.first <= each.seq <= one.last])
         for one in page
     ]
+    has_more = len(following) > limit
+    return excerpts, replace(place, first=page[-1].last + 1) if has_more else None
 
 
 def sign_journal_url(stores: Stores, bucket: Replica, one: JournalObject, *, expires_s: int) -> str:
-    """Where anybody may GET the journal's bytes, or a range of them, for a while."""
+    """Return a presigned URL of a journal."""
     return stores.replicas[bucket].sign(
         keys.journal_key(one.key), expires_s=expires_s, content_type=journal_format.CONTENT_TYPE
     )
 
 
 def choose_bucket(stores: Stores, one: JournalObject) -> Replica:
-    """In which bucket readers find a journal: the replica's own, unless that is down and the other
-    one has the copy already."""
+    """Return the replica's own bucket, or the other if that is down and the other has a copy."""
     instead = failover.find_standby(stores, one.replica)
     if instead is None:
         return one.replica
     try:
-        there = records.has_object(stores.replicas[instead], keys.journal_manifest_key(one.key))
+        has_copy = records.has_object(stores.replicas[instead], keys.journal_manifest_key(one.key))
     except Unavailable:
         return one.replica
-    return instead if there else one.replica
+    return instead if has_copy else one.replica
 
 
 def first_position(stores: Stores) -> FeedPosition:
-    """The place of a reader that has seen nothing."""
+    """Return the position before the first event."""
     with stores.catalog.read() as tx:
         return FeedPosition(events.read_sequence_name(tx), 0, 0)
 
 
 def latest_position(stores: Stores, replica: Replica) -> FeedPosition:
-    """The place of a reader that has seen all there is."""
+    """Return the position after the last event."""
     with stores.catalog.read() as tx:
         seq = events.find_latest_sequence(tx, replica)
         return FeedPosition(
@@ -187,22 +176,26 @@ def latest_position(stores: Stores, replica: Replica) -> FeedPosition:
 def list_events_since(
     stores: Stores, replica: Replica, seen: FeedPosition, limit: int
 ) -> list[SequencedEvent]:
-    """The events that follow. Renumbered when it cannot be known which these are; Unavailable
-    while it is not known yet."""
+    """List the events after a position; SequenceReset if its number is of another sequence.
+
+    Unavailable while the catalog is being restored.
+    """
     with stores.catalog.read() as tx:
-        found = events.list_range(tx, replica, seen.seq + 1, limit=limit)
-        # A number that was never given here was given by a catalog that is gone.
-        known = bool(found) or events.find_latest_sequence(tx, replica) >= seen.seq
+        following = events.list_range(tx, replica, seen.seq + 1, limit=limit)
+        # Higher numbers than the latest were assigned by a catalog that is lost.
+        known = bool(following) or events.find_latest_sequence(tx, replica) >= seen.seq
         if known and events.read_sequence_name(tx) == seen.sequence:
-            return found
+            return following
         if store_state.read_value(tx, store_state.EPOCH_IN_DOUBT_KEY) is not None:
             raise Unavailable("The catalog is being restored: the feed goes on after that.")
         raise SequenceReset(_find_safe_position(tx, replica, seen))
 
 
 def _find_safe_position(tx: Tx, replica: Replica, seen: FeedPosition) -> FeedPosition:
-    """Before whatever got its number when the reader's last event got its own, or later: what it
-    has not seen is behind that, for times of numbers never go back, not by restoring either."""
+    """Return the position before all events numbered at or after the time of the reader's last.
+
+    The times of numbers never decrease, even by restoring, so all unseen events are after it.
+    """
     first = events.find_sequence_at(tx, replica, seen.us)
     before = events.find_latest_sequence(tx, replica) if first is None else first - 1
     return FeedPosition(
@@ -211,7 +204,7 @@ def _find_safe_position(tx: Tx, replica: Replica, seen: FeedPosition) -> FeedPos
 
 
 def format_event(numbered: SequencedEvent) -> dict[str, Any]:
-    """An event as feeds tell it."""
+    """Return an event as the feed shows it."""
     event = numbered.event
     return {
         "event_id": event.id,
@@ -224,7 +217,7 @@ def format_event(numbered: SequencedEvent) -> dict[str, Any]:
 
 
 def load_event_document(stores: Stores, replica: Replica, fqid: FQID) -> bytes:
-    """The JSON document of a version that was ever seen in a replica, until it is purged."""
+    """Return the JSON document of a version that a replica has published, until it is purged."""
     with stores.catalog.read() as tx:
         created = events.find(tx, events.make_event_id("CREATE", replica, fqid))
         row = bundles.find(tx, fqid)
@@ -235,9 +228,9 @@ def load_event_document(stores: Stores, replica: Replica, fqid: FQID) -> bytes:
 
 
 REPLAY_EXPIRY_BATCH = 1_000
-"""Replays that one look forgets."""
+"""Replays that one sweep deletes."""
 EVENTS_PER_REPLAY_JOB = 50
-"""Events of one claim; each may need its own document."""
+"""Events of one job; each may need its own document."""
 
 
 def request_replay(
@@ -249,9 +242,9 @@ def request_replay(
     repeatable: IdempotentRequest | None,
     request_id: str = "",
 ) -> tuple[Replay, tuple[Job, ...]]:
-    """Begin a replay of what is in the window now; the first one again for a repeated request.
+    """Start a replay of the events in a window; a repeated request returns the first one.
 
-    Conflict while another replay of the subscription goes on.
+    Conflict while another replay of the subscription is running.
     """
     with stores.catalog.write() as tx:
         before = idempotency.find_stored_response(tx, repeatable)
@@ -262,7 +255,7 @@ def request_replay(
         if not events.insert_replay(
             tx, ident, own.id, own.replica, first=place.first, end=place.until
         ):
-            raise Conflict("Another replay of this subscription goes on.", code="already_exists")
+            raise Conflict("Another replay of this subscription is running.", code="already_exists")
         idempotency.store_response(tx, repeatable, orjson.dumps({"replay_id": ident}).decode())
         follow = (Job(Step.REPLAY, own.replica, ident),)
         jobs.insert(tx, follow, request_id=request_id)
@@ -277,7 +270,7 @@ def _get_replay(tx: Tx, ident: str) -> Replay:
 
 
 def find_replay(stores: Stores, own: Subscription, ident: str) -> Replay:
-    """A replay of this subscription; NotFound."""
+    """Return a replay of this subscription; NotFound."""
     with stores.catalog.read() as tx:
         found = _get_replay(tx, ident)
     if found.subscription_id != own.id:
@@ -286,33 +279,42 @@ def find_replay(stores: Stores, own: Subscription, ident: str) -> Replay:
 
 
 def expire_replays(stores: Stores, *, keep_s: float) -> None:
-    """Forget replays that ended so long ago."""
+    """Delete replays that ended so long ago."""
     with stores.catalog.write() as tx:
         events.expire_replays(tx, now_us(tx) - int(keep_s * 1e6), limit=REPLAY_EXPIRY_BATCH)
 
 
 def run_replay(stores: Stores, claim: JobClaim, beat: Heartbeat) -> tuple[Job, ...]:
-    """Tell of the next few events, and record how far it came, as one."""
+    """Record the deliveries of the next events, and the progress, in one transaction."""
     with stores.catalog.read() as tx:
         one = _get_replay(tx, claim.job.ref)
-        found = events.list_range(
+        page = events.list_range(
             tx, one.replica, one.next_seq, one.end_seq, limit=EVENTS_PER_REPLAY_JOB
         )
-        gone = events.filter_purged(tx, {each.event.fqid for each in found})
-        asking = _load_query(tx, one)
-    made = [
-        (again, list(_match_replayed_event(stores, asking, each.event, again, beat)))
-        for each, again in ((each, _replayed_event(one, each.event)) for each in found)
-        if asking is not None and (each.event.fqid not in gone or each.event.type == "DELETE")
-    ]
-    following = found[-1].seq + 1 if found else one.end_seq
-    ended = asking is None or following >= one.end_seq
+        purged = events.filter_purged(tx, {each.event.fqid for each in page})
+        subscription = next(iter(subscriptions.find_all(tx, [one.subscription_id])), None)
+        if subscription is not None and subscriptions.find(tx, subscription.uuid) is None:
+            subscription = None
+    matches: list[tuple[BundleEvent, list[NewDelivery]]] = []
+    if subscription is not None:
+        # Replays include events before the subscription was created.
+        query = StoredQuerySet([replace(subscription, created_us=0)])
+        matches = [
+            _match_replayed_event(stores, query, one, each.event, beat)
+            for each in page
+            if each.event.fqid not in purged or each.event.type == "DELETE"
+        ]
+    following = page[-1].seq + 1 if page else one.end_seq
+    ended = subscription is None or following >= one.end_seq
     follow = () if ended else (claim.job,)
     with stores.catalog.write() as tx:
         # All of them, in order, before each is locked by itself.
-        heads.lock(tx, "bundle", {again.fqid.uuid for again, _ in made})
+        heads.lock(tx, "bundle", {event.fqid.uuid for event, _ in matches})
         receivers = [
-            each for again, fresh in made for each in _record_deliveries(tx, again, fresh, claim)
+            endpoint
+            for event, fresh in matches
+            if fresh
+            for endpoint in deliveries.insert_matches(tx, fresh, event, request_id=claim.request_id)
         ]
         events.advance_replay(tx, one, following, deliveries=len(receivers))
         if ended:
@@ -322,40 +324,28 @@ def run_replay(stores: Stores, claim: JobClaim, beat: Heartbeat) -> tuple[Job, .
     return (*follow, *delivery_jobs(receivers))
 
 
-def _load_query(tx: Tx, one: Replay) -> StoredQuerySet | None:
-    """The subscription's query, asked about events before its time too; None when it was ended."""
-    found = subscriptions.find_all(tx, [one.subscription_id])
-    if not found or subscriptions.find(tx, found[0].uuid) is None:
-        return None
-    return StoredQuerySet([replace(found[0], created_us=0)])
-
-
 def _replayed_event(one: Replay, event: BundleEvent) -> BundleEvent:
-    """The event as this replay tells it: the same in all but its id."""
+    """Return an event with an id of its own for this replay."""
     ident = uuids.uuid5(events.EVENT_NAMESPACE, f"replay/{one.id}/{event.id}")
     return replace(event, id=str(ident))
 
 
 def _match_replayed_event(
-    stores: Stores, asking: StoredQuerySet, event: BundleEvent, again: BundleEvent, beat: Heartbeat
-) -> Iterator[NewDelivery]:
-    loaded = (
+    stores: Stores, query: StoredQuerySet, one: Replay, event: BundleEvent, beat: Heartbeat
+) -> tuple[BundleEvent, list[NewDelivery]]:
+    replayed = _replayed_event(one, event)
+    opened = (
         nullcontext(journal_format.purged_document(event))
         if event.type == "DELETE"
         else documents.open_document(stores, event.replica, event.bundle_id, beat)
     )
-    with loaded as document:
-        yield from matching.evaluate_event(
-            asking,
-            again,
+    with opened as document:
+        fresh = matching.evaluate_event(
+            query,
+            replayed,
             document,
             base_url=stores.base_url,
             steps=stores.max_query_steps,
-            beat=lambda _one: beat(0),
+            beat=lambda _moved: beat(0),
         )
-
-
-def _record_deliveries(
-    tx: Tx, again: BundleEvent, fresh: list[NewDelivery], claim: JobClaim
-) -> list[int]:
-    return deliveries.insert_matches(tx, fresh, again, request_id=claim.request_id) if fresh else []
+        return replayed, list(fresh)

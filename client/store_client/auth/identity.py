@@ -26,6 +26,7 @@ from store_client.auth.oauth import AuthService, discover_service
 from store_client.auth.tokens import LOG_IN
 from store_client.configuration import Configuration
 from store_client.errors import Misused, NotAllowed, Refused, StoreError
+from store_client.http.problems import parse_json_object
 from store_client.http.retries import MAX_SMALL_ANSWER, TokenSource
 from store_client.http.session import HttpSession
 
@@ -120,16 +121,16 @@ def _fetch_userinfo(session: HttpSession, config: Configuration, token: str) -> 
         return {}
     header = {"Authorization": f"Bearer {token}"}
     try:
-        found = session.request(
+        answer = session.request(
             "GET",
             service.userinfo_endpoint,
             headers=header,
             authorize=False,
             limit=MAX_SMALL_ANSWER,
-        ).json()
-    except (StoreError, ValueError):
+        )
+    except StoreError:
         return {}
-    return found if isinstance(found, dict) else {}
+    return parse_json_object(answer) or {}
 
 
 def _find_service(session: HttpSession, config: Configuration) -> AuthService | None:

@@ -4,7 +4,6 @@ The store's definition names the issuer. Its metadata is accepted only if the is
 same (OpenID Connect Discovery), so that no other service can pose as it.
 """
 
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -21,6 +20,7 @@ from store_client.configuration import Configuration
 from store_client.definition import load_definition
 from store_client.definition.openapi import DISCOVERY
 from store_client.errors import NotAllowed, Refused, StoreError
+from store_client.http.problems import parse_json_object
 from store_client.http.retries import MAX_SMALL_ANSWER
 from store_client.http.session import HttpSession
 
@@ -65,11 +65,8 @@ def fetch_service(session: HttpSession, address: str) -> AuthService:
     """Fetch the description of an issuer."""
     issuer = address.removesuffix(DISCOVERY).rstrip("/")
     answer = session.request("GET", issuer + DISCOVERY, authorize=False, limit=MAX_SMALL_ANSWER)
-    try:
-        said = answer.json()
-    except (ValueError, RecursionError):
-        said = None
-    if not isinstance(said, dict):
+    said = parse_json_object(answer)
+    if said is None:
         raise Refused(f"{issuer} is not an authorization service: it has no OpenID configuration")
     if str(said.get("issuer", "")).rstrip("/") != issuer:
         raise Refused(
@@ -149,11 +146,8 @@ def request_tokens(
 ) -> TokenGrant:
     """Request tokens; OAuthRefusal on an error. `again`: the request may be repeated."""
     answer = post_form(session, endpoint, {"client_id": CLIENT_ID, **form}, again=again)
-    try:
-        said = json.loads(answer.content)
-    except (ValueError, RecursionError):
-        said = None
-    if not isinstance(said, dict):
+    said = parse_json_object(answer)
+    if said is None:
         raise Refused("the authorization service answered with no JSON object")
     token, kind = said.get("access_token"), str(said.get("token_type", "bearer"))
     if not isinstance(token, str) or not token or kind.lower() != "bearer":

@@ -11,6 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from threading import Lock
+from typing import Any
 
 from joserfc import jwt
 from joserfc.errors import JoseError, SecurityWarning
@@ -20,6 +21,7 @@ from store_client.auth.claims import NEARLY_S
 from store_client.auth.credentials import CREDENTIALS_VARIABLE, make_private
 from store_client.auth.oauth import CLIENT_ID
 from store_client.errors import Misused, Refused
+from store_client.http.problems import parse_json_object
 from store_client.http.retries import MAX_SMALL_ANSWER
 from store_client.http.session import HttpSession
 
@@ -34,9 +36,9 @@ def verify_id_token(
     This guards against an injected authorization code.
     """
     try:
-        keys = KeySet.import_key_set(
-            session.request("GET", jwks_uri, authorize=False, limit=MAX_SMALL_ANSWER).json()
-        )
+        answer = session.request("GET", jwks_uri, authorize=False, limit=MAX_SMALL_ANSWER)
+        document: Any = parse_json_object(answer) or {}
+        keys = KeySet.import_key_set(document)
         said = jwt.decode(token, keys, algorithms=ID_TOKEN_ALGORITHMS).claims
     except (JoseError, ValueError, TypeError, KeyError) as error:
         raise Refused("the id token of this login cannot be verified") from error

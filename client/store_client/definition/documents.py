@@ -19,6 +19,7 @@ from store_client.definition.openapi import (
     parse_operations,
 )
 from store_client.errors import NotFound, Refused, StoreError, Unreachable
+from store_client.http.problems import parse_json_object
 from store_client.http.retries import MAX_DEFINITION
 from store_client.http.session import HttpSession
 
@@ -230,11 +231,8 @@ def _fetch_document(
 
 
 def _parse_document(answer: "httpx.Response", base: str) -> Any:
-    try:
-        found = answer.json()
-    except (ValueError, RecursionError):
-        found = None
-    if answer.status_code != 200 or not isinstance(found, dict) or "paths" not in found:
+    found = parse_json_object(answer)
+    if answer.status_code != 200 or found is None or "paths" not in found:
         kind = answer.headers.get("Content-Type", "nothing").partition(";")[0]
         raise _not_a_store(base, f"it answers {answer.status_code} with {kind}")
     return found

@@ -66,6 +66,15 @@ def error_from_response(answer: "httpx.Response") -> StoreError:
     return kind(message, hint=hint, status=status, problem=problem)
 
 
+def parse_json_object(answer: "httpx.Response") -> dict[str, Any] | None:
+    """Return the JSON object of a response, or None if its body is anything else."""
+    try:
+        value = json.loads(answer.content)
+    except (ValueError, RecursionError):
+        return None
+    return value if isinstance(value, dict) else None
+
+
 def _parse_problem(answer: "httpx.Response") -> dict[str, Any]:
     """Parse a problem document, or another error body; {} if unknown."""
     try:

@@ -1,5 +1,6 @@
 """An id token that is not of this login, as a service, or somebody between, may send one."""
 
+import json
 from typing import Any
 
 import httpx
@@ -20,7 +21,8 @@ ORDINARY = {"iss": ISSUER, "sub": "ada", "aud": "store-cli", "nonce": "the nonce
 
 def checked(token: str, keys: Any = None) -> None:
     public = {"keys": [KEY.as_dict(private=False)]} if keys is None else keys
-    transport = httpx.MockTransport(lambda _: httpx.Response(200, json=public))
+    content = public if isinstance(public, bytes) else json.dumps(public)
+    transport = httpx.MockTransport(lambda _: httpx.Response(200, content=content))
     with HttpSession(ISSUER, transport=transport) as session:
         verify_id_token(session, token, issuer=ISSUER, jwks_uri=f"{ISSUER}/keys", nonce="the nonce")
 
@@ -62,3 +64,11 @@ def test_one_that_nobody_signed_is_refused() -> None:
     for keys in ({}, [], {"keys": []}, {"keys": [{"kty": "?"}]}):
         with pytest.raises(Refused, match="cannot be verified"):
             checked(good, keys)
+
+
+@pytest.mark.parametrize(
+    "keys", [b"[" * 100_000, b"<html>", b"[]", b"{}"], ids=["nested", "html", "list", "empty"]
+)
+def test_refuses_id_token_without_readable_keys(keys: bytes) -> None:
+    with pytest.raises(Refused, match="cannot be verified"):
+        checked(signed(KEY, ORDINARY), keys)

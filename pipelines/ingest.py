@@ -458,12 +458,10 @@ def _publish_files(
     claimed: Mapping[str, JobClaim],
 ) -> CompletedJobs:
     """Reserve files whose bytes are stored, put their records and publish them."""
+    versions = _reserve_files(stores, [rows[ident] for ident in computed], computed)
+    # Those with other content fail by themselves, with their error.
     reserved = {
-        ident: file
-        for ident, file in _reserve_files(
-            stores, [rows[ident] for ident in computed], computed
-        ).items()
-        if file.digest == rows[ident].digest
+        ident: file for ident, file in versions.items() if file.digest == rows[ident].digest
     }
     stored = run_each(
         lambda ident: files.put_origin_record(stores, reserved[ident]),

@@ -204,7 +204,7 @@ def _record_results(
         )
         event = events.make_event_id("CREATE", replica, fqid)
         follow[claim.job] = (
-            flow.following_jobs("index", KIND, replica, event)
+            flow.bundle_jobs("index", replica, fqid, event=event)
             if has_subscribers and is_first
             else ()
         )

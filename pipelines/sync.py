@@ -37,7 +37,7 @@ from storage.catalog.collections import Collection, LinkTarget
 from storage.catalog.files import FileRow
 from storage.catalog.replication import find_waiting
 from storage.errors import Conflict, NotReady
-from storage.model import FQID, REPLICAS, CollectionLink, FileVersion, Job, JobClaim, Replica
+from storage.model import FQID, CollectionLink, FileVersion, Job, JobClaim, Replica
 from storage.protocols import BulkCopyTarget
 from storage.stores import Stores
 
@@ -385,8 +385,7 @@ def _read_links(tx: Tx, claim: JobClaim, row: Collection, target: Replica) -> li
     targets = [links.link_target(link) for link in contents]
     visible = catalog_collections.filter_visible_targets
     lacking = {*targets} - visible(tx, [target], row.owner, targets)
-    others = [replica for replica in REPLICAS if replica != target]
-    if missing := visible(tx, others, row.owner, sorted(lacking)):
+    if missing := visible(tx, [failover.other_replica(target)], row.owner, sorted(lacking)):
         raise _make_wait(tx, claim, target, missing)
     return contents
 

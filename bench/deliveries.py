@@ -120,7 +120,8 @@ def _other(checkout: Path, url: str, count: int) -> float:
     code = (
         "import asyncio, sys; from pathlib import Path; from bench import deliveries as bench\n"
         "catalog = bench._catalog(Path(sys.argv[1]), sys.argv[2], int(sys.argv[3]))\n"
-        "print(asyncio.run(bench.dispatch(catalog)))"
+        "deliver_all = getattr(bench, 'deliver_all', None)\n"
+        "print(deliver_all(catalog) if deliver_all else asyncio.run(bench.dispatch(catalog)))"
     )
     with tempfile.TemporaryDirectory() as folder:
         words = [sys.executable, "-c", code, f"{folder}/other.sqlite", url, str(count)]

@@ -141,9 +141,9 @@ migration: $(DEV_READY) ## Draft a migration of what the schema gained (MESSAGE=
 .PHONY: lock
 lock: $(DEV_READY) ## Pin requirements*.in into requirements*.txt
 	@test -x $(BIN)/uv || $(BIN)/python -m pip install --quiet --disable-pip-version-check uv
-	$(BIN)/uv pip compile -q --python-version 3.11 --no-emit-index-url --generate-hashes \
+	$(BIN)/uv pip compile -q --python-version 3.11 --no-emit-index-url --no-strip-extras --generate-hashes \
 		--no-header requirements.in -o requirements.txt
-	$(BIN)/uv pip compile -q --python-version 3.11 --no-emit-index-url --generate-hashes \
+	$(BIN)/uv pip compile -q --python-version 3.11 --no-emit-index-url --no-strip-extras --generate-hashes \
 		--no-header requirements-dev.in -o requirements-dev.txt
 
 .PHONY: clean

@@ -53,7 +53,7 @@ from pipelines.subscriptions import SECRET_PURPOSE
 from storage.catalog import Catalog
 from storage.connect import open_rate_limiter
 from storage.encryption import SecretBox, derive_key
-from storage.errors import StoreError, exit_on_error
+from storage.errors import DomainError, exit_on_error
 from storage.stores import Stores
 
 OPERATIONS = operations_of(
@@ -155,7 +155,7 @@ def build_storage_app(settings: Settings, stores: Stores, job_queue: JobQueue) -
     # The catalog may have been replaced since the last start.
     try:
         epochs.check_epoch(stores)
-    except StoreError as error:
+    except DomainError as error:
         log.warning("cannot check the epoch: %s", error.detail)
     # With remote authorization, only the authorization service knows the logins.
     grants = None if settings.policies_url else GrantChecker(stores.catalog, time.time)

@@ -91,8 +91,8 @@ def post_area_upload(context: StoreContext[NoParameters, BeginUpload]) -> Respon
 
 def _new_upload(
     context: StoreContext[NoParameters, BeginUpload], ident: str
-) -> catalog_areas.AreaUpload:
-    return catalog_areas.AreaUpload(
+) -> catalog_areas.AreaUploadRow:
+    return catalog_areas.AreaUploadRow(
         id=ident,
         area=context.uuid,
         name=context.path["filename"],

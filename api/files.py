@@ -32,7 +32,7 @@ from pipelines.files import FileLocation
 from pipelines.ingest import IngestRequest, IngestTask
 from pipelines.limits import PENDING_RETRY_S
 from storage.catalog.ingest import IngestTaskRow
-from storage.errors import Conflict, StoreError, Unprocessable
+from storage.errors import ConflictError, DomainError, Unprocessable
 from storage.model import FQID, Checksums, FileVersion, Replica
 
 TAG = "files"
@@ -128,9 +128,9 @@ def _deposit_file(
     )
 
 
-def _format_result(result: ingest.AcceptedIngest | StoreError) -> dict[str, Any]:
+def _format_result(result: ingest.AcceptedIngest | DomainError) -> dict[str, Any]:
     """Format the result of one file."""
-    if isinstance(result, StoreError):
+    if isinstance(result, DomainError):
         status = http_status(result)
         wait_s = compute_retry_after_s(status, result.code, result.retry_after_s, "PUT")
         return {
@@ -159,7 +159,7 @@ def _task_error(task: IngestTask) -> Exception:
     cause = task.cause or {}
     code, detail = str(cause.get("code", "checksum_mismatch")), str(cause.get("detail", "Failed."))
     if code == "file_already_exists":
-        return Conflict(detail, code=code)
+        return ConflictError(detail, code=code)
     mismatch = f"declared {cause.get('declared')}, computed {cause.get('computed')}"
     errors = {f"/{cause['field']}": [mismatch]} if "field" in cause else {}
     return Unprocessable(detail, code=code, errors=errors)

@@ -26,7 +26,7 @@ from pipelines.copies import INLINE_BYTES
 from storage import keys
 from storage.blobs.folder import FolderBlobs
 from storage.blobs.signed_urls import DownloadGrant
-from storage.errors import NotFound
+from storage.errors import NotFoundError
 from storage.model import REPLICAS, Replica
 from storage.protocols import BLOCK, DEFAULT_CONTENT_TYPE, BlobInfo, BlobStore
 from storage.stores import Stores
@@ -51,7 +51,7 @@ def register_objects(app: Flask, services: Services) -> None:
         # The URL is the credential: clients are anonymous.
         check_rate_limit(services.stores.rate_limiter, services.settings, request, None)
         if bucket not in folders:
-            raise NotFound("There is no such bucket.")
+            raise NotFoundError("There is no such bucket.")
         return _serve_object(services, folders[bucket], key)
 
 

@@ -20,7 +20,7 @@ from api.http.operation import Services, json_response
 from auth.remote import RemoteDecisionPoint
 from storage.catalog import integrity as integrity_rows
 from storage.catalog import jobs, store_state, versions
-from storage.errors import NotFound, StoreError
+from storage.errors import DomainError, NotFoundError
 from storage.protocols import BlobStore, SearchIndex
 from storage.stores import Stores
 
@@ -58,7 +58,7 @@ def register_service(app: Flask, services: Services) -> None:
         def keep_to_the_port() -> None:
             is_served = request.path in ("/health", "/metrics")
             if is_ops_port(services.settings.ops_port) and not is_served:
-                raise NotFound("This port serves /health and /metrics only.")
+                raise NotFoundError("This port serves /health and /metrics only.")
 
 
 def is_ops_port(ops_port: int) -> bool:
@@ -80,7 +80,7 @@ def _make_operator_check(services: Services) -> Callable[[], bool]:
         try:
             caller = identify_caller(services.verify, authorization)
             return services.access.may(caller, integrity.DETAILS_OPERATION)
-        except StoreError:
+        except DomainError:
             return False
 
     return is_operator
@@ -127,7 +127,7 @@ def run_checks(checks: dict[str, HealthCheck]) -> dict[str, PartStatus]:
 def _run_check(name: str, check: HealthCheck) -> PartStatus:
     try:
         return check()
-    except StoreError as error:
+    except DomainError as error:
         return {"status": "failed", "reason": error.detail}
     except Exception as error:
         log.warning("health of %s: %s", name, error)
@@ -144,7 +144,7 @@ def _warning_part(bad: bool, reason: str, **figures: Any) -> PartStatus:
 
 def _check_bucket(blobs: BlobStore) -> PartStatus:
     """Check that the bucket answers; the object may be absent."""
-    with suppress(NotFound):
+    with suppress(NotFoundError):
         blobs.head(PROBE_KEY)
     return _ok_part("can be read")
 

@@ -22,7 +22,7 @@ from storage.catalog.accounts import (
     OwnedType,
 )
 from storage.catalog.audit import AuditChange, AuditFilter, AuditRecord
-from storage.errors import Conflict, Forbidden, Invalid, NotAcceptable, NotFound
+from storage.errors import ConflictError, Forbidden, Invalid, NotAcceptable, NotFoundError
 
 MAX_ACCOUNT_ID = 128
 """Characters of an id (interface 5)."""
@@ -123,20 +123,20 @@ def _dump_state(state: AuditState) -> str | None:
 
 
 def require_account(tx: Tx, name: AccountKey) -> AccountRow:
-    """Return an account; raise NotFound."""
+    """Return an account; raise NotFoundError."""
     found = accounts.find(tx, name)
     if found is None:
-        raise NotFound(f"The {name.kind} {name.id} does not exist.")
+        raise NotFoundError(f"The {name.kind} {name.id} does not exist.")
     return found
 
 
-def protected_error(name: AccountKey, what: str) -> Conflict:
+def protected_error(name: AccountKey, what: str) -> ConflictError:
     """Return the error for a change of a built-in account."""
-    return Conflict(f"The {name.kind} {name.id} is built in: {what}.", code="protected")
+    return ConflictError(f"The {name.kind} {name.id} is built in: {what}.", code="protected")
 
 
 def find_account(catalog: Catalog, name: AccountKey) -> AccountRow:
-    """Return an account; raise NotFound."""
+    """Return an account; raise NotFoundError."""
     with catalog.read() as tx:
         return require_account(tx, name)
 
@@ -150,7 +150,7 @@ def list_ids(catalog: Catalog, kind: AccountKind, *, after: str, limit: int) -> 
 def list_links(
     catalog: Catalog, name: AccountKey, kind: AccountKind, *, after: str, limit: int
 ) -> list[str]:
-    """List the groups or roles of an account, or the users in a group; raise NotFound."""
+    """List the groups or roles of an account, or the users in a group; raise NotFoundError."""
     read = accounts.list_members if kind == "user" else accounts.list_memberships
     with catalog.read() as tx:
         require_account(tx, name)
@@ -167,8 +167,8 @@ def list_owned(
 ) -> list[OwnedResource]:
     """List what a user owns, of one type or all, by type, then uuid.
 
-    NotFound if there is neither an account nor anything owned: with a token of a foreign issuer, a
-    user can own things before the account exists.
+    NotFoundError if there is neither an account nor anything owned: with a token of a foreign
+    issuer, a user can own things before the account exists.
     """
     with catalog.read() as tx:
         if not accounts.list_owned(tx, user.id, OWNED_TYPES, after=None, limit=1):
@@ -219,7 +219,10 @@ class MembershipEdit:
 
 
 def edit_memberships(catalog: Catalog, edit: MembershipEdit, by: AuditContext) -> bool:
-    """Add or remove memberships; False if nothing changed. NotFound names all missing accounts."""
+    """Add or remove memberships; False if nothing changed.
+
+    NotFoundError names all missing accounts.
+    """
     with begin_change(catalog) as tx:
         require_account(tx, edit.target)
         require_accounts(tx, {edit.member: edit.named})
@@ -257,14 +260,14 @@ def _membership_states(
 
 
 def require_accounts(tx: Tx, named: Mapping[str, Sequence[AccountKey]]) -> None:
-    """Raise NotFound with a JSON pointer to each missing account; one query."""
+    """Raise NotFoundError with a JSON pointer to each missing account; one query."""
     absent = accounts.filter_missing(tx, {one for names in named.values() for one in names})
     if not absent:
         return
     missing = sorted(absent)
     names = ", ".join(f"{one.kind} {one.id}" for one in missing[:MAX_NAMES_SHOWN])
     more = f" and {len(missing) - MAX_NAMES_SHOWN} more" if len(missing) > MAX_NAMES_SHOWN else ""
-    raise NotFound(f"Not found: {names}{more}.", errors=dict(_absent_errors(named, absent)))
+    raise NotFoundError(f"Not found: {names}{more}.", errors=dict(_absent_errors(named, absent)))
 
 
 def _absent_errors(
@@ -296,14 +299,17 @@ class NewAccount:
 
 
 def create_account(catalog: Catalog, new: NewAccount, by: AuditContext) -> AccountRow:
-    """Create an account; Conflict if it exists, NotFound names all missing groups and roles."""
+    """Create an account; raise ConflictError if it exists.
+
+    NotFoundError names all missing groups and roles.
+    """
     named = {
         "groups": [AccountKey("group", each) for each in new.groups],
         "roles": [AccountKey("role", each) for each in new.roles],
     }
     with begin_change(catalog) as tx:
         if accounts.find(tx, new.name) is not None:
-            raise Conflict(f"The {new.name.kind} {new.name.id} already exists.")
+            raise ConflictError(f"The {new.name.kind} {new.name.id} already exists.")
         require_accounts(tx, named)
         made = accounts.insert(tx, new.name, _policy_text(new.policy))
         _join_new_account(tx, new.name, [*named["groups"], *named["roles"]])

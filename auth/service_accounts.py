@@ -18,7 +18,7 @@ from joserfc.jwk import RSAKey
 
 from auth.accounts import AuditContext, is_user_id, record_audit
 from storage.catalog import Catalog, Tx, service_accounts
-from storage.errors import Conflict, Invalid, NotFound, Unauthorized
+from storage.errors import ConflictError, Invalid, NotFoundError, Unauthorized
 from storage.model import normalize_identity
 
 SERVICE_ACCOUNT_ALGORITHM = "RS256"
@@ -192,20 +192,22 @@ def add_account_key(tx: Tx, email: str, key: RegisteredKey, *, by: AuditContext)
     if registered.get(key.kid) == key.jwk:
         return
     if key.kid in registered:
-        raise Conflict(f"{email} has another key {key.kid}")
+        raise ConflictError(f"{email} has another key {key.kid}")
     if len(registered) >= MAX_KEYS:
-        raise Conflict(f"{email} has {MAX_KEYS} keys already; remove one first")
+        raise ConflictError(f"{email} has {MAX_KEYS} keys already; remove one first")
     if not service_accounts.insert_key(tx, email, key.kid, key.jwk):
-        raise Conflict(f"{email} has just got another key {key.kid}")
+        raise ConflictError(f"{email} has just got another key {key.kid}")
     record_audit(tx, by, _audit_target(email), before=None, after={"kid": key.kid})
 
 
 def remove_account_keys(tx: Tx, email: str, kid: str | None, *, by: AuditContext) -> list[str]:
-    """Remove one key, or all keys of the account; NotFound if there are none."""
+    """Remove one key, or all keys of the account; NotFoundError if there are none."""
     email = normalize_identity(email)
     removed = service_accounts.delete_keys(tx, email, kid)
     if not removed:
-        raise NotFound(f"{email} has no key {kid}" if kid else f"{email} is no service account")
+        raise NotFoundError(
+            f"{email} has no key {kid}" if kid else f"{email} is no service account"
+        )
     for each in removed:
         record_audit(tx, by, _audit_target(email), before={"kid": each}, after=None)
     return removed

@@ -13,7 +13,7 @@ from ops.commands import open_stores, print_table
 from pipelines.recovery import backups, epochs
 from storage.catalog import revisions, store_state
 from storage.encryption import derive_key
-from storage.errors import StoreError, Unavailable
+from storage.errors import DomainError, Unavailable
 from storage.stores import Stores
 
 ACCOUNT_TABLES = ("accounts", "memberships", "passwords", "clients", "consents", "service_keys")
@@ -53,7 +53,7 @@ def backup(settings: Settings, file: Path) -> None:
     try:
         counts = _write_backup(stores, file, _derive_backup_key(settings))
         _begin_epoch(stores)
-    except StoreError as error:
+    except DomainError as error:
         raise click.ClickException(error.detail) from error
     print_table(Console(), "Backed up", ("table", "rows"), sorted(counts.items()))
 
@@ -114,7 +114,7 @@ def restore(settings: Settings, file: Path) -> None:
         epochs.end_all_sessions(stores, "restore", backup=made)
         for one in backups.restore_backup(stores, lambda: file.open("rb"), key=key):
             rows.append((one.table, one.rows, one.added))
-    except StoreError as error:
+    except DomainError as error:
         raise click.ClickException(error.detail) from error
     print_table(Console(), "Restored", ("table", "rows in the file", "added"), rows)
     click.echo(

@@ -7,7 +7,7 @@ from typing import Any
 import click
 
 from config import SettingsError, load_settings
-from storage.errors import StoreError, explain_error
+from storage.errors import DomainError, explain_error
 
 COMMANDS = {
     "run": "ops.supervisor:run",
@@ -55,7 +55,7 @@ class OperatorCommands(click.Group):
         """Run the chosen one."""
         try:
             return super().invoke(ctx)
-        except (StoreError, SettingsError, OSError) as error:
+        except (DomainError, SettingsError, OSError) as error:
             raise click.ClickException(explain_error(error)) from error
 
 

@@ -13,7 +13,7 @@ from ops.home import require_writable
 from storage.catalog import Catalog, revisions
 from storage.connect import connect
 from storage.encryption import instance_id
-from storage.errors import StoreError
+from storage.errors import DomainError
 from storage.model import REPLICAS, Replica
 from storage.stores import Stores
 
@@ -61,18 +61,18 @@ MISSING_STORE = (
 
 
 def require_home(settings: Settings) -> None:
-    """StoreError where the home has no catalog (SQLite would make an empty one there), OSError
+    """DomainError where the home has no catalog (SQLite would make an empty one there), OSError
     where it takes no files."""
     if settings.catalog_url:
         return
     if settings.home.exists():
         require_writable(settings.home)
     if not settings.catalog_file.exists():
-        raise StoreError(MISSING_STORE.format(home=settings.home, file=settings.catalog_file.name))
+        raise DomainError(MISSING_STORE.format(home=settings.home, file=settings.catalog_file.name))
 
 
 def open_catalog(settings: Settings) -> Catalog:
-    """The catalog, if its tables are those of this release; else StoreError."""
+    """The catalog, if its tables are those of this release; else DomainError."""
     require_home(settings)
     catalog = Catalog(settings.catalog)
     require_release(catalog)
@@ -80,10 +80,10 @@ def open_catalog(settings: Settings) -> Catalog:
 
 
 def require_release(catalog: Catalog) -> None:
-    """StoreError when the catalog's tables are of an older or a newer release."""
+    """DomainError when the catalog's tables are of an older or a newer release."""
     revisions.require_known_revision(catalog)
     if revisions.read_current_revision(catalog) != revisions.expected_revision():
-        raise StoreError(OUTDATED_CATALOG)
+        raise DomainError(OUTDATED_CATALOG)
 
 
 def open_stores(settings: Settings) -> Stores:

@@ -13,7 +13,7 @@ from ops.commands import open_stores, print_table, select_replicas
 from pipelines import scrub
 from pipelines.recovery import epochs
 from pipelines.recovery import reconcile as recovery_reconcile
-from storage.errors import StoreError
+from storage.errors import DomainError
 from storage.model import REPLICAS
 
 log = logging.getLogger(__name__)
@@ -29,7 +29,7 @@ def begin_epoch(settings: Settings) -> str | None:
     bucket that is away must not keep the others from starting: the clock tries again."""
     try:
         return epochs.begin_epoch(open_stores(settings))
-    except StoreError as error:
+    except DomainError as error:
         log.warning("no epoch begins now: %s", error.detail)
         return None
 
@@ -52,7 +52,7 @@ def reconcile(settings: Settings, dry_run: bool) -> None:
             return
         restored = epochs.is_catalog_restored(stores)
         merged = recovery_reconcile.reconcile_catalog(stores)
-    except StoreError as error:
+    except DomainError as error:
         raise click.ClickException(error.detail) from error
     rows = ((one.kind, one.replica, one.known, one.imported, one.refused) for one in merged)
     print_table(Console(), "Reconciled", ("kind", "replica", "known", "taken in", "refused"), rows)

@@ -11,7 +11,7 @@ from pipelines.formats import parse_uuid, parse_version
 from pipelines.recovery import epochs
 from storage import keys
 from storage.catalog import purges as catalog_purges
-from storage.errors import Conflict, StoreError
+from storage.errors import ConflictError, DomainError
 from storage.model import REPLICAS
 from storage.stores import Stores
 
@@ -49,7 +49,7 @@ def purge(
         if force and not extent.has_tombstone:
             _write_tombstone(stores, doomed, reason=reason, author=author)
         _order_purge(stores, doomed, reason=reason, author=author)
-    except StoreError as error:
+    except DomainError as error:
         raise click.ClickException(error.detail) from error
 
 
@@ -86,7 +86,7 @@ def _print_extent(doomed: _PurgeTarget, extent: purges.PurgeExtent) -> None:
 def _require_writable(stores: Stores) -> None:
     in_doubt = epochs.check_epoch(stores)
     if in_doubt is not None:
-        raise Conflict(in_doubt, code="read_only")
+        raise ConflictError(in_doubt, code="read_only")
 
 
 def _write_tombstone(stores: Stores, doomed: _PurgeTarget, *, reason: str, author: str) -> None:

@@ -13,7 +13,7 @@ from pipelines.recovery import rebuild as recovery_rebuild
 from pipelines.recovery.bucket_reader import RebuildTally
 from pipelines.search import ReindexProgress
 from storage.catalog import recovery
-from storage.errors import StoreError, Unavailable
+from storage.errors import DomainError, Unavailable
 from storage.model import REPLICAS, Replica
 from storage.stores import Stores
 
@@ -42,7 +42,7 @@ def rebuild_index(settings: Settings, replica: str | None, force: bool) -> None:
             generation = search.begin_reindex(stores, name)
             click.echo(f"{name}: building {generation}")
             _watch_rebuild(stores, name, force=force)
-    except StoreError as error:
+    except DomainError as error:
         raise click.ClickException(error.detail) from error
 
 
@@ -91,7 +91,7 @@ def rebuild_catalog(settings: Settings, replica: Replica) -> None:
             )
     except Unavailable as error:
         raise click.ClickException(f"{error.detail} Nothing is lost: run it again.") from error
-    except StoreError as error:
+    except DomainError as error:
         raise click.ClickException(error.detail) from error
     console = Console()
     rows = ((one.kind, one.known, one.imported, one.refused) for one in tallies)
@@ -120,6 +120,6 @@ def print_fingerprint(settings: Settings, replica: str | None) -> None:
                     (name, one.name, one.rows, one.sha256)
                     for one in recovery.compute_fingerprint(tx, name)
                 ]
-    except StoreError as error:
+    except DomainError as error:
         raise click.ClickException(error.detail) from error
     print_table(Console(), "Fingerprint", ("replica", "part", "rows", "sha256"), rows)

@@ -19,7 +19,7 @@ from pipelines.flow import LARGE_BYTES, Step
 from storage import keys
 from storage.catalog import areas, jobs
 from storage.catalog.areas import PENDING_STATUSES, Area, AreaFile
-from storage.errors import Conflict, DamagedObjectError, Invalid, NotFound, SourceChanged
+from storage.errors import ConflictError, DamagedObjectError, Invalid, NotFoundError, SourceChanged
 from storage.model import CHECKSUM_NAMES, REPLICAS, Checksums, Job, JobClaim
 from storage.protocols import DEFAULT_CONTENT_TYPE, BlobInfo
 from storage.stores import Stores
@@ -85,7 +85,8 @@ def record_upload(
     """Record a file that was uploaded through the API, and return the jobs that check it.
 
     `previous` is the file's generation before the upload. If another upload of the name came in
-    between, the stored bytes are read again. Raise Conflict or NotFound if the area is gone.
+    between, the stored bytes are read again. Raise ConflictError or NotFoundError if the area is
+    gone.
     """
     is_json = is_json_file(upload.name, upload.content_type)
     file = AreaFile(
@@ -126,13 +127,13 @@ def _accepts_uploads(area: Area | None) -> bool:
 
 def _remove_late_upload(
     stores: Stores, area: Area | None, uuid: str, info: BlobInfo
-) -> Conflict | NotFound:
+) -> ConflictError | NotFoundError:
     """Delete an object that was uploaded to a removed area, and return the error."""
     with suppress(SourceChanged):
         stores.areas.delete(info.key, pin=info.pin)
     if area is not None and area.state == "DELETING":
-        return Conflict(f"Area {uuid} is {area.state}.", code="area_locked")
-    return NotFound(f"There is no area {uuid}.")
+        return ConflictError(f"Area {uuid} is {area.state}.", code="area_locked")
+    return NotFoundError(f"There is no area {uuid}.")
 
 
 def register_upload(
@@ -148,7 +149,7 @@ def register_upload(
 
     `declared` has the uploader's `size`, `content_type` and `checksums`; it is ignored unless
     `is_declared` accepts the stored object. Repeating it starts nothing new. The caller checked
-    that the area is writable. Raise NotFound if there is no such object.
+    that the area is writable. Raise NotFoundError if there is no such object.
     """
     info = _find_object(stores, uuid, name)
     file = AreaFile(
@@ -181,12 +182,12 @@ def _is_same_upload(row: AreaFile, file: AreaFile) -> bool:
 def _find_object(stores: Stores, uuid: str, name: str) -> BlobInfo:
     try:
         return stores.areas.head(keys.area_file_key(uuid, name))
-    except NotFound as error:
-        raise NotFound(f"There is no file {name} in area {uuid}.") from error
+    except NotFoundError as error:
+        raise NotFoundError(f"There is no file {name} in area {uuid}.") from error
 
 
 def get_file(stores: Stores, uuid: str, name: str) -> AreaFileInfo:
-    """Return one file; raise NotFound."""
+    """Return one file; raise NotFoundError."""
     info = _find_object(stores, uuid, name)
     with stores.catalog.read() as tx:
         row = areas.find_file(tx, uuid, name)
@@ -298,7 +299,7 @@ def _check_content(
         if claim.attempts < MAX_CHANGED_ATTEMPTS:
             raise
         return _mark_failed(stores, row, error.detail)
-    except NotFound:
+    except NotFoundError:
         return _mark_failed(stores, row, "The file was deleted from the area.")
     except (DamagedObjectError, Invalid) as error:
         return _mark_failed(stores, row, error.detail)
@@ -307,7 +308,7 @@ def _check_content(
 def _mark_failed(stores: Stores, row: AreaFile, cause: str) -> AreaFile:
     """Return the failed row, for the bytes that are stored now if they can be read."""
     # A result for other bytes would never be shown.
-    with suppress(NotFound, DamagedObjectError, Invalid):
+    with suppress(NotFoundError, DamagedObjectError, Invalid):
         info = _head_file(stores, row)
         row = replace(row, pin=info.pin, size=info.size)
     return replace(row, status="FAILED", validation="INVALID", checksums=None, cause=cause)

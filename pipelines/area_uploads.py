@@ -22,9 +22,9 @@ from pipelines.copies import Heartbeat
 from storage import keys
 from storage.catalog import Tx, idempotency, jobs, now_us
 from storage.catalog import areas as catalog_areas
-from storage.catalog.areas import Area, AreaUpload
+from storage.catalog.areas import Area, AreaUploadRow
 from storage.catalog.idempotency import StoredResponse
-from storage.errors import Invalid, NotFound, NotReady, TooLarge
+from storage.errors import Invalid, NotFoundError, NotReady, TooLarge
 from storage.model import Job, JobClaim
 from storage.protocols import BlobInfo, Credentials, MultipartUpload, PresignedUpload
 from storage.stores import Stores
@@ -46,7 +46,7 @@ class AreaUploadRef:
 class AreaUploadProgress:
     """An upload and the numbers of its stored parts."""
 
-    upload: AreaUpload
+    upload: AreaUploadRow
     stored: tuple[int, ...]
 
 
@@ -59,15 +59,15 @@ class IncomingPart:
     blocks: Iterable[bytes]
 
 
-def count_parts(upload: AreaUpload) -> int:
+def count_parts(upload: AreaUploadRow) -> int:
     """Return the number of parts; an empty file has none."""
     return -(-upload.size // upload.part_size)
 
 
-def begin(stores: Stores, new: AreaUpload, caller: str, *, limit: int) -> AreaUploadProgress:
+def begin(stores: Stores, new: AreaUploadRow, caller: str, *, limit: int) -> AreaUploadProgress:
     """Start a multipart upload, and set its `token` and `part_size`.
 
-    Raise Invalid (name), TooLarge, NotFound, Forbidden, Conflict (`area_locked`).
+    Raise Invalid (name), TooLarge, NotFoundError, Forbidden, ConflictError (`area_locked`).
     """
     areas.check_file_name(new.name)
     if new.size > limit:
@@ -92,17 +92,17 @@ def begin(stores: Stores, new: AreaUpload, caller: str, *, limit: int) -> AreaUp
     return AreaUploadProgress(upload, ())
 
 
-def find(stores: Stores, upload: AreaUploadRef, caller: str) -> AreaUpload:
-    """Return an upload into an unlocked area of the caller; raise NotFound."""
+def find(stores: Stores, upload: AreaUploadRef, caller: str) -> AreaUploadRow:
+    """Return an upload into an unlocked area of the caller; raise NotFoundError."""
     with stores.catalog.read() as tx:
         areas.require_writable(tx, upload.area, caller)
         return _get_upload(tx, upload.id)
 
 
-def _get_upload(tx: Tx, ident: str) -> AreaUpload:
+def _get_upload(tx: Tx, ident: str) -> AreaUploadRow:
     upload = catalog_areas.find_upload(tx, ident)
     if upload is None:
-        raise NotFound("There is no such upload: it was completed or aborted, or has expired.")
+        raise NotFoundError("There is no such upload: it was completed or aborted, or has expired.")
     return upload
 
 
@@ -112,25 +112,25 @@ def resume(stores: Stores, upload: AreaUploadRef, caller: str) -> AreaUploadProg
     return AreaUploadProgress(row, tuple(sorted(stored_parts(row, open_multipart(stores, row)))))
 
 
-def open_multipart(stores: Stores, upload: AreaUpload) -> MultipartUpload:
-    """Return the bucket's multipart upload; raise NotFound."""
+def open_multipart(stores: Stores, upload: AreaUploadRow) -> MultipartUpload:
+    """Return the bucket's multipart upload; raise NotFoundError."""
     key = keys.area_file_key(upload.area, upload.name)
     return stores.areas.upload(
         key, part_size=upload.part_size, content_type=upload.content_type, token=upload.token
     )
 
 
-def stored_parts(upload: AreaUpload, multipart: MultipartUpload) -> set[int]:
+def stored_parts(upload: AreaUploadRow, multipart: MultipartUpload) -> set[int]:
     """Return the numbers of the parts that are stored with all their bytes."""
     parts = multipart.parts()
     return {number for number, size in parts.items() if size == _part_length(upload, number)}
 
 
-def _part_length(upload: AreaUpload, number: int) -> int:
+def _part_length(upload: AreaUploadRow, number: int) -> int:
     return min(upload.part_size, upload.size - (number - 1) * upload.part_size)
 
 
-def require_part_length(upload: AreaUpload, number: int) -> int:
+def require_part_length(upload: AreaUploadRow, number: int) -> int:
     """Return the bytes of a part; raise Invalid if there is no part of this number."""
     count = count_parts(upload)
     if not 1 <= number <= count:
@@ -139,7 +139,7 @@ def require_part_length(upload: AreaUpload, number: int) -> int:
     return _part_length(upload, number)
 
 
-def receive_part(stores: Stores, upload: AreaUpload, part: IncomingPart) -> str:
+def receive_part(stores: Stores, upload: AreaUploadRow, part: IncomingPart) -> str:
     """Store or replace one part, and return its MD5 as hex digits.
 
     Raise Invalid if the number of bytes is not the part's.
@@ -179,9 +179,9 @@ def abort(stores: Stores, upload: AreaUploadRef, caller: str) -> None:
         discard(stores, row)
 
 
-def discard(stores: Stores, upload: AreaUpload) -> None:
+def discard(stores: Stores, upload: AreaUploadRow) -> None:
     """Abort an upload in the bucket and delete its row."""
-    with suppress(NotFound):
+    with suppress(NotFoundError):
         open_multipart(stores, upload).abort()
     with stores.catalog.write() as tx:
         catalog_areas.delete_upload(tx, upload.id)
@@ -220,14 +220,14 @@ def complete(
     """Complete an upload, which replaces a file of its name, and schedule the check of the file.
 
     `declared` is what the uploader declares about the file. Repeating it returns the same response.
-    Raise Invalid while a part is missing, NotFound if the upload is gone.
+    Raise Invalid while a part is missing, NotFoundError if the upload is gone.
     """
     response = _find_response(stores, upload, caller)
     if response is not None:
         return response
     try:
         row = find(stores, upload, caller)
-    except NotFound:
+    except NotFoundError:
         # Another completion may have ended since the first check.
         response = _find_response(stores, upload, caller)
         if response is None:
@@ -269,31 +269,31 @@ def _find_response(
     return CompletedAreaUpload(**json.loads(response.answer), jobs=follow)
 
 
-def _assemble(stores: Stores, upload: AreaUpload) -> None:
+def _assemble(stores: Stores, upload: AreaUploadRow) -> None:
     """Complete the upload in the bucket, unless it is already completed."""
     try:
         parts = open_multipart(stores, upload)
         _check_parts(upload, parts)
         parts.complete(replace=True)
-    except (NotFound, Invalid):
+    except (NotFoundError, Invalid):
         # A concurrent completion may have ended first.
         if not _is_assembled(stores, upload):
             raise
 
 
-def _is_assembled(stores: Stores, upload: AreaUpload) -> bool:
-    with suppress(NotFound):
+def _is_assembled(stores: Stores, upload: AreaUploadRow) -> bool:
+    with suppress(NotFoundError):
         return _is_from_upload(
             stores.areas.head(keys.area_file_key(upload.area, upload.name)), upload
         )
     return False
 
 
-def _is_from_upload(info: BlobInfo, upload: AreaUpload) -> bool:
+def _is_from_upload(info: BlobInfo, upload: AreaUploadRow) -> bool:
     return info.metadata.get(UPLOAD_ID_METADATA) == upload.id
 
 
-def _check_parts(upload: AreaUpload, parts: MultipartUpload) -> None:
+def _check_parts(upload: AreaUploadRow, parts: MultipartUpload) -> None:
     stored = stored_parts(upload, parts)
     missing = [number for number in range(1, count_parts(upload) + 1) if number not in stored]
     if missing:
@@ -334,8 +334,8 @@ def grant_write_access(stores: Stores, request: AreaWriteRequest) -> AreaWriteGr
     """Return credentials or signed URLs that allow direct uploads.
 
     The area's row records their expiry before they are returned, so a deleted area is checked once
-    more afterwards. URLs of the API need no record: each use is checked. Raise NotFound, Forbidden,
-    Conflict (`area_locked`), Invalid (names), Unavailable.
+    more afterwards. URLs of the API need no record: each use is checked. Raise NotFoundError,
+    Forbidden, ConflictError (`area_locked`), Invalid (names), Unavailable.
     """
     _check_filenames(request.filenames)
     with stores.catalog.read() as tx:

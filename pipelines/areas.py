@@ -15,7 +15,7 @@ from pipelines.limits import AREA_NAME_MAX_BYTES
 from storage import keys
 from storage.catalog import Tx, areas, jobs
 from storage.catalog.areas import Area
-from storage.errors import Conflict, Forbidden, Invalid, NotFound, TooLarge
+from storage.errors import ConflictError, Forbidden, Invalid, NotFoundError, TooLarge
 from storage.model import REPLICAS, Checksums, Job
 from storage.protocols import BlobInfo
 from storage.stores import Stores
@@ -50,31 +50,34 @@ class ReceivedFile:
 def create(stores: Stores, uuid: str, owner: str) -> bool:
     """Create an area; return False if the owner created it before.
 
-    Raise Conflict if another user did, or if it was deleted: late uploads into it are removed.
+    Raise ConflictError if another user did, or if it was deleted: late uploads into it are removed.
     """
     with stores.catalog.write() as tx:
         if areas.insert_area(tx, Area(uuid, owner, UNLOCKED)):
             return True
         area = areas.find(tx, uuid)
     if area is None or area.owner != owner:
-        raise Conflict(f"Area {uuid} exists already.", code="already_exists")
+        raise ConflictError(f"Area {uuid} exists already.", code="already_exists")
     if area.state in (DELETING, DELETED):
-        raise Conflict(f"Area {uuid} was deleted.", code="already_exists")
+        raise ConflictError(f"Area {uuid} was deleted.", code="already_exists")
     return False
 
 
 def find(stores: Stores, uuid: str) -> Area:
-    """Return an area; raise NotFound."""
+    """Return an area; raise NotFoundError."""
     return _require_existing(stores.catalog.run_query(lambda tx: areas.find(tx, uuid)), uuid)
 
 
 def find_owned(stores: Stores, uuid: str, caller: str) -> Area:
-    """Return the caller's area; raise NotFound, Forbidden."""
+    """Return the caller's area; raise NotFoundError, Forbidden."""
     return _require_owner(find(stores, uuid), caller)
 
 
 def find_writable(stores: Stores, uuid: str, caller: str) -> Area:
-    """Return the caller's unlocked area; raise NotFound, Forbidden, Conflict (`area_locked`)."""
+    """Return the caller's unlocked area.
+
+    Raise NotFoundError, Forbidden, ConflictError (`area_locked`).
+    """
     return stores.catalog.run_query(lambda tx: require_writable(tx, uuid, caller))
 
 
@@ -84,13 +87,13 @@ def require_writable(
     """Return the caller's unlocked area within a transaction; `read` may lock its row."""
     area = _require_owner(_require_existing(read(tx, uuid), uuid), caller)
     if area.state != UNLOCKED:
-        raise Conflict(f"Area {area.uuid} is {area.state}.", code="area_locked")
+        raise ConflictError(f"Area {area.uuid} is {area.state}.", code="area_locked")
     return area
 
 
 def _require_existing(area: Area | None, uuid: str) -> Area:
     if area is None or area.state == DELETED:
-        raise NotFound(f"There is no area {uuid}.")
+        raise NotFoundError(f"There is no area {uuid}.")
     return area
 
 
@@ -101,17 +104,20 @@ def _require_owner(area: Area, caller: str) -> Area:
 
 
 def set_state(stores: Stores, uuid: str, state: str, caller: str) -> None:
-    """Lock or unlock an area; raise NotFound, Forbidden, Conflict while it is being deleted."""
+    """Lock or unlock an area.
+
+    Raise NotFoundError, Forbidden, ConflictError while it is being deleted.
+    """
     with stores.catalog.write() as tx:
         area = _lock_owned(tx, uuid, caller)
         if area.state == DELETING:
-            raise Conflict(f"Area {uuid} is {DELETING}.", code="area_locked")
+            raise ConflictError(f"Area {uuid} is {DELETING}.", code="area_locked")
         if area.state != state:
             areas.set_state(tx, uuid, state)
 
 
 def delete(stores: Stores, uuid: str, caller: str, *, request_id: str = "") -> tuple[Job, ...]:
-    """Delete an area with all of its files, locked or not; raise NotFound, Forbidden."""
+    """Delete an area with all of its files, locked or not; raise NotFoundError, Forbidden."""
     follow = (Job(Step.AREA_REMOVE, REPLICAS[0], uuid),)
     with stores.catalog.write() as tx:
         area = _lock_owned(tx, uuid, caller)
@@ -146,8 +152,8 @@ def receive_file(
 ) -> ReceivedFile:
     """Store a file, with the checksums computed during the upload as its metadata.
 
-    The same name again replaces the file. Raise NotFound, Forbidden (another user's area), Conflict
-    (`area_locked`), Invalid (name, or fewer bytes than announced), TooLarge.
+    The same name again replaces the file. Raise NotFoundError, Forbidden (another user's area),
+    ConflictError (`area_locked`), Invalid (name, or fewer bytes than announced), TooLarge.
     """
     check_file_name(incoming.name)
     with stores.catalog.read() as tx:

@@ -14,7 +14,7 @@ from storage import keys
 from storage.catalog import Tx, bundles, events, files, heads, jobs, versions
 from storage.catalog import manifests as segments
 from storage.catalog import purges as catalog_purges
-from storage.errors import Conflict, Invalid, NotFound, Unavailable
+from storage.errors import ConflictError, Invalid, NotFoundError, Unavailable
 from storage.model import FQID, BundleVersion, Job, ManifestEntry, Replica
 from storage.stores import Stores
 
@@ -66,7 +66,7 @@ class BundlePatch:
     remove: Sequence[EntryRemoval]
 
 
-class FilesPending(Conflict):
+class FilesPending(ConflictError):
     """Files are still being verified, or are complete in another replica only."""
 
     code = "file_pending"
@@ -85,7 +85,8 @@ class FilesPending(Conflict):
 def put(stores: Stores, new: BundleDraft, author: str, *, request_id: str = "") -> WriteResult:
     """Write and publish a bundle version; the same content again succeeds.
 
-    Raise Conflict (other content, or under a tombstone), Invalid (`file_missing`), FilesPending.
+    Raise ConflictError (other content, or under a tombstone), Invalid (`file_missing`),
+    FilesPending.
     """
     if not new.entries:
         raise Invalid("A bundle has at least one file.", errors={"/files": ["Must not be empty."]})
@@ -263,7 +264,7 @@ def patch_bundle(
 ) -> WriteResult:
     """Write the version after the patched one; a repeated idempotency key gets the same response.
 
-    Raise NotFound if the version is not visible in the replica, Invalid (`duplicate_filename`,
+    Raise NotFoundError if the version is not visible in the replica, Invalid (`duplicate_filename`,
     `file_missing`, no file left), FilesPending.
     """
     return manifests.patch_version(
@@ -369,7 +370,7 @@ def _check_names(kept: Sequence[ManifestEntry], patch: BundlePatch) -> None:
 
 
 def find(stores: Stores, replica: Replica, uuid: str, version: str | None) -> BundleVersion:
-    """Return a visible version, by default the latest; raise NotFound."""
+    """Return a visible version, by default the latest; raise NotFoundError."""
     with stores.catalog.read() as tx:
         return _find_published(tx, replica, uuid, version)
 
@@ -377,7 +378,10 @@ def find(stores: Stores, replica: Replica, uuid: str, version: str | None) -> Bu
 def read_page(
     stores: Stores, replica: Replica, uuid: str, version: str | None, *, start: int, limit: int
 ) -> tuple[BundleVersion, list[ManifestEntry]]:
-    """Return a visible version, by default the latest, with some of its entries; raise NotFound."""
+    """Return a visible version, by default the latest, with some of its entries.
+
+    Raise NotFoundError if there is none.
+    """
     with stores.catalog.read() as tx:
         bundle = _find_published(tx, replica, uuid, version)
         page = bundles.list_entries(tx, bundle.id, start=start, limit=limit, span=SEGMENT_ENTRIES)
@@ -423,17 +427,17 @@ def delete(
 ) -> tuple[Job, ...]:
     """Hide one version, or all present and future versions of a uuid; repeating it succeeds.
 
-    Raise NotFound if it never existed, Conflict if its tombstone has another reason.
+    Raise NotFoundError if it never existed, ConflictError if its tombstone has another reason.
     """
     with stores.catalog.write() as tx:
         heads.lock(tx, KIND, [uuid])
         if not _has_existed(tx, uuid, version):
-            raise NotFound(f"There is no bundle {uuid}{'.' + version if version else ''}.")
+            raise NotFoundError(f"There is no bundle {uuid}{'.' + version if version else ''}.")
         tombstone = versions.find_tombstone(tx, KIND, uuid, version or "")
         if tombstone is not None:
             if tombstone.reason == reason:
                 return ()
-            raise Conflict(
+            raise ConflictError(
                 "A tombstone with another reason exists.", code=manifests.tombstone_code(KIND)
             )
         follow = manifests.insert_tombstone(

@@ -16,9 +16,9 @@ from storage.catalog.checkouts import Checkout
 from storage.errors import (
     ClaimLost,
     DamagedObjectError,
-    NotFound,
+    DomainError,
+    NotFoundError,
     SourceChanged,
-    StoreError,
     Unavailable,
 )
 from storage.model import FQID, Job, JobClaim, ManifestEntry, Replica
@@ -53,7 +53,7 @@ class RequestedCheckout:
 def create(
     stores: Stores, request: CheckoutRequest, requester: str | None, *, request_id: str = ""
 ) -> RequestedCheckout:
-    """Record the checkout of a visible bundle; raise NotFound."""
+    """Record the checkout of a visible bundle; raise NotFoundError."""
     bundle = bundles.find(stores, request.replica, request.uuid, request.version)
     job_id = formats.new_uuid()
     follow = (Job(flow.Step.CHECKOUT, request.replica, job_id),)
@@ -83,11 +83,11 @@ def create(
 
 
 def get_status(stores: Stores, replica: Replica, job_id: str) -> Checkout:
-    """Return a checkout of this replica with its progress; raise NotFound."""
+    """Return a checkout of this replica with its progress; raise NotFoundError."""
     with stores.catalog.read() as tx:
         job = checkouts.find(tx, job_id)
     if job is None or job.replica != replica:
-        raise NotFound(f"There is no checkout job {job_id} in replica {replica}.")
+        raise NotFoundError(f"There is no checkout job {job_id} in replica {replica}.")
     return job
 
 
@@ -104,7 +104,7 @@ def run_checkout(stores: Stores, claim: JobClaim, heartbeat: Heartbeat) -> tuple
         location = _copy_all(stores, job, heartbeat)
     except (ClaimLost, Unavailable):
         raise
-    except StoreError as error:
+    except DomainError as error:
         cause = error.detail
         log.warning("checkout %s failed: %s", job.id, cause)
     return _finish(stores, job, claim, location=location, cause=cause)
@@ -212,7 +212,7 @@ def _copy_one(
     )
     try:
         copy(stores.replicas[source])
-    except (DamagedObjectError, NotFound, SourceChanged) as error:
+    except (DamagedObjectError, NotFoundError, SourceChanged) as error:
         failover.order_repair(stores, source, blob, error.detail)
         copy(stores.replicas[failover.other_replica(source)])
     return entry

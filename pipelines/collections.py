@@ -14,7 +14,7 @@ from pipelines.manifests import ManifestKind, PatchedVersion, Publication, Write
 from storage import json_codec, keys
 from storage.catalog import Tx, collections, events, heads, jobs, versions
 from storage.catalog.collections import Collection, StoredLinkSegment
-from storage.errors import Forbidden, NotFound
+from storage.errors import Forbidden, NotFoundError
 from storage.model import FQID, REPLICAS, CollectionLink, Job, Replica
 from storage.stores import Stores
 
@@ -55,8 +55,8 @@ class CollectionPatch:
 def put(stores: Stores, new: CollectionDraft, owner: str, *, request_id: str = "") -> WriteResult:
     """Write and publish a version; the same content again succeeds, even if its targets are gone.
 
-    Raise Forbidden (another owner's), Conflict (other content, or under a tombstone), Unprocessable
-    (`invalid_link`).
+    Raise Forbidden (another owner's), ConflictError (other content, or under a tombstone),
+    Unprocessable (`invalid_link`).
     """
     contents = links.remove_duplicates(new.contents)
     digest = records.collection_digest(owner, new.name, new.description, new.details, contents)
@@ -76,7 +76,10 @@ def put(stores: Stores, new: CollectionDraft, owner: str, *, request_id: str = "
 
 
 def _find_equal_version(tx: Tx, fqid: FQID, owner: str, digest: str) -> Collection | None:
-    """Return the row of an equal version; raise Forbidden or Conflict if it cannot be written."""
+    """Return the row of an equal version.
+
+    Raise Forbidden or ConflictError if it cannot be written.
+    """
     check_owner(collections.find_owner(tx, fqid.uuid), owner)
     if versions.find_covering_tombstone(tx, KIND, *fqid):
         raise manifests.tombstone_conflict(KIND, fqid)
@@ -172,7 +175,7 @@ def patch_collection(
 ) -> WriteResult:
     """Write the version after the patched one; a repeated idempotency key gets the same response.
 
-    Raise NotFound if the version is not visible in the replica, Forbidden (another owner's),
+    Raise NotFoundError if the version is not visible in the replica, Forbidden (another owner's),
     Unprocessable (`invalid_link`).
     """
 
@@ -244,7 +247,7 @@ def _build_patched(
 def find(
     stores: Stores, replica: Replica, uuid: str, version: str | None, owner: str
 ) -> Collection:
-    """Return a visible version, by default the latest; raise NotFound, Forbidden."""
+    """Return a visible version, by default the latest; raise NotFoundError, Forbidden."""
     with stores.catalog.read() as tx:
         row = collections.get(tx, manifests.find_published_id(tx, KIND, replica, uuid, version))
     check_owner(row.owner, owner)
@@ -272,7 +275,7 @@ def delete(
 ) -> tuple[Job, ...]:
     """Hide all present and future versions of a uuid in every replica.
 
-    Raise Forbidden (another owner's), NotFound if it never existed or is deleted.
+    Raise Forbidden (another owner's), NotFoundError if it never existed or is deleted.
     """
     with stores.catalog.write() as tx:
         heads.lock(tx, KIND, [uuid])
@@ -289,7 +292,7 @@ def delete(
 
 
 def delete_as_owner(stores: Stores, uuid: str) -> tuple[Job, ...]:
-    """Delete a collection on behalf of its owner; raise NotFound if it is purged."""
+    """Delete a collection on behalf of its owner; raise NotFoundError if it is purged."""
     with stores.catalog.read() as tx:
         owner = collections.find_owner(tx, uuid)
     if owner is None:
@@ -297,8 +300,8 @@ def delete_as_owner(stores: Stores, uuid: str) -> tuple[Job, ...]:
     return delete(stores, REPLICAS[0], uuid, owner)
 
 
-def _not_found(uuid: str) -> NotFound:
-    return NotFound(f"There is no collection {uuid}.")
+def _not_found(uuid: str) -> NotFoundError:
+    return NotFoundError(f"There is no collection {uuid}.")
 
 
 def unpublish(tx: Tx, uuid: str) -> None:

@@ -24,7 +24,7 @@ from pipelines.checksums import (
     split_parts,
 )
 from storage.catalog import ingest
-from storage.errors import AlreadyExists, DamagedObjectError, NotFound, SourceChanged
+from storage.errors import AlreadyExists, DamagedObjectError, NotFoundError, SourceChanged
 from storage.model import Checksums, Replica
 from storage.protocols import (
     DEFAULT_CONTENT_TYPE,
@@ -108,7 +108,7 @@ def has_object_of_size(blobs: BlobStore, key: str, size: int) -> bool:
     """Return whether an object of this size exists."""
     try:
         return blobs.head(key).size == size
-    except (NotFound, DamagedObjectError):
+    except (NotFoundError, DamagedObjectError):
         return False
 
 
@@ -209,7 +209,7 @@ def _copy_in_engine(copy: _Copy) -> BlobInfo | None:
 def _exists(blobs: BlobStore, key: str) -> bool:
     try:
         blobs.head(key)
-    except NotFound:
+    except NotFoundError:
         return False
     except DamagedObjectError:
         return True
@@ -223,7 +223,7 @@ def _is_intact(copy: _Copy) -> bool:
         info = target.head(copy.target_key)
         if info.size == copy.size and matches_checksums(target, info, copy.checksums, heartbeat):
             return True
-    except (NotFound, DamagedObjectError):
+    except (NotFoundError, DamagedObjectError):
         return False
     sha256 = copy.checksums.sha256
     return repair.inspect_blob(target, copy.target_key, sha256, heartbeat) == "intact"
@@ -248,7 +248,7 @@ def remove_wrong_copy(
     heartbeat: Heartbeat = ignore_progress,
 ) -> None:
     """Remove a copy that the caller has just made under a free key, if its bytes are wrong."""
-    with suppress(NotFound, DamagedObjectError):
+    with suppress(NotFoundError, DamagedObjectError):
         _check_copy(target, target.head(key), size, checksums, heartbeat)
 
 
@@ -344,7 +344,7 @@ def _resume_upload(copy: _Copy, step: int) -> MultipartUpload:
     )
     token = copy.ledger.token() if copy.ledger else None
     if token:
-        with suppress(NotFound):
+        with suppress(NotFoundError):
             return start(token=token)
     upload = start()
     if copy.ledger:

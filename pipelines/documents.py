@@ -21,7 +21,7 @@ from pipelines.limits import MAX_INDEXED_FILES, SEGMENT_ENTRIES
 from pipelines.records import format_entries
 from storage import json_codec, keys
 from storage.catalog import bundles
-from storage.errors import NotFound, TooLarge
+from storage.errors import NotFoundError, TooLarge
 from storage.json_codec import (
     MAX_PARSED_BYTES,
     MAX_PARSED_FACTOR,
@@ -460,5 +460,5 @@ def _read_blob(stores: Stores, replica: Replica, entry: ManifestEntry) -> bytes:
     sha256 = entry.checksums.sha256
     try:
         return failover.read_blob(stores, replica, sha256)
-    except NotFound as error:
-        raise NotFound(f"{replica} lacks {keys.blob_key(sha256)} of {entry.name}.") from error
+    except NotFoundError as error:
+        raise NotFoundError(f"{replica} lacks {keys.blob_key(sha256)} of {entry.name}.") from error

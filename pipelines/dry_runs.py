@@ -15,7 +15,7 @@ from pipelines.subscriptions import MatchingBundle, NewSubscription
 from storage import json_codec
 from storage.catalog import events
 from storage.catalog.subscriptions import Subscription
-from storage.errors import StoreError, TimedOut
+from storage.errors import DomainError, TimeLimitExceeded
 from storage.model import FQID, BundleEvent
 from storage.stores import Stores
 
@@ -60,7 +60,7 @@ def dry_run_subscription(
             stores, subscription, limit=limit, time_s=time_s, clock=clock
         ):
             results.append(result)
-    except TimedOut:
+    except TimeLimitExceeded:
         return DryRun(tuple(results), timed_out=True)
     return DryRun(tuple(results), timed_out=False)
 
@@ -75,7 +75,7 @@ def find_latest_match(
     results = _evaluate_latest(
         stores, replace(subscription, created_us=0), limit=limit, time_s=time_s, clock=clock
     )
-    with suppress(TimedOut):
+    with suppress(TimeLimitExceeded):
         for result in results:
             if result.payload is not None:
                 payload = json_codec.decode(result.payload.encode())
@@ -86,14 +86,17 @@ def find_latest_match(
 def _evaluate_latest(
     stores: Stores, subscription: Subscription, *, limit: int, time_s: float, clock: Clock
 ) -> Iterator[DryRunResult]:
-    """Yield the result for each of the latest bundles; raise TimedOut when the time runs out."""
+    """Yield the result for each of the latest bundles.
+
+    Raise TimeLimitExceeded when the time runs out.
+    """
     with stores.catalog.read() as tx:
         latest = events.list_latest_created(tx, subscription.replica, limit=limit)
     queries, end = StoredQuerySet([subscription]), clock() + time_s
 
     def check_time(_moved: int) -> None:
         if clock() > end:
-            raise TimedOut("The dry run took too long.")
+            raise TimeLimitExceeded("The dry run took too long.")
 
     for event in latest:
         check_time(0)
@@ -115,8 +118,8 @@ def _evaluate_bundle(
             )
             for match in matches:
                 return DryRunResult(event.fqid, match.payload or None, match.failure)
-    except TimedOut:
+    except TimeLimitExceeded:
         raise
-    except StoreError as error:
+    except DomainError as error:
         return DryRunResult(event.fqid, error=error.detail)
     return DryRunResult(event.fqid)

@@ -38,7 +38,7 @@ from storage.catalog.deliveries import NewDelivery
 from storage.catalog.events import Replay, SequencedEvent
 from storage.catalog.journals import JournalObject
 from storage.catalog.subscriptions import Subscription
-from storage.errors import Conflict, Invalid, NotFound, Unavailable
+from storage.errors import ConflictError, Invalid, NotFoundError, Unavailable
 from storage.model import FQID, BundleEvent, Job, JobClaim, Replica
 from storage.stores import Stores
 
@@ -223,7 +223,7 @@ def load_event_document(stores: Stores, replica: Replica, fqid: FQID) -> bytes:
         row = bundles.find(tx, fqid)
         gone = events.filter_purged(tx, [fqid])
     if created is None or row is None or gone:
-        raise NotFound(f"There is no event of {fqid} in {replica}.")
+        raise NotFoundError(f"There is no event of {fqid} in {replica}.")
     return documents.load_document_text(stores, replica, row.bundle.id, lambda _moved: None)
 
 
@@ -244,7 +244,7 @@ def request_replay(
 ) -> tuple[Replay, tuple[Job, ...]]:
     """Start a replay of the events in a window; a repeated request returns the first one.
 
-    Conflict while another replay of the subscription is running.
+    ConflictError while another replay of the subscription is running.
     """
     with stores.catalog.write() as tx:
         before = idempotency.find_stored_response(tx, repeatable)
@@ -255,7 +255,9 @@ def request_replay(
         if not events.insert_replay(
             tx, ident, own.id, own.replica, first=place.first, end=place.until
         ):
-            raise Conflict("Another replay of this subscription is running.", code="already_exists")
+            raise ConflictError(
+                "Another replay of this subscription is running.", code="already_exists"
+            )
         idempotency.store_response(tx, repeatable, orjson.dumps({"replay_id": ident}).decode())
         follow = (Job(Step.REPLAY, own.replica, ident),)
         jobs.insert(tx, follow, request_id=request_id)
@@ -265,16 +267,16 @@ def request_replay(
 def _get_replay(tx: Tx, ident: str) -> Replay:
     found = events.find_replay(tx, ident)
     if found is None:
-        raise NotFound("There is no such replay.")
+        raise NotFoundError("There is no such replay.")
     return found
 
 
 def find_replay(stores: Stores, own: Subscription, ident: str) -> Replay:
-    """Return a replay of this subscription; NotFound."""
+    """Return a replay of this subscription; NotFoundError."""
     with stores.catalog.read() as tx:
         found = _get_replay(tx, ident)
     if found.subscription_id != own.id:
-        raise NotFound("There is no such replay.")
+        raise NotFoundError("There is no such replay.")
     return found
 
 

@@ -27,10 +27,10 @@ from storage.catalog import expected_objects, jobs, versions
 from storage.catalog import integrity as findings
 from storage.errors import (
     DamagedObjectError,
-    NotFound,
+    DomainError,
+    NotFoundError,
     SourceChanged,
-    StoreError,
-    TimedOut,
+    TimeLimitExceeded,
     Unavailable,
 )
 from storage.model import FQID, REPLICAS, FileVersion, Job, ManifestEntry, Replica
@@ -121,7 +121,7 @@ def check_before_read(
 def _run_check(replica: Replica, key: str, check: Callable[[], str | None]) -> str | None:
     try:
         return check()
-    except StoreError as error:
+    except DomainError as error:
         log.info("%s in %s is not checked: %s", key, replica, error.detail)
         return None
 
@@ -149,7 +149,7 @@ def find_damage(
         if file is not None and info.crc32c not in (None, file.checksums.crc32c):
             return integrity.CHANGED
         return _find_reread_damage(stores, replica, info, most)
-    except NotFound:
+    except NotFoundError:
         is_missing = required or integrity.is_expected(stores, replica, key)
         return integrity.MISSING if is_missing else None
     except (DamagedObjectError, SourceChanged) as error:
@@ -224,16 +224,16 @@ def _cache_key(replica: Replica, info: BlobInfo) -> str:
 def read_blob(stores: Stores, replica: Replica, sha256: str) -> bytes:
     """Return a small blob's verified bytes, from the other replica if this one's are damaged.
 
-    Raise NotFound or Damaged if no replica has them.
+    Raise NotFoundError or Damaged if no replica has them.
     """
     key = keys.blob_key(sha256)
     try:
         return _read_verified(stores, replica, key)
-    except (DamagedObjectError, NotFound, SourceChanged) as error:
+    except (DamagedObjectError, NotFoundError, SourceChanged) as error:
         order_repair(stores, replica, key, error.detail)
         try:
             return _read_verified(stores, other_replica(replica), key)
-        except (DamagedObjectError, NotFound, SourceChanged):
+        except (DamagedObjectError, NotFoundError, SourceChanged):
             raise error from None
 
 
@@ -337,7 +337,7 @@ def search_with_failover(
             break
         try:
             more = search(stores.search[served], size=request.max_hits, after=page.after)
-        except (Unavailable, TimedOut):
+        except (Unavailable, TimeLimitExceeded):
             # Return the hits so far; the next page starts after them.
             break
         page = _join_pages(page, more, _drop_withdrawn(stores, served, more))

@@ -8,7 +8,7 @@ from pipelines import flow, integrity, records
 from storage import keys
 from storage.catalog import Tx, files, heads, ingest, purges, versions
 from storage.catalog.ingest import IngestTaskRow
-from storage.errors import Conflict, NotFound, Unprocessable
+from storage.errors import ConflictError, NotFoundError, Unprocessable
 from storage.model import FQID, FileVersion, Job, ManifestEntry, Replica
 from storage.stores import Stores
 
@@ -27,7 +27,7 @@ class FileLocation:
 def locate(stores: Stores, replica: Replica, uuid: str, version: str | None) -> FileLocation:
     """Return a version, by default the latest here, else elsewhere, else the pending one.
 
-    Raise NotFound, or Unprocessable if the verification of the named version failed.
+    Raise NotFoundError, or Unprocessable if the verification of the named version failed.
     """
     with stores.catalog.read() as tx:
         location = (
@@ -37,7 +37,7 @@ def locate(stores: Stores, replica: Replica, uuid: str, version: str | None) -> 
         )
     if location is None:
         name = uuid if version is None else f"{uuid}.{version}"
-        raise NotFound(f"There is no file {name}.")
+        raise NotFoundError(f"There is no file {name}.")
     return location
 
 
@@ -102,9 +102,9 @@ def direct_url(stores: Stores, replica: Replica, sha256: str) -> str:
 
 
 def put_origin_record(stores: Stores, row: files.FileRow) -> None:
-    """Put the record of a reserved file into its origin's bucket; raise Conflict if it differs."""
+    """Put the record of a reserved file into its origin's bucket; ConflictError if it differs."""
     if not put_record(stores, row, row.file.origin):
-        raise Conflict(f"The record of {row.file.fqid} differs.", code="file_already_exists")
+        raise ConflictError(f"The record of {row.file.fqid} differs.", code="file_already_exists")
 
 
 def put_record(stores: Stores, row: files.FileRow, replica: Replica) -> bool:

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 from storage.catalog import Tx, idempotency
 from storage.catalog.idempotency import StoredResponse
-from storage.errors import Conflict
+from storage.errors import ConflictError
 from storage.stores import Stores
 
 
@@ -18,25 +18,27 @@ class IdempotentRequest:
 
 
 def find_stored_response(tx: Tx, request: IdempotentRequest | None) -> str | None:
-    """Return the stored response; raise Conflict if the key was used for another request."""
+    """Return the stored response; raise ConflictError if the key was used for another request."""
     response = None if request is None else idempotency.find(tx, request.owner, request.key)
     if response is None or request is None:
         return None
     if response.digest != request.digest:
-        raise Conflict("This Idempotency-Key was used for another request.", code="already_exists")
+        raise ConflictError(
+            "This Idempotency-Key was used for another request.", code="already_exists"
+        )
     return response.answer
 
 
 def store_response(tx: Tx, request: IdempotentRequest | None, answer: str) -> None:
     """Store a response in the transaction of its effects.
 
-    Raise Conflict if a concurrent request used the key.
+    Raise ConflictError if a concurrent request used the key.
     """
     if request is None:
         return
     response = StoredResponse(request.digest, answer)
     if not idempotency.insert(tx, request.owner, request.key, response):
-        raise Conflict(
+        raise ConflictError(
             "This Idempotency-Key is being used for another request.", code="already_exists"
         )
 

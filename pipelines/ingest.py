@@ -20,12 +20,12 @@ from storage.catalog import files as file_rows
 from storage.catalog import jobs as catalog_jobs
 from storage.catalog.ingest import IngestTaskRow
 from storage.errors import (
-    Conflict,
+    ConflictError,
+    DomainError,
     Forbidden,
     Invalid,
-    NotFound,
+    NotFoundError,
     SourceChanged,
-    StoreError,
     Unavailable,
     Unprocessable,
 )
@@ -85,7 +85,7 @@ class IngestTask:
     cause: Mapping[str, Any] | None
 
 
-class SourceUnreachable(StoreError):
+class SourceUnreachable(DomainError):
     """The source cannot be reached; retried a few times before the task fails."""
 
     code = "source_not_readable"
@@ -110,11 +110,11 @@ def start_task(
     """Check a source without reading its bytes, and record a task for the verification.
 
     Raise Invalid (scheme, content type), Forbidden (the store's own buckets), Unprocessable
-    (`source_not_found`, `source_not_readable`, `missing_checksum`, `invalid_checksum`), Conflict
-    (other content, or other content pending).
+    (`source_not_found`, `source_not_readable`, `missing_checksum`, `invalid_checksum`),
+    ConflictError (other content, or other content pending).
     """
     (result,) = start_tasks(stores, [new], author, prefixes=prefixes, request_id=request_id)
-    if isinstance(result, StoreError):
+    if isinstance(result, DomainError):
         raise result
     return result
 
@@ -126,19 +126,19 @@ def start_tasks(
     *,
     prefixes: tuple[str, ...] = (METADATA_PREFIX,),
     request_id: str = "",
-) -> list[AcceptedIngest | StoreError]:
+) -> list[AcceptedIngest | DomainError]:
     """Start tasks of distinct versions; the result of an invalid one is the error.
 
     The errors are those of `start_task`.
     """
     find_owner = cache(partial(_find_area_owner, stores))
 
-    def check_source(request: IngestRequest) -> IngestTaskRow | StoreError:
+    def check_source(request: IngestRequest) -> IngestTaskRow | DomainError:
         try:
             url = _normalize_source_url(stores, request.source_url, author, find_owner)
             info = stores.sources.open(url).head()
             return _make_task(replace(request, source_url=url), info, author, prefixes)
-        except StoreError as error:
+        except DomainError as error:
             return error
 
     # In threads of this request, so that slow sources delay no other request.
@@ -167,7 +167,7 @@ def _normalize_source_url(
 def _find_area_owner(stores: Stores, area: str) -> str:
     try:
         return areas.find(stores, area).owner
-    except NotFound as error:
+    except NotFoundError as error:
         raise Unprocessable(error.detail, code="source_not_found") from error
 
 
@@ -209,7 +209,7 @@ def _check_content_type(content_type: str) -> str:
 
 def _record_tasks(
     stores: Stores, tasks: Mapping[FQID, IngestTaskRow], request_id: str
-) -> dict[FQID, AcceptedIngest | StoreError]:
+) -> dict[FQID, AcceptedIngest | DomainError]:
     """Open a task for each version that neither exists nor is being verified."""
     with stores.catalog.write() as tx:
         heads.lock(tx, files.KIND, [fqid.uuid for fqid in tasks])
@@ -228,32 +228,34 @@ def _record_tasks(
 
 def _find_existing(
     tx: Tx, tasks: Mapping[FQID, IngestTaskRow]
-) -> dict[FQID, AcceptedIngest | StoreError]:
+) -> dict[FQID, AcceptedIngest | DomainError]:
     """Return the results of versions that exist: success for equal content, else a conflict."""
-    results: dict[FQID, AcceptedIngest | StoreError] = {}
+    results: dict[FQID, AcceptedIngest | DomainError] = {}
     for row in file_rows.find_all(tx, list(tasks)):
         fqid = row.file.fqid
         if row.digest != tasks[fqid].digest:
-            results[fqid] = Conflict(f"File {fqid} exists with other content.", code=_EXISTS_CODE)
+            results[fqid] = ConflictError(
+                f"File {fqid} exists with other content.", code=_EXISTS_CODE
+            )
         elif row.published:
             results[fqid] = AcceptedIngest(fqid, None)
     for fqid in purges.filter_purged(tx, files.KIND, list(tasks)):
-        results[fqid] = Conflict(f"File {fqid} was purged.", code=_EXISTS_CODE)
+        results[fqid] = ConflictError(f"File {fqid} was purged.", code=_EXISTS_CODE)
     return results
 
 
 def _join_open_tasks(
     tx: Tx, tasks: Mapping[FQID, IngestTaskRow]
-) -> dict[FQID, AcceptedIngest | StoreError]:
+) -> dict[FQID, AcceptedIngest | DomainError]:
     """Join open tasks for equal content, and retry dead ones; other content is a conflict."""
-    results: dict[FQID, AcceptedIngest | StoreError] = {}
+    results: dict[FQID, AcceptedIngest | DomainError] = {}
     for current in ingest.list_open(tx, list(tasks)):
         if current.digest == tasks[current.fqid].digest:
             job = _verify_job(current)
             follow = (job,) if catalog_jobs.revive(tx, job) else ()
             results[current.fqid] = AcceptedIngest(current.fqid, current.id, jobs=follow)
         else:
-            results[current.fqid] = Conflict(
+            results[current.fqid] = ConflictError(
                 f"Other content of file {current.fqid} is being verified.",
                 code="file_pending",
                 retry_after_s=PENDING_RETRY_S,
@@ -267,11 +269,11 @@ def _verify_job(task: IngestTaskRow) -> Job:
 
 
 def get_task(stores: Stores, ident: str) -> IngestTask:
-    """Return a task by id; raise NotFound."""
+    """Return a task by id; raise NotFoundError."""
     with stores.catalog.read() as tx:
         row = ingest.find(tx, ident)
         if row is None:
-            raise NotFound(f"There is no task {ident}.")
+            raise NotFoundError(f"There is no task {ident}.")
         is_running = row.state == "PENDING" and catalog_jobs.is_claimed(tx, _verify_job(row))
         state = "RUNNING" if is_running else row.state
     return IngestTask(row.id, row.fqid, row.replica, state, row.size, row.bytes_done, row.cause)
@@ -317,7 +319,7 @@ def _verify_and_store(
         raise VerificationFailed(_error_cause(error)) from error
 
 
-def _error_cause(error: StoreError) -> dict[str, Any]:
+def _error_cause(error: DomainError) -> dict[str, Any]:
     return {"code": error.code, "detail": error.detail}
 
 
@@ -422,7 +424,7 @@ def _publish_file(
     if reserved is None or reserved.digest != row.digest:
         # Without a row, the version was published and purged since this worker lost its claim.
         problem = "was purged" if reserved is None else "exists with other content"
-        error = Conflict(f"File {row.fqid} {problem}.", code=_EXISTS_CODE)
+        error = ConflictError(f"File {row.fqid} {problem}.", code=_EXISTS_CODE)
         raise VerificationFailed(_error_cause(error))
     files.put_origin_record(stores, reserved)
     return _publish_reserved(stores, {row.id: reserved}, {row.id: claim})[claim.job]

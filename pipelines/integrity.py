@@ -18,7 +18,7 @@ from pipelines.copies import Heartbeat, ignore_progress
 from pipelines.limits import SEGMENT_ENTRIES
 from storage import keys
 from storage.catalog import Tx, bundles, collections, expected_objects, files, purges, versions
-from storage.errors import DamagedObjectError, NotFound, SourceChanged
+from storage.errors import DamagedObjectError, NotFoundError, SourceChanged
 from storage.keys import MarkerKey, RecordKey
 from storage.model import FQID, REPLICAS, Replica
 from storage.stores import Stores
@@ -46,7 +46,7 @@ def find_damage(
     """
     try:
         return _find_defect(stores, replica, key, heartbeat)
-    except NotFound:
+    except NotFoundError:
         return MISSING if is_expected(stores, replica, key) else None
 
 
@@ -69,7 +69,7 @@ def _marker_fqid(key: MarkerKey) -> FQID:
 
 
 def _find_defect(stores: Stores, replica: Replica, key: str, heartbeat: Heartbeat) -> str | None:
-    """Return what is wrong with an existing object, or None; raise NotFound."""
+    """Return what is wrong with an existing object, or None; raise NotFoundError."""
     bucket, sha256 = stores.replicas[replica], keys.parse_blob(key)
     try:
         if sha256 is None:
@@ -206,7 +206,7 @@ def _replace_from(
         data = records.read_object(there, key)
         if not _is_valid_record(stores, key, data):
             return False
-    except (DamagedObjectError, NotFound, SourceChanged):
+    except (DamagedObjectError, NotFoundError, SourceChanged):
         return False
     here.put(key, data, content_type=records.CONTENT_TYPE, replace=True)
     _delete_purged(stores, target, key)

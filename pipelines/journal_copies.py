@@ -17,7 +17,7 @@ from storage import keys
 from storage.catalog import Tx, events, integrity, jobs, now_us
 from storage.catalog import journals as rows
 from storage.catalog.journals import JournalObject
-from storage.errors import DamagedObjectError, NotFound, SourceChanged, Unavailable
+from storage.errors import DamagedObjectError, NotFoundError, SourceChanged, Unavailable
 from storage.model import REPLICAS, Job, JobClaim, Replica
 from storage.stores import Stores
 
@@ -89,7 +89,7 @@ def read_sha256(stores: Stores, bucket: Replica, key: str) -> str | None:
     name = key if journal is None else keys.journal_manifest_key(journal)
     try:
         manifest = records.read_object(stores.replicas[bucket], name)
-    except (DamagedObjectError, NotFound, SourceChanged):
+    except (DamagedObjectError, NotFoundError, SourceChanged):
         return None
     return (
         hashlib.sha256(manifest).hexdigest()
@@ -111,7 +111,7 @@ def parse_journal_ref(ref: str) -> keys.JournalKey:
     """Parse the reference `<replica>/<name>` of a journal."""
     key = keys.parse_journal(keys.JOURNALS + ref)
     if key is None:
-        raise NotFound(f"{ref} is no journal.")
+        raise NotFoundError(f"{ref} is no journal.")
     return key
 
 

@@ -17,7 +17,7 @@ from storage import keys
 from storage.catalog import Tx, events, jobs, journals
 from storage.catalog.events import SequencedEvent
 from storage.catalog.journals import JournalObject
-from storage.errors import DamagedObjectError, NotFound, Unavailable
+from storage.errors import DamagedObjectError, NotFoundError, Unavailable
 from storage.model import FQID, REPLICAS, Job, JobClaim, Replica
 from storage.protocols import BlobStore
 from storage.stores import Stores
@@ -129,7 +129,7 @@ def _format_line(
         try:
             with documents.open_document(stores, replica, event.bundle_id, beat) as document:
                 return journal_format.format_event_line(event, document)
-        except NotFound as error:
+        except NotFoundError as error:
             log.warning("journal of %s: %s", event.replica, error.detail)
     # One lost file must not stop the feed of a replica.
     return journal_format.format_purged_line(event)
@@ -199,7 +199,7 @@ def read_if_intact(blobs: BlobStore, one: JournalObject) -> tuple[bytes, bytes] 
     try:
         manifest = records.read_object(blobs, keys.journal_manifest_key(one.key))
         data = records.read_object(blobs, keys.journal_key(one.key))
-    except (DamagedObjectError, NotFound) as error:
+    except (DamagedObjectError, NotFoundError) as error:
         log.warning("%s: %s", one.key, error.detail)
         return None
     if len(data) != one.size or not journal_format.matches_manifest(data, manifest):

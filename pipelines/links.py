@@ -21,7 +21,7 @@ from pipelines.documents import (
 from storage import keys
 from storage.catalog import Tx, collections, files
 from storage.catalog.collections import LinkTarget
-from storage.errors import DamagedObjectError, NotFound, Unavailable, Unprocessable
+from storage.errors import DamagedObjectError, NotFoundError, Unavailable, Unprocessable
 from storage.model import FQID, CollectionLink, Replica
 from storage.stores import Stores
 
@@ -169,7 +169,7 @@ def _split_by_size(
 def _read_file(stores: Stores, replica: Replica, content: _FragmentFile) -> bytes:
     try:
         return failover.read_blob(stores, replica, content.sha256)
-    except (DamagedObjectError, NotFound) as error:
+    except (DamagedObjectError, NotFoundError) as error:
         raise Unavailable(
             f"The bytes of {content.fqid} cannot be read in {replica}; try again."
         ) from error

@@ -19,7 +19,7 @@ from storage import keys
 from storage.catalog import Tx, events, heads, jobs, now_us, versions
 from storage.catalog import purges as catalog_purges
 from storage.catalog.versions import Tombstone
-from storage.errors import Conflict, NotFound
+from storage.errors import ConflictError, NotFoundError
 from storage.model import FQID, REPLICAS, Job, JobClaim, Replica
 from storage.stores import Stores
 
@@ -72,16 +72,18 @@ class WriteResult:
     manifest: bytes = b""
 
 
-def content_conflict(kind: keys.Kind, fqid: FQID) -> Conflict:
+def content_conflict(kind: keys.Kind, fqid: FQID) -> ConflictError:
     """Return the error for a version that exists with other content."""
-    return Conflict(
+    return ConflictError(
         f"{kind.capitalize()} {fqid} exists with other content.", code=f"{kind}_already_exists"
     )
 
 
-def tombstone_conflict(kind: keys.Kind, fqid: FQID) -> Conflict:
+def tombstone_conflict(kind: keys.Kind, fqid: FQID) -> ConflictError:
     """Return the error for writing a version that a tombstone hides."""
-    return Conflict(f"{kind.capitalize()} {fqid} is under a tombstone.", code=tombstone_code(kind))
+    return ConflictError(
+        f"{kind.capitalize()} {fqid} is under a tombstone.", code=tombstone_code(kind)
+    )
 
 
 def tombstone_code(kind: keys.Kind) -> str:
@@ -92,11 +94,11 @@ def tombstone_code(kind: keys.Kind) -> str:
 def find_published_id(
     tx: Tx, kind: keys.Kind, replica: Replica, uuid: str, version: str | None
 ) -> int:
-    """Return the id of a visible version, by default the latest; raise NotFound."""
+    """Return the id of a visible version, by default the latest; raise NotFoundError."""
     ident = versions.resolve_version(tx, kind, replica, uuid, version)
     if ident is None:
         name = uuid if version is None else f"{uuid}.{version}"
-        raise NotFound(f"There is no {kind} {name} in replica {replica}.")
+        raise NotFoundError(f"There is no {kind} {name} in replica {replica}.")
     return ident
 
 
@@ -112,7 +114,7 @@ def complete_reservation(
     if not integrity.put_or_repair_record(stores, origin, key, record):
         with stores.catalog.write() as tx:
             versions.record_stored(tx, kind.name, row.id, origin, diverged=True)
-        raise Conflict(
+        raise ConflictError(
             f"{key} in {origin} has other content than this {kind.name}.",
             code=f"{kind.name}_already_exists",
         )
@@ -168,8 +170,8 @@ def patch_version(
 ) -> WriteResult:
     """Write the version after the base; replay the response to a repeated idempotency key.
 
-    `read` gets the id of the base, `build` its result. Raise NotFound if the base is not visible in
-    the replica.
+    `read` gets the id of the base, `build` its result. Raise NotFoundError if the base is not
+    visible in the replica.
     """
     with stores.catalog.read() as tx:
         response = find_stored_response(tx, repeatable)
@@ -203,7 +205,9 @@ def _choose_version(tx: Tx, kind: ManifestKind[Row], base: FQID) -> FQID:
             tx, kind.name, *fqid
         ):
             return fqid
-    raise Conflict(f"There is no later version than {base}.", code=f"{kind.name}_already_exists")
+    raise ConflictError(
+        f"There is no later version than {base}.", code=f"{kind.name}_already_exists"
+    )
 
 
 def patch_segments(
@@ -289,7 +293,7 @@ def write_tombstone(stores: Stores, claim: JobClaim, _heartbeat: Heartbeat) -> t
     with stores.catalog.read() as tx:
         tombstone = versions.find_tombstone(tx, kind, uuid, version)
     if tombstone is None:
-        raise NotFound(f"There is no tombstone {claim.job.ref}.")
+        raise NotFoundError(f"There is no tombstone {claim.job.ref}.")
     replica = flow.job_replica(claim.job)
     key = keys.tombstone_key(kind, uuid, version or None)
     record = records.encode_marker_record(tombstone)

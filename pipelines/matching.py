@@ -21,7 +21,7 @@ from pipelines.queries.stored_queries import QueryDocument, StoredQuery, StoredQ
 from storage.catalog import Catalog, Tx, deliveries, events, heads, jobs, subscriptions
 from storage.catalog.deliveries import NewDelivery, make_delivery_id
 from storage.catalog.subscriptions import ELASTICSEARCH, JMESPATH, Subscription, SubscriptionType
-from storage.errors import NotFound, StoreError
+from storage.errors import DomainError, NotFoundError
 from storage.model import BundleEvent, Job, JobClaim, Replica
 from storage.stores import Stores
 
@@ -118,7 +118,7 @@ def _build_delivery(
                 subscription, event, delivery=ident, base_url=base_url, attachments=values
             )
             return NewDelivery(ident, subscription.id, dump_json(payload))
-        except StoreError:
+        except DomainError:
             raise
         except Exception as error:
             failure = type(error).__name__
@@ -165,7 +165,7 @@ def match_event(stores: Stores, claim: JobClaim, beat: Heartbeat) -> tuple[Job, 
     with stores.catalog.read() as tx:
         event = events.find(tx, claim.job.ref)
         if event is None:
-            raise NotFound(f"There is no event {claim.job.ref}.")
+            raise NotFoundError(f"There is no event {claim.job.ref}.")
         stored = _load_queries_of_step(stores, tx, claim)
     receivers: set[int] = set()
     for batch, is_last in split_into_batches(

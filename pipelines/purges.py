@@ -31,7 +31,7 @@ from storage.catalog import (
 )
 from storage.catalog import files as file_rows
 from storage.catalog.purges import Purge
-from storage.errors import Conflict, NotFound, Unavailable
+from storage.errors import ConflictError, NotFoundError, Unavailable
 from storage.model import FQID, REPLICAS, EventType, Job, JobClaim, Replica
 from storage.stores import Stores
 
@@ -69,12 +69,12 @@ def measure_extent(
 
 
 def _find_versions(tx: Tx, kind: keys.Kind, uuid: str, version: str | None) -> list[FQID]:
-    """Return the versions to purge; raise NotFound if there are none, nor a purge of them."""
+    """Return the versions to purge; raise NotFoundError if there are none, nor a purge of them."""
     rows = purges.list_versions if kind == BUNDLE_KIND else collections.list_versions
     fqids = [fqid for fqid in rows(tx, uuid) if version in (None, fqid.version)]
     if not fqids and purges.find(tx, kind, uuid, version or "") is None:
         name = uuid if version is None else f"{uuid}.{version}"
-        raise NotFound(f"There is no {kind} {name}.")
+        raise NotFoundError(f"There is no {kind} {name}.")
     return fqids
 
 
@@ -93,14 +93,14 @@ def order_purge(
 ) -> tuple[Job, ...]:
     """Start the permanent deletion of one version, or of a uuid with all of its versions.
 
-    Repeating it restarts what is unfinished. Raise NotFound if it never existed, Conflict
+    Repeating it restarts what is unfinished. Raise NotFoundError if it never existed, ConflictError
     (`protected`) if it is not under a tombstone.
     """
     with stores.catalog.write() as tx:
         heads.lock(tx, kind, [uuid])
         fqids = _find_versions(tx, kind, uuid, version)
         if not _has_tombstone(tx, kind, uuid, version):
-            raise Conflict("Only what is under a tombstone is purged.", code="protected")
+            raise ConflictError("Only what is under a tombstone is purged.", code="protected")
         follow: set[Job] = set()
         for fqid in fqids if version else (*fqids, FQID(uuid, "")):
             follow |= schedule_purge(tx, kind, fqid, reason=reason, author=author)
@@ -169,7 +169,7 @@ def _get_purge(stores: Stores, claim: JobClaim) -> Purge:
     with stores.catalog.read() as tx:
         purge = purges.find(tx, kind, uuid, version)
     if purge is None:
-        raise NotFound(f"There is no purge of {claim.job.ref}.")
+        raise NotFoundError(f"There is no purge of {claim.job.ref}.")
     return purge
 
 
@@ -337,13 +337,13 @@ def delete_late_records(
 def cancel_sync(stores: Stores, claim: JobClaim) -> tuple[Job, ...]:
     """Finish the sync of a purged version, and delete a record put after the marker.
 
-    Raise NotFound if the version was never written.
+    Raise NotFoundError if the version was never written.
     """
     kind, _, name = claim.job.ref.partition(":")
     with stores.catalog.read() as tx:
         purged = purges.filter_purged(tx, kind, [FQID.parse(name)])
     if not purged:
-        raise NotFound(f"There is no {kind} {name}.")
+        raise NotFoundError(f"There is no {kind} {name}.")
     delete_late_records(stores, flow.job_replica(claim.job), kind, purged)
     with stores.catalog.write() as tx:
         jobs.finish(tx, claim)

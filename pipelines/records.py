@@ -26,7 +26,7 @@ from storage.catalog.collections import Collection
 from storage.catalog.files import NewFileVersion
 from storage.catalog.purges import Purge
 from storage.catalog.versions import Tombstone
-from storage.errors import AlreadyExists, DamagedObjectError, NotFound
+from storage.errors import AlreadyExists, DamagedObjectError, NotFoundError
 from storage.keys import MarkerKey, RecordKey
 from storage.model import FQID, REPLICAS, Checksums, CollectionLink, ManifestEntry, Replica
 from storage.protocols import BlobStore
@@ -263,7 +263,7 @@ def has_object(blobs: BlobStore, key: str) -> bool:
     """Return whether an object exists."""
     try:
         blobs.head(key)
-    except NotFound:
+    except NotFoundError:
         return False
     return True
 

@@ -12,7 +12,7 @@ import logging
 from collections.abc import Callable, Iterable
 from typing import Literal
 
-from storage.errors import AlreadyExists, DamagedObjectError, NotFound, Unavailable
+from storage.errors import AlreadyExists, DamagedObjectError, NotFoundError, Unavailable
 from storage.model import Checksums
 from storage.protocols import BlobInfo, BlobStore, MultipartUpload, StreamTarget
 
@@ -38,7 +38,7 @@ def inspect_blob(
     """Read an object again and compare its SHA-256, which for a blob is part of its key."""
     try:
         return "intact" if hash_blob(blobs, key, heartbeat) == sha256 else "damaged"
-    except NotFound:
+    except NotFoundError:
         return "absent"
     except DamagedObjectError:
         return "damaged"

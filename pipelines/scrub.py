@@ -27,7 +27,7 @@ from storage import keys
 from storage.catalog import Tx, expected_objects, jobs, journals, now_us, store_state
 from storage.catalog import integrity as catalog_integrity
 from storage.catalog.integrity import DAY_US, StoredObject
-from storage.errors import StoreError
+from storage.errors import DomainError
 from storage.model import FQID, REPLICAS, Job, JobClaim, Replica
 from storage.protocols import BlobInfo
 from storage.stores import Stores
@@ -210,7 +210,7 @@ def _try_repair(stores: Stores, replica: Replica, key: str, beat: Heartbeat) -> 
     try:
         if repair_stored_object(stores, replica, key, beat) == "lost":
             return False
-    except StoreError as error:
+    except DomainError as error:
         log.warning("%s in %s is not repaired: %s", key, replica, error.detail)
         return False
     with stores.catalog.write() as tx:

@@ -27,7 +27,7 @@ from storage.catalog import bundles as catalog_bundles
 from storage.catalog import documents as document_rows
 from storage.catalog.documents import IndexRecord, IndexState
 from storage.catalog.subscriptions import ELASTICSEARCH
-from storage.errors import Conflict
+from storage.errors import ConflictError
 from storage.model import FQID, BundleVersion, Job, JobClaim, Replica
 from storage.protocols import IndexedDocument, IndexRefusal
 from storage.search.documents import find_path_kinds, parent_paths
@@ -260,11 +260,14 @@ class ReindexProgress:
 
 
 def begin_reindex(stores: Stores, replica: Replica) -> str:
-    """Start a rebuild, or continue the one in progress; Conflict while the store is read-only."""
+    """Start a rebuild, or continue the one in progress.
+
+    Raise ConflictError while the store is read-only.
+    """
     with stores.catalog.read() as tx:
         doubt = store_state.read_value(tx, store_state.EPOCH_IN_DOUBT_KEY)
     if doubt is not None:
-        raise Conflict(doubt, code="read_only")
+        raise ConflictError(doubt, code="read_only")
     generation = stores.search[replica].begin_rebuild()
     with stores.catalog.write() as tx:
         before = _read_reindex_state(tx, replica)

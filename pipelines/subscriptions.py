@@ -30,7 +30,7 @@ from storage.catalog.delivery_log import (
     LoggedDelivery,
 )
 from storage.catalog.subscriptions import ELASTICSEARCH, JMESPATH, Subscription, SubscriptionType
-from storage.errors import Conflict, Invalid, NotAcceptable, NotFound, prefix_pointers
+from storage.errors import ConflictError, Invalid, NotAcceptable, NotFoundError, prefix_pointers
 from storage.model import FQID, Replica
 from storage.search.grammar.parser import parse_query
 from storage.stores import Stores
@@ -178,7 +178,7 @@ def find_subscription(
     replica: Replica,
     kind: SubscriptionType | None = JMESPATH,
 ) -> Subscription:
-    """The caller's subscription, of any type when `kind` is None; NotFound, another's too."""
+    """The caller's subscription, of any type when `kind` is None; NotFoundError, another's too."""
     with stores.catalog.read() as tx:
         return load_own_subscription(tx, uuid, owner, replica, kind)
 
@@ -190,7 +190,7 @@ def load_own_subscription(
     found = subscriptions.find(tx, uuid)
     known = found is not None and (found.owner, found.replica) == (owner, replica)
     if found is None or not known or kind not in (None, found.type):
-        raise NotFound("Cannot find subscription!")
+        raise NotFoundError("Cannot find subscription!")
     return found
 
 
@@ -207,7 +207,7 @@ def delete_subscription(
         gone = load_own_subscription(tx, uuid, owner, replica, kind)
         at = subscriptions.mark_deleted(tx, gone)
         if at is None:
-            raise NotFound("Cannot find subscription!")
+            raise NotFoundError("Cannot find subscription!")
         # The first of them only: `deliver` cancels the others when it fetches them.
         deliveries.cancel_pending(tx, gone.id, gone.endpoint_id)
     wait_for_attempts(stores, gone.endpoint_id)
@@ -242,13 +242,13 @@ def list_deliveries(
 
 
 def retry_delivery(stores: Stores, subscription: Subscription, delivery: str) -> LoggedDelivery:
-    """Make a delivery due now; Conflict when there is nothing to send."""
+    """Make a delivery due now; ConflictError when there is nothing to send."""
     with stores.catalog.write() as tx:
         found = delivery_log.find_delivery(tx, subscription.id, delivery)
         if found is None:
-            raise NotFound("Cannot find delivery!")
+            raise NotFoundError("Cannot find delivery!")
         if not delivery_log.retry_delivery(tx, found.id):
-            raise Conflict("The delivery has nothing to send any more.")
+            raise ConflictError("The delivery has nothing to send any more.")
         return delivery_log.find_delivery(tx, subscription.id, delivery) or found
 
 
@@ -278,7 +278,7 @@ def ping_subscription(
         endpoints.wake(tx, subscription.endpoint_id)
         made = delivery_log.find_delivery(tx, subscription.id, uuid)
     if made is None:
-        raise NotFound("Cannot find subscription!")
+        raise NotFoundError("Cannot find subscription!")
     return made
 
 
@@ -297,7 +297,7 @@ class SubscriptionRef:
     replica: Replica
 
     def load(self, tx: Tx) -> Subscription:
-        """The subscription; NotFound, another's too."""
+        """The subscription; NotFoundError, another's too."""
         return load_own_subscription(tx, self.uuid, self.owner, self.replica, None)
 
 

@@ -20,7 +20,7 @@ from storage import keys
 from storage.catalog import Tx, documents, heads, ingest, integrity, jobs, now_us, versions
 from storage.catalog import files as file_rows
 from storage.catalog import purges as catalog_purges
-from storage.errors import Conflict, NotFound
+from storage.errors import ConflictError, NotFoundError
 from storage.model import FQID, REPLICAS, Job, JobClaim, Replica
 from storage.protocols import BlobInfo
 from storage.stores import Stores
@@ -290,7 +290,7 @@ def abort_stale_uploads(stores: Stores, *, older_than_s: float) -> int:
         blobs = stores.replicas[next(name for name in REPLICAS if name == replica)]
         try:
             blobs.upload(key, part_size=1, content_type="", token=token).abort()
-        except NotFound:
+        except NotFoundError:
             log.info("upload of %s to %s was gone already", key, replica)
         with stores.catalog.write() as tx:
             ingest.delete_upload(tx, replica, key, token)
@@ -329,7 +329,7 @@ def _complete_manifest(
 ) -> tuple[Job, ...]:
     try:
         return manifests.resume_write(stores, kind, fqid, request_id=request_id)
-    except Conflict as error:
+    except ConflictError as error:
         if error.code == manifests.tombstone_code(kind.name):
             return ()  # The tombstone hides the version, and no request waits for it.
         raise

@@ -36,7 +36,7 @@ from storage.catalog.bundles import BundleRow
 from storage.catalog.collections import Collection, LinkTarget
 from storage.catalog.files import FileRow
 from storage.catalog.replication import find_waiting
-from storage.errors import Conflict, NotReady
+from storage.errors import ConflictError, NotReady
 from storage.model import FQID, CollectionLink, FileVersion, Job, JobClaim, Replica
 from storage.protocols import BulkCopyTarget
 from storage.stores import Stores
@@ -55,7 +55,7 @@ at most the cap."""
 
 
 def sync_version(stores: Stores, claim: JobClaim, heartbeat: Heartbeat) -> tuple[Job, ...]:
-    """Copy the version `<kind>:<fqid>` to the replica of the job; raise NotFound."""
+    """Copy the version `<kind>:<fqid>` to the replica of the job; raise NotFoundError."""
     kind, fqid = _parse_ref(claim.job)
     return _SYNC_BY_KIND[kind](stores, claim, fqid, heartbeat)
 
@@ -164,7 +164,7 @@ def _copy_file(
     if row.blob_id not in copied:
         _copy_blob(stores, row.file, target, heartbeat, is_stored=row.blob_id in stored)
     if not files.put_record(stores, row, target):
-        raise Conflict(f"The record of {row.file.fqid} differs.", code="file_already_exists")
+        raise ConflictError(f"The record of {row.file.fqid} differs.", code="file_already_exists")
 
 
 def _copy_blob(

@@ -19,7 +19,7 @@ from storage.catalog import Catalog
 from storage.circuit_breaker import CircuitBreaker
 from storage.datagrams import open_socket_folder
 from storage.encryption import derive_key
-from storage.errors import NotFound
+from storage.errors import NotFoundError
 from storage.model import MIN_SECRET_LENGTH, REPLICAS, Replica
 from storage.protocols import BlobStore, CredentialIssuer, PubSub, SearchIndex
 from storage.pubsub import LocalPubSub
@@ -269,7 +269,7 @@ def _make_destination_opener(
             return bucket.open_sibling(name)
         root = home / "checkouts" / "destinations" / replica / name
         if not root.is_dir():
-            raise NotFound(f"Bucket {name} does not exist in replica {replica}.")
+            raise NotFoundError(f"Bucket {name} does not exist in replica {replica}.")
         return PlainFolder(root)
 
     return destination

@@ -19,7 +19,7 @@ class CloudBucket(BlobStore, Protocol):
     """A bucket in a cloud, whose account can reach other buckets."""
 
     def open_sibling(self, name: str) -> BlobStore:
-        """Open another bucket of this cloud; NotFound, or Forbidden if it is not writable."""
+        """Open another bucket of this cloud; NotFoundError, or Forbidden if it is not writable."""
 
 
 def open_s3_bucket(url: str, limits: CloudLimits, *, tagged: bool) -> BlobStore:

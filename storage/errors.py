@@ -1,11 +1,11 @@
 """Domain errors, without HTTP, and how commands report them to operators.
 
-StoreError
+DomainError
 ├── Invalid                 the request itself is wrong
 ├── Unauthorized            no acceptable identity
 ├── Forbidden               a permission is missing
-├── NotFound                the named thing does not exist
-├── Conflict                existing state forbids it
+├── NotFoundError           the named thing does not exist
+├── ConflictError           existing state forbids it
 ├── Unprocessable           well-formed, but something it names is not valid
 ├── TooLarge                a size limit is exceeded
 ├── TooManyRequests         a rate limit is exceeded
@@ -16,7 +16,7 @@ StoreError
 │   └── NotReady            other work of the store has to end first
 ├── DamagedObjectError      stored bytes differ from what was written
 ├── CatalogDamagedError     the catalog's file is damaged
-├── TimedOut                a time or step limit is exceeded
+├── TimeLimitExceeded       a time or step limit is exceeded
 ├── AlreadyExists           a conditional create found that the key exists (blob stores only)
 ├── SourceChanged           a pinned object has changed
 └── ClaimLost               the claim on a job is no longer ours
@@ -29,7 +29,7 @@ from contextlib import contextmanager
 from config import SettingsError
 
 
-class StoreError(Exception):
+class DomainError(Exception):
     """Base of all errors that a caller may see; `code` is the API's word for it."""
 
     code = "internal_error"
@@ -49,7 +49,7 @@ class StoreError(Exception):
         self.retry_after_s = retry_after_s
 
 
-class Invalid(StoreError):
+class Invalid(DomainError):
     """The request is wrong; `errors` maps a JSON pointer or parameter to messages."""
 
     code = "illegal_arguments"
@@ -66,67 +66,67 @@ def prefix_pointers(pointer: str) -> Iterator[None]:
         raise Invalid(error.detail, code=error.code, errors=errors) from error
 
 
-class Unauthorized(StoreError):
+class Unauthorized(DomainError):
     """No acceptable identity came with the request."""
 
     code = "unauthorized"
 
 
-class Forbidden(StoreError):
+class Forbidden(DomainError):
     """The principal is known but lacks permission."""
 
     code = "forbidden"
 
 
-class NotFound(StoreError):
+class NotFoundError(DomainError):
     """The named thing does not exist."""
 
     code = "not_found"
 
 
-class Conflict(StoreError):
+class ConflictError(DomainError):
     """The request conflicts with existing state."""
 
     code = "already_exists"
 
 
-class Unprocessable(StoreError):
+class Unprocessable(DomainError):
     """The request is well-formed, but something it names is not valid."""
 
     code = "invalid_checksum"
 
 
-class TooLarge(StoreError):
+class TooLarge(DomainError):
     """A size limit is exceeded."""
 
     code = "too_large"
 
 
-class TooManyRequests(StoreError):
+class TooManyRequests(DomainError):
     """A rate limit is exceeded."""
 
     code = "too_many_requests"
 
 
-class NotAcceptable(StoreError):
+class NotAcceptable(DomainError):
     """A quota of the owner is exceeded."""
 
     code = "not_acceptable"
 
 
-class RangeNotSatisfiable(StoreError):
+class RangeNotSatisfiable(DomainError):
     """The byte range is outside the object."""
 
     code = "range_not_satisfiable"
 
 
-class UnsupportedMediaType(StoreError):
+class UnsupportedMediaType(DomainError):
     """This operation does not accept bodies of this type."""
 
     code = "unsupported_media_type"
 
 
-class Unavailable(StoreError):
+class Unavailable(DomainError):
     """Temporarily impossible; a retry may succeed."""
 
     code = "service_unavailable"
@@ -143,36 +143,36 @@ class NotReady(Unavailable):
         self.wakes_on = until
 
 
-class DamagedObjectError(StoreError):
+class DamagedObjectError(DomainError):
     """Stored bytes differ from what was written; retries do not help."""
 
 
-class CatalogDamagedError(StoreError):
+class CatalogDamagedError(DomainError):
     """The catalog's file is damaged: an operator has to restore it.
 
     Not a DamagedObjectError, which names one object and triggers its repair.
     """
 
 
-class TimedOut(StoreError):
+class TimeLimitExceeded(DomainError):
     """A time or step limit is exceeded."""
 
     code = "timed_out"
 
 
-class AlreadyExists(StoreError):
+class AlreadyExists(DomainError):
     """A conditional create found that the key exists."""
 
     code = "already_exists"
 
 
-class SourceChanged(StoreError):
+class SourceChanged(DomainError):
     """A pinned object has changed."""
 
     code = "checksum_mismatch"
 
 
-class ClaimLost(StoreError):
+class ClaimLost(DomainError):
     """The claim on a job is no longer ours: roll back, another worker has it."""
 
     code = "internal_error"
@@ -186,22 +186,22 @@ def exit_on_error(code_of: Callable[[Exception], int]) -> Iterator[None]:
     """End the process with a message and an exit code if the block fails."""
     try:
         yield
-    except (SettingsError, StoreError, OSError) as error:
+    except (SettingsError, DomainError, OSError) as error:
         sys.stderr.write(f"Error: {explain_error(error)}\n")
         sys.exit(code_of(error))
 
 
 def explain_error(error: Exception) -> str:
     """Return the message for operators, with the cause; API users do not see the cause."""
-    if isinstance(error, StoreError):
-        return _explain_store_error(error)
+    if isinstance(error, DomainError):
+        return _explain_domain_error(error)
     if isinstance(error, OSError) and error.strerror:
         named = f"{error.filename}: " if error.filename else ""
         return f"{named}{error.strerror}"
     return str(error)
 
 
-def _explain_store_error(error: StoreError) -> str:
+def _explain_domain_error(error: DomainError) -> str:
     cause = getattr(error.__cause__, "orig", None) or error.__cause__
     cause_lines = str(cause).strip().splitlines() if cause is not None else []
     message = error.detail

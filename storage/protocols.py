@@ -116,8 +116,8 @@ class BlobStore(Protocol):
     Keys are `/`-separated text of at most 900 UTF-8 bytes without control characters. Metadata are
     lower-case names with printable ASCII values, 2 KB in all.
 
-    Absent keys raise NotFound, an unreachable store Unavailable, a malformed key Invalid, an object
-    that is not as it was written DamagedObjectError, if the engine can tell.
+    Absent keys raise NotFoundError, an unreachable store Unavailable, a malformed key Invalid, an
+    object that is not as it was written DamagedObjectError, if the engine can tell.
     """
 
     def head(self, key: str) -> BlobInfo:
@@ -155,7 +155,7 @@ class BlobStore(Protocol):
         metadata: Mapping[str, str] | None = None,
         token: str | None = None,
     ) -> MultipartUpload:
-        """Begin a multipart upload, or resume that of `token` (NotFound if it is gone).
+        """Begin a multipart upload, or resume that of `token` (NotFoundError if it is gone).
 
         All parts but the last have `part_size` bytes; a resumed upload keeps its content type and
         metadata.
@@ -363,7 +363,7 @@ class SearchIndex(Protocol):
         """Return live documents that match, newest version first, then by uuid.
 
         Paging by `after` returns everything that existed at its start once. Invalid if the engine
-        rejects the query, TimedOut beyond its time limit; never a partial result.
+        rejects the query, TimeLimitExceeded beyond its time limit; never a partial result.
         """
 
     def get(self, uuid: str, version: str) -> bytes | None:

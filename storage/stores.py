@@ -25,7 +25,7 @@ class Stores:
     pubsub: PubSub
     sources: Sources
     open_destination: Callable[[Replica, str], BlobStore]
-    """Open a requester's bucket by name in the replica's cloud; NotFound."""
+    """Open a requester's bucket by name in the replica's cloud; NotFoundError."""
     documents: ByteCache
     base_url: str
     """External URL of the API, for URLs in messages."""

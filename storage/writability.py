@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Final
 
-from storage.errors import StoreError
+from storage.errors import DomainError
 
 log = logging.getLogger(__name__)
 
@@ -102,7 +102,7 @@ def _probe_failure(probe: WriteProbe) -> str | None:
         probe()
     except OSError as error:
         return error.strerror or str(error)
-    except StoreError as error:
+    except DomainError as error:
         return error.detail
     except Exception as error:
         log.exception("a write probe failed")

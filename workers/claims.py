@@ -19,7 +19,7 @@ from pipelines.copies import Heartbeat
 from pipelines.flow import Step
 from pipelines.job_batches import CompletedJobs
 from storage.catalog import jobs
-from storage.errors import ClaimLost, NotReady, StoreError, Unavailable
+from storage.errors import ClaimLost, DomainError, NotReady, Unavailable
 from storage.model import Job, JobClaim
 from storage.stores import Stores
 from workers.queues import QUEUE_POLICIES, QueuePolicy
@@ -210,8 +210,8 @@ def _record_failure(
     working: WorkerContext, claim: JobClaim, step: Step, error: BaseException
 ) -> str:
     """Schedule a retry, or dead-letter the job after its last attempt."""
-    is_expected = isinstance(error, StoreError)
-    reason = error.detail if isinstance(error, StoreError) else f"{type(error).__name__}: {error}"
+    is_expected = isinstance(error, DomainError)
+    reason = error.detail if isinstance(error, DomainError) else f"{type(error).__name__}: {error}"
     log.warning("%s failed: %s", claim.job, reason, exc_info=None if is_expected else error)
     delays = QUEUE_POLICIES[step].backoff_s
     if claim.attempts >= working.max_claims:

@@ -27,7 +27,7 @@ from pipelines.subscriptions import SECRET_PURPOSE
 from storage.catalog import Catalog
 from storage.catalog.dispatch import LeaseHolder
 from storage.encryption import SecretBox, derive_key
-from storage.errors import StoreError
+from storage.errors import DomainError
 from storage.protocols import PubSub
 from storage.stores import Stores
 from workers.broker import UNDECLARED_BROKER
@@ -176,7 +176,7 @@ class Deliverer:
                 await self._run(turn)
                 if turn.is_over:
                     break
-        except StoreError as error:
+        except DomainError as error:
             log.warning("endpoint %d is not served now: %s", turn.endpoint_id, error.detail)
         except Exception:
             log.exception("endpoint %d is not served now", turn.endpoint_id)

@@ -19,7 +19,7 @@ from storage.catalog.dispatch import (
     VisitResult,
     WithheldDeliveries,
 )
-from storage.errors import StoreError
+from storage.errors import DomainError
 
 log = logging.getLogger(__name__)
 
@@ -166,7 +166,7 @@ class ResultRecorder:
         return self._ahead_us + int(time.monotonic() * 1e6)
 
     async def visit(self, visit: EndpointVisit) -> VisitResult:
-        """Have the next transaction serve this visit; StoreError if the catalog is down."""
+        """Have the next transaction serve this visit; DomainError if the catalog is down."""
         future: asyncio.Future[VisitResult] = asyncio.get_running_loop().create_future()
         self._outbox.visits.append((visit, future))
         self._wake.set()
@@ -210,7 +210,7 @@ class ResultRecorder:
             return True
         try:
             settled = await self._settle_in_thread(batch)
-        except StoreError as error:
+        except DomainError as error:
             log.warning("deliveries are not recorded yet: %s", error.detail)
             self._requeue(batch, error)
             return False
@@ -264,7 +264,7 @@ class ResultRecorder:
             self._ahead_us = settled.now_us - int(time.monotonic() * 1e6)
             return settled
 
-    def _requeue(self, batch: _PendingWrites, error: StoreError) -> None:
+    def _requeue(self, batch: _PendingWrites, error: DomainError) -> None:
         _fail_visits(batch, error)
         later = self._outbox
         later.results[:0] = batch.results
@@ -300,7 +300,7 @@ class SubscriptionFence:
         self._stopped: Mapping[int, StopReason] = {}
 
     async def find_stop_reason(self, subscription_id: int) -> StopReason | None:
-        """Return why the subscription is stopped, None while it is active; StoreError if unknown.
+        """Return why the subscription is stopped, None while it is active; DomainError if unknown.
 
         The result is valid for the caller's next step, not across an `await`.
         """

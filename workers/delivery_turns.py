@@ -27,7 +27,7 @@ from pipelines.subscriptions import secret_context
 from storage.catalog.deliveries import AttemptResult, DueDelivery
 from storage.catalog.dispatch import EndpointVisit, VisitResult
 from storage.catalog.endpoints import Endpoint
-from storage.errors import StoreError
+from storage.errors import DomainError
 from workers.delivery_records import (
     FIRST_PERMITS,
     OUTAGE_PAUSE_S,
@@ -142,7 +142,7 @@ class EndpointTurn:
     async def run(self, *, probe: bool) -> VisitResult:
         """Claim the endpoint, send what is due, release it; return the result of the claim.
 
-        StoreError if the catalog is down at the claim.
+        DomainError if the catalog is down at the claim.
         """
         self._began = time.monotonic()
         self.woken, self._claims_probe = False, probe
@@ -155,7 +155,7 @@ class EndpointTurn:
                 self._start_attempts()
                 try:
                     await self._step()
-                except StoreError:
+                except DomainError:
                     await asyncio.sleep(OUTAGE_PAUSE_S)
         finally:
             self.cancel_requests()
@@ -297,7 +297,7 @@ class EndpointTurn:
         try:
             request = self._build_request(due, attempt, at_us)
             response = await self._shared.sender.send(request, allowed)
-        except StoreError as error:
+        except DomainError as error:
             response = WebhookResponse(error=error.detail)
         rules = self._shared.rules
         result = build_result(
@@ -318,7 +318,7 @@ class EndpointTurn:
         """Return whether the subscription is active; withdraw the delivery if not."""
         try:
             reason = await self._shared.fence.find_stop_reason(due.subscription_id)
-        except StoreError as error:
+        except DomainError as error:
             log.warning("a delivery waits: %s", error.detail)
             return False
         if reason is None or (reason == "halted" and due.is_test):

@@ -17,7 +17,7 @@ from storage import engines
 from storage.catalog import revisions
 from storage.connect import connect
 from storage.datagrams import open_socket_folder
-from storage.errors import StoreError, Unavailable, exit_on_error
+from storage.errors import DomainError, Unavailable, exit_on_error
 from storage.stores import Stores
 from workers import actors, deliver, hints, runtime, scheduler
 from workers.broker import MemoryBroker
@@ -39,7 +39,7 @@ THREAD_GROUPS = (
 
 @contextmanager
 def run_worker(settings: Settings) -> Iterator[None]:
-    """Migrate, then do all work while the block runs; StoreError or SettingsError on failure."""
+    """Migrate, then do all work while the block runs; DomainError or SettingsError on failure."""
     stores = connect(settings)
     _prepare_catalog(stores)
     broker = MemoryBroker()
@@ -85,7 +85,7 @@ def _prepare_catalog(stores: Stores) -> None:
     try:
         if reason := epochs.begin_epoch(stores):
             log.warning("the store is read-only: %s", reason)
-    except StoreError as error:
+    except DomainError as error:
         log.warning("no epoch begins now: %s", error.detail)
 
 

@@ -29,7 +29,7 @@ from pipelines.flow import DELIVER, Step, delivery_jobs
 from pipelines.recovery import epochs
 from storage.catalog import audit, endpoints, jobs, now_us, store_state
 from storage.catalog import events as catalog_events
-from storage.errors import StoreError
+from storage.errors import DomainError
 from storage.stores import Stores
 from workers.actors import QUEUES, find_queue_steps
 from workers.messages import MessageSender, select_batch_heads
@@ -100,7 +100,7 @@ class Scheduler:
             try:
                 if in_doubt or not self._is_in_doubt():
                     work()
-            except StoreError as error:
+            except DomainError as error:
                 log.warning("clock: %s: %s", work.__name__, error.detail)
             except Exception:
                 log.exception("clock: %s failed", work.__name__)
@@ -249,7 +249,7 @@ def build_scheduler(clock: Scheduler, settings: Settings) -> BackgroundScheduler
         timezone="UTC",
     )
     scheduler.add_job(
-        _log_store_errors(clock.renew_leadership), "interval", seconds=CLOCK_LEASE_S / 3
+        _log_domain_errors(clock.renew_leadership), "interval", seconds=CLOCK_LEASE_S / 3
     )
     for work, seconds in (
         # These check for themselves whether catalog and buckets agree.
@@ -272,11 +272,11 @@ def build_scheduler(clock: Scheduler, settings: Settings) -> BackgroundScheduler
     return scheduler
 
 
-def _log_store_errors(work: Callable[[], None]) -> Callable[[], None]:
+def _log_domain_errors(work: Callable[[], None]) -> Callable[[], None]:
     def run() -> None:
         try:
             work()
-        except StoreError as error:
+        except DomainError as error:
             log.warning("clock: %s", error.detail)
 
     return run
@@ -286,7 +286,7 @@ def _log_store_errors(work: Callable[[], None]) -> Callable[[], None]:
 def run_scheduler(clock: Scheduler, settings: Settings) -> Iterator[None]:
     """Run the scheduler while the block runs."""
     logging.getLogger("apscheduler").setLevel(logging.ERROR)
-    _log_store_errors(clock.renew_leadership)()
+    _log_domain_errors(clock.renew_leadership)()
     clock.guard_job(clock.begin_epoch, in_doubt=True)()
     scheduler = build_scheduler(clock, settings)
     scheduler.start()
@@ -298,4 +298,4 @@ def run_scheduler(clock: Scheduler, settings: Settings) -> Iterator[None]:
         clock.stop()
         scheduler.shutdown(wait=True)
         sequencer.join()
-        _log_store_errors(clock.release_leadership)()
+        _log_domain_errors(clock.release_leadership)()

@@ -34,7 +34,7 @@ from auth.tokens.keyring import KeyAges
 from config import Settings
 from pipelines.ssrf_guard import check_address_text
 from storage.catalog import Catalog
-from storage.errors import StoreError, TooManyRequests
+from storage.errors import DomainError, TooManyRequests
 from storage.rate_limits import Rate
 
 
@@ -306,12 +306,12 @@ def serve_page(logins: LoginServices, view: Callable[[], Response]) -> Response:
     try:
         limit_logins(logins.catalog, logins.settings, request, logins.clock())
         return view()
-    except StoreError as error:
+    except DomainError as error:
         return render_failure(error)
 
 
-def render_failure(error: StoreError, text: str = "", **more: Any) -> Response:
-    """Render the error page of a StoreError."""
+def render_failure(error: DomainError, text: str = "", **more: Any) -> Response:
+    """Render the error page of a DomainError."""
     status = http_status(error)
     if isinstance(error, TooManyRequests):
         text = format_retry(TOO_MANY_ATTEMPTS, error.retry_after_s)

@@ -12,7 +12,7 @@ from api.http.errors import RETRY_AFTER_S
 from api.http.operation import ResponseDoc, json_response, operation
 from api.schemas.common import ResponseSchema
 from auth.tokens.signing_keys import SigningKeyFile
-from storage.errors import StoreError
+from storage.errors import DomainError
 
 TAG = "service"
 MASKED_HEADERS = frozenset({"authorization", "cookie", "proxy-authorization"})
@@ -72,7 +72,7 @@ def get_health(context: AuthRequestContext[None, None]) -> Response:
 def _check_keys(keys: SigningKeyFile) -> dict[str, str]:
     try:
         count = len(keys.read().keys)
-    except StoreError as error:
+    except DomainError as error:
         return {"status": "failed", "reason": error.detail}
     return {"status": "ok", "reason": f"{count} can verify, the newest signs"}
 
@@ -84,7 +84,7 @@ def _check_catalog(services: AuthServices) -> dict[str, str]:
         return {"status": "failed", "reason": reasons}
     try:
         return {"status": "ok", "reason": services.catalog.ping()}
-    except StoreError as error:
+    except DomainError as error:
         return {"status": "failed", "reason": error.detail}
 
 

@@ -19,7 +19,7 @@ from auth.policies.patterns import Value
 from auth.tokens.verification import parse_bearer
 from config import Settings
 from storage.catalog import Catalog, Tx, ingest, versions
-from storage.errors import Invalid, NotFound, Unauthorized
+from storage.errors import Invalid, NotFoundError, Unauthorized
 from storage.memory import MemoryBudget
 from storage.model import REPLICAS, Principal, Replica
 from storage.protocols import Sources
@@ -215,7 +215,7 @@ class StoreGuard:
         )
         if resolved is None:
             # A version that was published meanwhile was not authorized.
-            raise NotFound(f"There is no {kind} {context.path['uuid']}.")
+            raise NotFoundError(f"There is no {kind} {context.path['uuid']}.")
         return resolved
 
     def refuse(self, principal: Principal | None, operation: str, request: Request) -> None:

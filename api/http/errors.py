@@ -16,16 +16,16 @@ from werkzeug.exceptions import HTTPException, MethodNotAllowed
 from storage.errors import (
     AlreadyExists,
     ClaimLost,
-    Conflict,
+    ConflictError,
     DamagedObjectError,
+    DomainError,
     Forbidden,
     Invalid,
     NotAcceptable,
-    NotFound,
+    NotFoundError,
     RangeNotSatisfiable,
     SourceChanged,
-    StoreError,
-    TimedOut,
+    TimeLimitExceeded,
     TooLarge,
     TooManyRequests,
     Unauthorized,
@@ -67,13 +67,13 @@ def new_request_id() -> str:
 
 log = logging.getLogger(__name__)
 
-STATUS_BY_ERROR: Mapping[type[StoreError], int] = {
+STATUS_BY_ERROR: Mapping[type[DomainError], int] = {
     Invalid: 400,
     Unauthorized: 401,
     Forbidden: 403,
-    NotFound: 404,
+    NotFoundError: 404,
     NotAcceptable: 406,
-    Conflict: 409,
+    ConflictError: 409,
     AlreadyExists: 409,
     TooLarge: 413,
     UnsupportedMediaType: 415,
@@ -83,9 +83,9 @@ STATUS_BY_ERROR: Mapping[type[StoreError], int] = {
     TooManyRequests: 429,
     ClaimLost: 500,
     DamagedObjectError: 500,
-    StoreError: 500,
+    DomainError: 500,
     Unavailable: 503,
-    TimedOut: 504,
+    TimeLimitExceeded: 504,
 }
 
 HTTP_CODES: Mapping[int, str] = {
@@ -110,17 +110,17 @@ ERROR_PAGE_KEY = "store.error_page"
 def register_errors(app: Flask, page: ErrorPage | None = None) -> None:
     """Answer every error of this application as a problem; browsers get `page`, if it is given."""
     app.extensions[ERROR_PAGE_KEY] = page
-    app.register_error_handler(StoreError, _handle_store_error)
+    app.register_error_handler(DomainError, _handle_domain_error)
     app.register_error_handler(HTTPException, _handle_http_error)
     app.register_error_handler(Exception, _handle_unexpected_error)
 
 
-def http_status(error: StoreError) -> int:
+def http_status(error: DomainError) -> int:
     """Return the status of the error's class, or of its nearest base class."""
     return next(STATUS_BY_ERROR[kind] for kind in type(error).__mro__ if kind in STATUS_BY_ERROR)
 
 
-def _handle_store_error(error: StoreError) -> Response:
+def _handle_domain_error(error: DomainError) -> Response:
     status = http_status(error)
     if status >= 500:
         # A damaged object is no bug, so the log needs no stack trace.

@@ -20,7 +20,7 @@ from flask import Response
 from werkzeug.http import parse_dict_header
 
 from api.http.limits import FairSemaphore, suspend_permit
-from storage.errors import StoreError, TooManyRequests, Unavailable
+from storage.errors import DomainError, TooManyRequests, Unavailable
 from storage.protocols import PubSub
 
 T = TypeVar("T")
@@ -189,5 +189,5 @@ class ServerSentEvents:
                     wait_s = min(STREAM_POLL_S, heartbeat_in_s, end - self.clock())
                     with suspend_permit():
                         listener.wait(max(0.0, wait_s))
-        except StoreError as error:
+        except DomainError as error:
             log.warning("a stream of events ended early: %s", error.detail)

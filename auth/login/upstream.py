@@ -26,7 +26,7 @@ from auth.secret_values import ValueSealer, hash_secret
 from auth.tokens.claims import parse_token
 from auth.tokens.keyring import KeyAges, KeyRing
 from storage.catalog import Catalog, login
-from storage.errors import StoreError, Unauthorized, Unavailable
+from storage.errors import DomainError, Unauthorized, Unavailable
 
 log = logging.getLogger(__name__)
 
@@ -114,7 +114,7 @@ class IdentityProvider:
         """Return the provider's logout URL; None if it has none."""
         try:
             end = self._metadata().get("end_session_endpoint")
-        except StoreError:
+        except DomainError:
             # Logout must not depend on the provider's availability.
             return None
         if not _is_http_url(end):

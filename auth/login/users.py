@@ -12,7 +12,7 @@ from auth.login.sessions import record_login_event
 from storage.catalog import Catalog, Tx, login
 from storage.catalog.audit import OPERATOR
 from storage.catalog.login import LoginFailures, PasswordRow
-from storage.errors import Conflict, Invalid, NotFound
+from storage.errors import ConflictError, Invalid, NotFoundError
 from storage.rate_limits import rate_limit_key
 
 
@@ -33,20 +33,20 @@ class PasswordUser:
 def add_user(
     catalog: Catalog, passwords: PasswordHashing, email: str, password: str, *, now: float
 ) -> None:
-    """Add a user and its record; Invalid, or Conflict if it has a password."""
+    """Add a user and its record; Invalid, or ConflictError if it has a password."""
     name, now_us = parse_user_email(email), int(now * 1e6)
     row = PasswordRow(name, passwords.hash(password), now_us, now_us)
     with catalog.write() as tx:
         admit_user(tx, name, AuditContext(OPERATOR, "add_user"))
         if not login.insert_password(tx, row):
-            raise Conflict(f"{name} has a password already; `passwd` changes it.")
+            raise ConflictError(f"{name} has a password already; `passwd` changes it.")
         record_login_event(tx, OPERATOR, "password_added", name, "")
 
 
 def change_user_password(
     catalog: Catalog, passwords: PasswordHashing, email: str, password: str, now: float
 ) -> None:
-    """Change the password, end all sessions and lockouts; NotFound without a password."""
+    """Change the password, end all sessions and lockouts; NotFoundError without a password."""
     name, hashed = parse_user_email(email), passwords.hash(password)
     with catalog.write() as tx:
         if not login.change_password(tx, name, hashed, int(now * 1e6)):
@@ -56,7 +56,7 @@ def change_user_password(
 
 
 def remove_password(catalog: Catalog, email: str) -> None:
-    """Delete the password and end all sessions; the user's record stays. NotFound."""
+    """Delete the password and end all sessions; the user's record stays. NotFoundError."""
     name = parse_user_email(email)
     with catalog.write() as tx:
         if not login.delete_password(tx, name):
@@ -133,8 +133,8 @@ def parse_user_email(email: str) -> str:
     return name
 
 
-def _no_password_error(name: str) -> NotFound:
-    return NotFound(f"{name} has no password; `ops users add` gives one.")
+def _no_password_error(name: str) -> NotFoundError:
+    return NotFoundError(f"{name} has no password; `ops users add` gives one.")
 
 
 def _parse_counted_address(address: str) -> str:

@@ -15,7 +15,7 @@ from auth.accounts import AuditContext, record_audit
 from auth.secret_values import create_secret, hash_secret, is_matching_secret
 from storage.catalog import Tx, login, oauth
 from storage.catalog.audit import OPERATOR
-from storage.errors import Conflict, Invalid, NotFound
+from storage.errors import ConflictError, Invalid, NotFoundError
 
 MAX_REDIRECT_URI = 1024
 
@@ -172,7 +172,7 @@ def add_client(
 ) -> str | None:
     """Add a client; return its secret, or None if it is public.
 
-    Invalid for bad members; Conflict if the id exists or is in `taken`."""
+    Invalid for bad members; ConflictError if the id exists or is in `taken`."""
     _check_client(new)
     secret = None if new.public else create_secret()
     digest = None if secret is None else hash_secret(secret)
@@ -181,7 +181,7 @@ def add_client(
     )
     # An ID token would pass as an access token if its client were named like an audience.
     if new.id in {CLI_CLIENT, WEB_CLIENT, *taken} or not oauth.insert_client(tx, row):
-        raise Conflict(f"The id {new.id} is taken.")
+        raise ConflictError(f"The id {new.id} is taken.")
     record_audit(
         tx,
         AuditContext(OPERATOR, "add_client"),
@@ -193,10 +193,10 @@ def add_client(
 
 
 def remove_client(tx: Tx, client_id: str, now_us: int) -> None:
-    """Remove an added client, its grants and consents; NotFound if there is none."""
+    """Remove an added client, its grants and consents; NotFoundError if there is none."""
     row = oauth.find_client(tx, client_id)
     if row is None or not oauth.delete_client(tx, client_id):
-        raise NotFound("No operator added a client of that id.")
+        raise NotFoundError("No operator added a client of that id.")
     oauth.revoke_grants(tx, now_us, client=client_id)
     login.delete_session_consents(tx, client_id)
     by = AuditContext(OPERATOR, "remove_client")

@@ -15,7 +15,7 @@ from jmespath.functions import Functions
 from jmespath.parser import Parser
 from jmespath.visitor import TreeInterpreter
 
-from storage.errors import Invalid, StoreError
+from storage.errors import DomainError, Invalid
 
 MAX_SOURCE_BYTES = 4 * 1024
 MAX_DEPTH = 64
@@ -50,7 +50,7 @@ class StepsExhausted(EvaluationFailed):
 class EvaluationBudget:
     """Steps that are left to one evaluation, or to several that share it.
 
-    `watch` is called every so many of them; the StoreError that it raises ends the evaluation.
+    `watch` is called every so many of them; the DomainError that it raises ends the evaluation.
     """
 
     def __init__(self, steps: int = MAX_STEPS, watch: Callable[[], None] | None = None) -> None:
@@ -110,7 +110,7 @@ class JmespathExpression:
         interpreter = _MeteredInterpreter(budget or EvaluationBudget())
         try:
             return interpreter.visit(self.tree, document)
-        except (EvaluationFailed, StoreError):
+        except (EvaluationFailed, DomainError):
             raise
         except RecursionError as error:
             raise EvaluationFailed("The expression is nested too deep.") from error

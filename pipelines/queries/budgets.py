@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from pipelines.queries import bounded_jmespath
 from pipelines.queries.stored_queries import QueryDocument, StoredQuery
-from storage.errors import StoreError
+from storage.errors import DomainError
 
 OWNER_TIMES, ALL_TIMES = 4, 20
 """How many times the steps of one evaluation an owner's may take on one event, and all."""
@@ -113,7 +113,7 @@ def _evaluate_query(
         if allowance < accounts.steps:
             return None
         failure = str(error)
-    except StoreError:
+    except DomainError:
         raise
     except Exception as error:
         failure = (

@@ -11,7 +11,7 @@ from pipelines.limits import ATTACHMENTS_MAX_BYTES
 from pipelines.queries import bounded_jmespath
 from pipelines.queries.budgets import ALLOWANCE_GROWTH, FIRST_ALLOWANCE
 from storage.catalog.subscriptions import JMESPATH, Subscription
-from storage.errors import Invalid, StoreError
+from storage.errors import DomainError, Invalid
 from storage.model import FQID, BundleEvent
 
 NO_BUNDLE_UUID = "00000000-0000-0000-0000-000000000000"
@@ -125,7 +125,7 @@ def evaluate_attachments(
     try:
         evaluation.run(attachments)
         size = evaluation.size()
-    except StoreError:
+    except DomainError:
         raise
     except Exception as error:
         log.warning("attachments failed: %s: %.300s", type(error).__name__, error)

@@ -18,7 +18,7 @@ import orjson
 
 from pipelines.formats import version_from_us
 from storage.catalog import backups, now_us, recovery, revisions
-from storage.errors import Conflict, DamagedObjectError, Invalid
+from storage.errors import ConflictError, DamagedObjectError, Invalid
 from storage.stores import Stores
 
 FORMAT = "store-backup/1"
@@ -84,8 +84,8 @@ def _encode_bytes(value: Any) -> dict[str, str]:
 def check_backup(source: BinaryIO, *, key: str) -> BackupHeader:
     """Check a whole backup.
 
-    Invalid or DamagedObjectError for a file that is no complete backup, Conflict for one of another
-    secret or of a later version.
+    Invalid or DamagedObjectError for a file that is no complete backup, ConflictError for one of
+    another secret or of a later version.
     """
     digest, count, header = hashlib.sha256(), 0, None
     last: Any = None
@@ -121,13 +121,13 @@ def _parse_header(line: bytes, key: str) -> BackupHeader:
     if not isinstance(header, dict) or "format" not in header:
         raise Invalid("The file is no backup of a store.")
     if header["format"] != FORMAT:
-        raise Conflict(f"This version reads {FORMAT}, not {header['format']}.")
+        raise ConflictError(f"This version reads {FORMAT}, not {header['format']}.")
     if not all(isinstance(header.get(name), str) for name in ("made", "revision", "key")):
         raise DamagedObjectError("The header of the backup lacks a member.")
     if header["key"] != key:
-        raise Conflict("The backup was made with another STORE_SECRET_KEY: set that one.")
+        raise ConflictError("The backup was made with another STORE_SECRET_KEY: set that one.")
     if header["revision"] > revisions.expected_revision():
-        raise Conflict("The backup was made by a later version of the store.")
+        raise ConflictError("The backup was made by a later version of the store.")
     return BackupHeader(header["made"], header["revision"], header["key"])
 
 
@@ -143,7 +143,9 @@ def restore_backup(
         tables = {table.name: table for table in backups.BACKUP_TABLES}
         for name, group in groupby(rows, lambda row: row[0]):
             if name not in tables:
-                raise Conflict(f"The backup has rows of '{name}', a table that this version lacks.")
+                raise ConflictError(
+                    f"The backup has rows of '{name}', a table that this version lacks."
+                )
             yield _restore_table(stores, tables[name], (row for _, row in group))
 
 
@@ -171,7 +173,7 @@ def _restore_table(
     while batch := list(islice(rows, backups.ROWS_PER_PAGE)):
         unknown = sorted({name for row in batch for name in row} - table.columns)
         if unknown:
-            raise Conflict(f"The backup's {table.name} have unknown columns: {unknown}.")
+            raise ConflictError(f"The backup's {table.name} have unknown columns: {unknown}.")
         try:
             with stores.catalog.write() as tx, recovery.begin_savepoint(tx):
                 added += table.restore(tx, batch)

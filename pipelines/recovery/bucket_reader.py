@@ -13,7 +13,7 @@ from typing import TypeVar
 
 from pipelines import records
 from storage.catalog import Tx, recovery, store_state
-from storage.errors import Conflict, DamagedObjectError, StoreError, Unavailable
+from storage.errors import ConflictError, DamagedObjectError, DomainError, Unavailable
 from storage.model import Replica
 from storage.protocols import BlobInfo
 from storage.stores import Stores
@@ -96,10 +96,10 @@ class RebuildRun:
 
     @contextmanager
     def transaction(self) -> Iterator[Tx]:
-        """Open a transaction under the lease; Conflict if another rebuild has it."""
+        """Open a transaction under the lease; ConflictError if another rebuild has it."""
         with self.stores.catalog.write() as tx:
             if not store_state.acquire_lease(tx, LEASE, token=self.token, lease_s=LEASE_S):
-                raise Conflict("Another rebuild of this catalog is running.")
+                raise ConflictError("Another rebuild of this catalog is running.")
             yield tx
 
     def end(self) -> None:
@@ -167,20 +167,20 @@ def _read_batch(
 ) -> list[tuple[str, Record]]:
     """Read the records of a batch in parallel; refuse those that are unreadable."""
 
-    def read(listed: tuple[Key, str]) -> Record | StoreError:
+    def read(listed: tuple[Key, str]) -> Record | DomainError:
         key, name = listed
         try:
             return parse(key, records.read_object(run.stores.replicas[run.replica], name))
         except Unavailable:
             raise
-        except StoreError as error:
+        except DomainError as error:
             return error
 
     with ThreadPoolExecutor(run.stores.copy_parallel) as pool:
         results = list(pool.map(read, batch))
     parsed = []
     for (_, name), record in zip(batch, results, strict=True):
-        if isinstance(record, StoreError):
+        if isinstance(record, DomainError):
             tally.refuse(name, record.detail)
         else:
             parsed.append((name, record))

@@ -45,7 +45,7 @@ from storage.catalog import (
 from storage.catalog import files as file_rows
 from storage.catalog.purges import Purge
 from storage.catalog.versions import Tombstone
-from storage.errors import Conflict, DamagedObjectError
+from storage.errors import ConflictError, DamagedObjectError
 from storage.keys import MarkerKey, RecordKey
 from storage.model import FQID, REPLICAS, BundleEvent, EventType, Job, Replica
 from storage.stores import Stores
@@ -378,12 +378,13 @@ PHASES: tuple[Callable[[RebuildRun], RebuildTally], ...] = (
 def rebuild_catalog(stores: Stores, replica: Replica, *, token: str) -> Iterator[RebuildTally]:
     """Fill the catalog from one bucket; yield the tally of each phase.
 
-    Conflict for a catalog with other data, Unavailable if the bucket is away: start again later.
+    ConflictError for a catalog with other data, Unavailable if the bucket is away: start again
+    later.
     """
     last = max(epochs.list_marks(stores, replica), default="")
     with stores.catalog.write() as tx:
         if not store_state.acquire_lease(tx, LEASE, token=token, lease_s=LEASE_S):
-            raise Conflict("Another rebuild of this catalog is running.")
+            raise ConflictError("Another rebuild of this catalog is running.")
         if store_state.read_value(tx, recovery.REBUILDING_KEY) is None:
             _mark_rebuilding(tx, last, token)
         floor = int(store_state.read_value(tx, recovery.REBUILDING_KEY) or 0)
@@ -399,7 +400,7 @@ def rebuild_catalog(stores: Stores, replica: Replica, *, token: str) -> Iterator
 
 def _mark_rebuilding(tx: Tx, last: str, token: str) -> None:
     if recovery.has_any_rows(tx):
-        raise Conflict(
+        raise ConflictError(
             "The catalog is not empty: `reconcile` imports what it lacks, a rebuild needs an empty"
             " one."
         )

@@ -16,7 +16,7 @@ from pipelines.recovery.bucket_reader import FOREIGN_NAME, RebuildRun, RebuildTa
 from storage import keys
 from storage.catalog import events, journals, recovery
 from storage.catalog.events import EVENT_TYPES, SequencedEvent
-from storage.errors import DamagedObjectError, NotFound
+from storage.errors import DamagedObjectError, NotFoundError
 from storage.keys import JournalKey
 from storage.model import REPLICAS, BundleEvent, Replica
 
@@ -124,7 +124,7 @@ def _import_journal(
             journals.lock(tx, replica)
             with recovery.begin_savepoint(tx):
                 is_new = journals.adopt(tx, one.key, one.size, listed)
-    except (DamagedObjectError, NotFound) as error:
+    except (DamagedObjectError, NotFoundError) as error:
         tally.refuse(str(one.key), error.detail)
         return False
     tally.imported += is_new

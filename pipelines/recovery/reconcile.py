@@ -36,7 +36,7 @@ from storage.catalog import files as file_rows
 from storage.catalog import purges as catalog_purges
 from storage.catalog.collections import Collection
 from storage.catalog.versions import Tombstone
-from storage.errors import DamagedObjectError, StoreError, TimedOut, Unavailable
+from storage.errors import DamagedObjectError, DomainError, TimeLimitExceeded, Unavailable
 from storage.keys import MarkerKey, RecordKey
 from storage.model import FQID, REPLICAS, BundleVersion, Job, Replica
 from storage.stores import Stores
@@ -216,10 +216,10 @@ def _import_unknown(
             try:
                 import_one(stores, tally.replica, key)
                 tally.imported += 1
-            except (Unavailable, TimedOut):
+            except (Unavailable, TimeLimitExceeded):
                 # Says nothing about the record.
                 raise
-            except StoreError as error:
+            except DomainError as error:
                 tally.refuse(name, error.detail)
 
 

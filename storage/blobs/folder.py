@@ -130,7 +130,7 @@ class FolderBlobs:
     def _open_upload(self, head: ObjectHeader, part_size: int, token: str | None) -> FolderUpload:
         with self._tree.translate_errors(head.key):
             if token:
-                with suppress(errors.NotFound):
+                with suppress(errors.NotFoundError):
                     return FolderUpload.resume(self._tree, head.key, token)
             return FolderUpload.begin(self._tree, head, part_size)
 
@@ -151,7 +151,7 @@ class FolderBlobs:
         """See BlobStore; metadata included, except for damaged objects."""
         self._tree.check_root()
         for key, path in self._tree.walk(prefix.encode(), after.encode()):
-            with suppress(errors.NotFound):
+            with suppress(errors.NotFoundError):
                 yield self._describe_entry(key, path)
         self._tree.check_root()
 
@@ -168,7 +168,7 @@ class FolderBlobs:
 
     def delete(self, key: str, *, pin: str | None = None) -> None:
         """See BlobStore."""
-        with suppress(errors.NotFound), self._tree.translate_errors(key):
+        with suppress(errors.NotFoundError), self._tree.translate_errors(key):
             self._tree.remove(key, None if pin is None else partial(_matches_pin, pin))
 
     def write_metadata(

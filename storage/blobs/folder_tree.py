@@ -11,7 +11,13 @@ from pathlib import Path
 from typing import Final
 
 from storage.blobs import objects
-from storage.errors import AlreadyExists, DamagedObjectError, NotFound, SourceChanged, Unavailable
+from storage.errors import (
+    AlreadyExists,
+    DamagedObjectError,
+    NotFoundError,
+    SourceChanged,
+    Unavailable,
+)
 from storage.protocols import BLOCK
 
 COPY_CHUNK_BYTES = 64 * 1024 * 1024
@@ -106,7 +112,7 @@ class FolderTree:
             yield
         except FileNotFoundError as error:
             self.check_root()
-            raise NotFound(f"object {key} does not exist") from error
+            raise NotFoundError(f"object {key} does not exist") from error
         except OSError as error:
             if error.errno in _UNREADABLE_ERRORS:
                 raise DamagedObjectError(

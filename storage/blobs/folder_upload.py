@@ -15,7 +15,7 @@ from contextlib import contextmanager, suppress
 from storage.blobs import folder_tree, objects
 from storage.blobs.folder_tree import JOURNAL_SUFFIX, UPLOADS_FOLDER, FolderTree
 from storage.blobs.objects import UPLOAD_HEADER_BYTES, ObjectHeader, check_header
-from storage.errors import AlreadyExists, Invalid, NotFound
+from storage.errors import AlreadyExists, Invalid, NotFoundError
 from storage.protocols import BlobInfo
 
 MAX_PARTS = 10_000
@@ -49,18 +49,18 @@ class FolderUpload:
 
     @classmethod
     def resume(cls, tree: FolderTree, key: str, token: str) -> "FolderUpload":
-        """Resume the upload of a token; NotFound if it is gone, complete or of another key."""
+        """Resume the upload of a token; NotFoundError if it is gone, complete or of another key."""
         if not _UPLOAD_TOKEN.fullmatch(token):
-            raise NotFound("the upload does not exist")
+            raise NotFoundError("the upload does not exist")
         path, journal = _upload_paths(tree, token)
         with open(path, "rb") as file:
             head = objects.read_header(file.fileno()).head
             # A second link: its writer crashed between publishing and cleaning up.
             if head.key != key or os.fstat(file.fileno()).st_nlink != 1:
-                raise NotFound("the upload does not exist")
+                raise NotFoundError("the upload does not exist")
         sizes = [line["part_size"] for line in _read_journal(journal) if "part_size" in line]
         if not sizes:
-            raise NotFound("the upload does not exist")
+            raise NotFoundError("the upload does not exist")
         return cls(tree, token, head, sizes[0])
 
     def part(self, number: int, blocks: Iterable[bytes]) -> None:
@@ -126,7 +126,7 @@ class FolderUpload:
 
     @contextmanager
     def _lock(self, how: int) -> Iterator[int]:
-        """Lock the upload's file; NotFound if it was published meanwhile."""
+        """Lock the upload's file; NotFoundError if it was published meanwhile."""
         with self._tree.translate_errors(self._head.key):
             descriptor = os.open(self._path, os.O_RDWR | os.O_CLOEXEC)
         try:
@@ -134,7 +134,7 @@ class FolderUpload:
                 fcntl.flock(descriptor, how)
                 held, named = os.fstat(descriptor), os.stat(self._path)
             if held.st_nlink != 1 or held.st_ino != named.st_ino:
-                raise NotFound("the upload does not exist")
+                raise NotFoundError("the upload does not exist")
             yield descriptor
         finally:
             os.close(descriptor)

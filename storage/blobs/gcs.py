@@ -65,7 +65,9 @@ class GcsBlobs:
         self._bucket = GcsBucketClient(name, client)
 
     def open_sibling(self, name: str) -> "GcsBlobs":
-        """Open another bucket with the same client; NotFound if absent, Forbidden if not writable.
+        """Open another bucket with the same client.
+
+        Raise NotFoundError if it is absent, Forbidden if it is not writable.
 
         The upload session that probes it holds no bytes, and GCS ends it after a week.
         """
@@ -150,7 +152,7 @@ class GcsBlobs:
                 target = self._copy_at_once(source, key, target_key, pin)
             else:
                 target = self._rewrite(source, key, target_key, pin, resume, progress)
-        except errors.NotFound as error:
+        except errors.NotFoundError as error:
             raise self._explain_copy_failure(source, key, pin, error) from error
         info = make_info(target)
         if progress:
@@ -188,7 +190,7 @@ class GcsBlobs:
 
         try:
             token, copied_bytes, _ = step(token or None)
-        except (errors.NotFound, errors.Invalid, errors.SourceChanged):
+        except (errors.NotFoundError, errors.Invalid, errors.SourceChanged):
             if not token:
                 raise
             # The token expired or belongs to other bytes: start again.
@@ -200,15 +202,15 @@ class GcsBlobs:
         return target
 
     def _explain_copy_failure(
-        self, source: "GcsBlobs", key: str, pin: str | None, error: errors.StoreError
-    ) -> errors.StoreError:
+        self, source: "GcsBlobs", key: str, pin: str | None, error: errors.DomainError
+    ) -> errors.DomainError:
         """Explain a 404: the source is gone or changed, or a bucket does not exist."""
         mismatch = explain_mismatch(source._bucket, key)
         if not isinstance(mismatch, errors.SourceChanged):
             return mismatch
         try:
             self._bucket.check_exists()
-        except errors.StoreError:
+        except errors.DomainError:
             return errors.Unavailable(f"GCS bucket {self.name} does not exist")
         return mismatch if pin is not None else error
 
@@ -249,7 +251,7 @@ class GcsBlobs:
             check_header(key, info.content_type or "", {**info.metadata, **metadata})
             blob.metadata = dict(metadata)
             self._bucket.call(blob.patch, if_generation_match=blob.generation)
-        except (errors.NotFound, errors.SourceChanged) as error:
+        except (errors.NotFoundError, errors.SourceChanged) as error:
             raise explain_mismatch(self._bucket, key) from error
         return make_info(blob)
 
@@ -321,7 +323,12 @@ class GcsSource:
         """See SourceObject."""
         try:
             return gcs_objects.head_object(self._bucket, self._key)
-        except (errors.NotFound, errors.Forbidden, errors.Invalid, errors.Unavailable) as error:
+        except (
+            errors.NotFoundError,
+            errors.Forbidden,
+            errors.Invalid,
+            errors.Unavailable,
+        ) as error:
             raise _translate_source_error(error, deposit=True) from error
 
     def read(self, pin: str, start: int = 0, length: int | None = None) -> Iterator[bytes]:
@@ -330,19 +337,24 @@ class GcsSource:
             yield from gcs_objects.read_object(
                 self._bucket, self._key, pin=pin, start=start, length=length
             )
-        except (errors.NotFound, errors.Forbidden, errors.Invalid, errors.Unavailable) as error:
+        except (
+            errors.NotFoundError,
+            errors.Forbidden,
+            errors.Invalid,
+            errors.Unavailable,
+        ) as error:
             raise _translate_source_error(error) from error
 
 
 def _translate_source_error(
-    error: errors.StoreError, *, deposit: bool = False
-) -> errors.StoreError:
+    error: errors.DomainError, *, deposit: bool = False
+) -> errors.DomainError:
     """Return Unprocessable for absent or unreadable sources, else the error itself.
 
     A server that cannot be reached counts as unreadable only when a deposit begins.
     """
     message = f"the source cannot be read: {error.detail}"
-    if isinstance(error, errors.NotFound | errors.Invalid):
+    if isinstance(error, errors.NotFoundError | errors.Invalid):
         return errors.Unprocessable(message, code="source_not_found")
     if isinstance(error, errors.Forbidden) or _is_unreadable(error.__cause__, deposit=deposit):
         return errors.Unprocessable(message, code="source_not_readable")

@@ -81,7 +81,7 @@ class GcsBucketClient:
     """A bucket and its client.
 
     In one of the store's `own` buckets a 403 or 404 is Unavailable, since an operator may fix it;
-    in a depositor's bucket it is Forbidden or NotFound.
+    in a depositor's bucket it is Forbidden or NotFoundError.
     """
 
     def __init__(self, name: str, client: Callable[[], GcsClient], *, own: bool = True) -> None:
@@ -97,7 +97,9 @@ class GcsBucketClient:
             bucket = self.translate_errors(lambda: self.client().storage.bucket(self.name))
             return bucket.blob(key, generation=int(pin) if pin else None, **options)
         except ValueError as error:
-            raise errors.NotFound(f"GCS bucket or generation does not exist: {error}") from error
+            raise errors.NotFoundError(
+                f"GCS bucket or generation does not exist: {error}"
+            ) from error
 
     def call(self, method: Callable[..., T], *arguments: Any, **options: Any) -> T:
         """Call a library method with our timeouts and attempts; translate its errors."""
@@ -135,7 +137,7 @@ class GcsBucketClient:
         except _NETWORK_ERRORS as error:
             raise errors.Unavailable(f"GCS cannot be reached: {error}") from error
 
-    def _translate(self, error: GoogleAPICallError, creates: bool) -> errors.StoreError:
+    def _translate(self, error: GoogleAPICallError, creates: bool) -> errors.DomainError:
         status = int(error.code or 0)
         message = f"GCS bucket {self.name}: {status} {_error_message(error.response)}"
         match status:
@@ -143,7 +145,7 @@ class GcsBucketClient:
                 return self._explain_not_found(message)
             case 410:
                 # An upload session or rewrite token that has ended.
-                return errors.NotFound(message)
+                return errors.NotFoundError(message)
             case 412:
                 return errors.AlreadyExists(message) if creates else errors.SourceChanged(message)
             case 416:
@@ -155,18 +157,18 @@ class GcsBucketClient:
                 return errors.Invalid(message)
         return errors.Unavailable(message)
 
-    def _explain_not_found(self, message: str) -> errors.StoreError:
+    def _explain_not_found(self, message: str) -> errors.DomainError:
         """Tell an absent object from an absent bucket, which a 404 does not."""
         if not self.own:
-            return errors.NotFound(message)
+            return errors.NotFoundError(message)
         try:
             self.check_exists()
-        except (errors.NotFound, errors.Forbidden) as error:
+        except (errors.NotFoundError, errors.Forbidden) as error:
             return errors.Unavailable(f"GCS bucket {self.name} is absent or closed to us: {error}")
-        return errors.NotFound(message)
+        return errors.NotFoundError(message)
 
     def check_exists(self) -> None:
-        """Raise NotFound if the bucket is absent; cached for a while."""
+        """Raise NotFoundError if the bucket is absent; cached for a while."""
         if time.monotonic() - self._seen_at < _BUCKET_CHECK_S:
             return
         probe = GcsBucketClient(self.name, self.client, own=False)

@@ -132,7 +132,7 @@ def _send_object(
         bucket.call(
             blob.upload_from_file, file, size=size, content_type="", checksum=None, **condition
         )
-    except errors.NotFound as error:
+    except errors.NotFoundError as error:
         raise errors.Unavailable(f"GCS bucket {bucket.name} accepts no objects: {error}") from error
     except ValueError as error:
         # The library does not resume a chunk that was stored in part.
@@ -150,7 +150,7 @@ def list_objects(
 
 def delete_object(bucket: GcsBucketClient, key: str, pin: str | None = None) -> None:
     """Delete an object; succeed if it is absent."""
-    with suppress(errors.NotFound):
+    with suppress(errors.NotFoundError):
         condition = {} if pin is None else {"if_generation_match": bucket.blob(key, pin).generation}
         bucket.call(bucket.blob(key).delete, **condition)
 
@@ -162,11 +162,11 @@ def head_object(bucket: GcsBucketClient, key: str) -> BlobInfo:
     return make_info(blob)
 
 
-def explain_mismatch(bucket: GcsBucketClient, key: str) -> errors.StoreError:
-    """Return the error for a pin that does not match: NotFound or SourceChanged."""
+def explain_mismatch(bucket: GcsBucketClient, key: str) -> errors.DomainError:
+    """Return the error for a pin that does not match: NotFoundError or SourceChanged."""
     try:
         head_object(bucket, key)
-    except errors.StoreError as error:
+    except errors.DomainError as error:
         return error
     return errors.SourceChanged(f"{key} has changed")
 
@@ -189,7 +189,7 @@ def read_object(
             if at == start and start > 0:
                 raise
             data = b""
-        except (errors.NotFound, errors.SourceChanged) as error:
+        except (errors.NotFoundError, errors.SourceChanged) as error:
             raise (
                 error if pin is None and at == start else explain_mismatch(bucket, key)
             ) from error
@@ -219,7 +219,7 @@ def _download(bucket: GcsBucketClient, blob: Blob, start: int, count: int) -> by
 
 
 def _check_end(bucket: GcsBucketClient, blob: Blob, at: int) -> None:
-    with suppress(errors.NotFound):
+    with suppress(errors.NotFoundError):
         bucket.call(blob.reload, if_generation_match=blob.generation)
         if blob.size == at:
             return

@@ -28,7 +28,7 @@ from storage.blobs.gcs_objects import (
     set_blob_metadata,
 )
 from storage.blobs.objects import check_header
-from storage.errors import AlreadyExists, Invalid, NotFound, StoreError, Unavailable
+from storage.errors import AlreadyExists, DomainError, Invalid, NotFoundError, Unavailable
 from storage.protocols import BlobInfo
 
 T = TypeVar("T")
@@ -77,15 +77,15 @@ class GcsUpload:
 
     @classmethod
     def resume(cls, bucket: GcsBucketClient, key: str, token: str) -> "GcsUpload":
-        """Resume the upload of a token; NotFound if it is gone, complete or of another key."""
+        """Resume the upload of a token; NotFoundError if it is gone, complete or of another key."""
         if not _UPLOAD_TOKEN.fullmatch(token):
-            raise NotFound("the upload does not exist")
+            raise NotFoundError("the upload does not exist")
         blocks = read_object(
             bucket, _component_path(token, _START_NAME), pin=None, start=0, length=None
         )
         start = UploadStart(**json.loads(b"".join(blocks)))
         if start.key != key:
-            raise NotFound("the upload does not exist")
+            raise NotFoundError("the upload does not exist")
         return cls(bucket, token, start)
 
     def part(self, number: int, blocks: Iterable[bytes]) -> None:
@@ -105,7 +105,7 @@ class GcsUpload:
         found = list_objects(self._bucket, _component_path(self.token), fields=fields)
         names = {blob.name.rpartition("/")[2]: blob for blob in found}
         if _START_NAME not in names:
-            raise NotFound("the upload does not exist")
+            raise NotFoundError("the upload does not exist")
         return {int(name): blob for name, blob in names.items() if _PART_NUMBER.fullmatch(name)}
 
     def complete(
@@ -124,7 +124,7 @@ class GcsUpload:
             self.abort()
             raise
         # The object exists: the sweep deletes leftover components.
-        with suppress(StoreError):
+        with suppress(DomainError):
             self.abort()
         return make_info(blob)
 
@@ -134,7 +134,7 @@ class GcsUpload:
             return
         try:
             _compose_objects(self._bucket, self._compose_rounds(parts), blob, replace=replace)
-        except NotFound as error:
+        except NotFoundError as error:
             self._list_components()
             raise Unavailable("a part was stored again meanwhile") from error
 

@@ -117,7 +117,7 @@ class PlainFolder:
         wanted = (name for name in names if name.startswith(prefix) and name > after)
         for name in sorted(wanted, key=str.encode):
             if not name.startswith(INCOMING_PREFIX):
-                with suppress(errors.NotFound):
+                with suppress(errors.NotFoundError):
                     yield self.head(name)
 
     def delete(self, key: str, *, pin: str | None = None) -> None:
@@ -185,12 +185,12 @@ class PlainFolder:
         try:
             descriptor = os.open(self._path(key), os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
         except (FileNotFoundError, NotADirectoryError) as error:
-            raise errors.NotFound(f"File {key} does not exist.") from error
+            raise errors.NotFoundError(f"File {key} does not exist.") from error
         except OSError as error:
             raise errors.Unavailable(f"The folder cannot be read: {error.strerror}.") from error
         try:
             if not stat.S_ISREG(os.fstat(descriptor).st_mode):
-                raise errors.NotFound(f"File {key} does not exist.")
+                raise errors.NotFoundError(f"File {key} does not exist.")
             yield descriptor
         finally:
             os.close(descriptor)

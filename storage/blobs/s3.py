@@ -98,10 +98,10 @@ class S3Blobs:
         self._bucket_seen_at = -_BUCKET_CHECK_S
 
     def open_sibling(self, name: str) -> "S3Blobs":
-        """Open another bucket with the same client; NotFound, or Forbidden to write."""
+        """Open another bucket with the same client; NotFoundError, or Forbidden to write."""
         sibling = S3BucketClient(name, self._bucket.client, own=False)
         probe = sibling.call("create_multipart_upload", ".probe")
-        with suppress(errors.NotFound, errors.Forbidden):
+        with suppress(errors.NotFoundError, errors.Forbidden):
             sibling.call("abort_multipart_upload", ".probe", UploadId=probe["UploadId"])
         return S3Blobs(name, self._server, self._connected, self._features)
 
@@ -124,7 +124,7 @@ class S3Blobs:
     def _head(self, key: str, pin: str | None = None) -> tuple[BlobInfo, S3Reply]:
         try:
             info, reply = s3_objects.head_object(self._bucket, key, pin)
-        except errors.NotFound:
+        except errors.NotFoundError:
             self._check_bucket()
             raise
         self._bucket_seen_at = time.monotonic()
@@ -139,7 +139,7 @@ class S3Blobs:
             return
         try:
             self._bucket.call("head_bucket")
-        except errors.NotFound as error:
+        except errors.NotFoundError as error:
             raise errors.Unavailable(f"S3 bucket {self.name} does not exist") from error
         self._bucket_seen_at = time.monotonic()
 
@@ -285,7 +285,7 @@ class S3Blobs:
     def _find_source(self, key: str, pin: str | None) -> BlobInfo:
         try:
             return self._head(key, pin)[0]
-        except (errors.NotFound, errors.SourceChanged) as error:
+        except (errors.NotFoundError, errors.SourceChanged) as error:
             raise (error if pin is None else explain_mismatch(self._bucket, key)) from error
 
     def list(self, prefix: str, *, after: str = "") -> Iterator[BlobInfo]:
@@ -307,7 +307,7 @@ class S3Blobs:
         if pin is None:
             s3_objects.delete_object(self._bucket, key)
             return
-        with suppress(errors.NotFound):
+        with suppress(errors.NotFoundError):
             info, reply = self._head(key)
             if pin not in (info.pin, f"e:{reply['ETag']}"):
                 raise errors.SourceChanged(f"{key} has changed")
@@ -411,7 +411,7 @@ class S3Source:
             tags = s3_objects.get_tags(self._bucket, self._key, pin)
         except errors.Unavailable:
             raise
-        except errors.StoreError:
+        except errors.DomainError:
             return {}
         return {name.lower(): value for name, value in tags.items()}
 
@@ -421,7 +421,7 @@ def _translate_source_errors() -> Iterator[None]:
     """Raise Unprocessable for sources that are absent or may not be read."""
     try:
         yield
-    except (errors.NotFound, errors.Invalid) as error:
+    except (errors.NotFoundError, errors.Invalid) as error:
         message = f"the source cannot be read: {error.detail}"
         raise errors.Unprocessable(message, code="source_not_found") from error
     except errors.Forbidden as error:
@@ -456,7 +456,7 @@ def is_redirect(cause: BaseException | None) -> bool:
 _CREDENTIAL_ERRORS = (NoCredentialsError, PartialCredentialsError, CredentialRetrievalError)
 
 
-def make_unreadable_error(error: errors.StoreError) -> errors.Unprocessable:
+def make_unreadable_error(error: errors.DomainError) -> errors.Unprocessable:
     """Return the error for a source that the store may not read."""
     message = f"the source cannot be read: {error.detail}"
     return errors.Unprocessable(message, code="source_not_readable")

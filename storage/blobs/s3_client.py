@@ -175,7 +175,7 @@ class S3BucketClient:
     """A bucket and its client.
 
     In one of the store's `own` buckets a 403 or 404 is Unavailable, since an operator may fix it;
-    in a depositor's bucket it is Forbidden or NotFound.
+    in a depositor's bucket it is Forbidden or NotFoundError.
     """
 
     name: str
@@ -203,15 +203,15 @@ class S3BucketClient:
             time.sleep(random.uniform(0, 0.02 * 2**attempt))
         raise AssertionError("unreachable")
 
-    def _translate(self, error: ClientError, *, conditional: bool) -> errors.StoreError:
+    def _translate(self, error: ClientError, *, conditional: bool) -> errors.DomainError:
         status, code = _error_status(error), _error_code(error)
         message = f"S3 bucket {self.name}: {code} ({status})"
         match status:
             case 404 if code == "NoSuchBucket":
-                return errors.Unavailable(message) if self.own else errors.NotFound(message)
+                return errors.Unavailable(message) if self.own else errors.NotFoundError(message)
             # 405 is the response for a version that is a delete marker.
             case 404 | 405:
-                return errors.NotFound(message)
+                return errors.NotFoundError(message)
             case 412:
                 return (
                     errors.AlreadyExists(message) if conditional else errors.SourceChanged(message)
@@ -227,7 +227,7 @@ class S3BucketClient:
         return errors.Unavailable(message)
 
 
-def is_upload_gone(error: errors.StoreError) -> bool:
+def is_upload_gone(error: errors.DomainError) -> bool:
     """Return whether the error says that a multipart upload does not exist."""
     return (
         isinstance(error.__cause__, ClientError) and _error_code(error.__cause__) == "NoSuchUpload"

@@ -246,18 +246,18 @@ def object_exists(bucket: S3BucketClient, key: str) -> bool:
             return exists
     try:
         bucket.call("head_object", key)
-    except errors.NotFound:
+    except errors.NotFoundError:
         return False
     return True
 
 
-def explain_mismatch(bucket: S3BucketClient, key: str) -> errors.StoreError:
-    """Return the error for a pin that does not match: NotFound or SourceChanged."""
+def explain_mismatch(bucket: S3BucketClient, key: str) -> errors.DomainError:
+    """Return the error for a pin that does not match: NotFoundError or SourceChanged."""
     try:
         bucket.call("head_object", key)
-    except errors.NotFound as error:
+    except errors.NotFoundError as error:
         return error
-    except errors.StoreError:
+    except errors.DomainError:
         pass
     return errors.SourceChanged(f"{key} has changed")
 
@@ -350,7 +350,7 @@ def _open_range(
         if start == 0:
             return None
         raise
-    except (errors.NotFound, errors.SourceChanged) as error:
+    except (errors.NotFoundError, errors.SourceChanged) as error:
         raise (error if pin is None else explain_mismatch(bucket, key)) from error
     if defect := _range_defect(reply, start, end) if ranged else _length_defect(reply):
         reply["Body"].close()
@@ -393,7 +393,7 @@ def _range_defect(reply: S3Reply, start: int, end: int | None) -> str:
 
 def delete_object(bucket: S3BucketClient, key: str) -> None:
     """Delete an object: one call, or a few if a delete marker shows versioning."""
-    with suppress(errors.NotFound):
+    with suppress(errors.NotFoundError):
         reply = bucket.call("delete_object", key)
         if reply.get("DeleteMarker"):
             _delete_versions(bucket, key, reply["VersionId"])
@@ -404,7 +404,7 @@ def delete_pinned_object(bucket: S3BucketClient, key: str, pin: str) -> None:
     if pin.startswith("v:"):
         _delete_versions(bucket, key, pin[2:])
         return
-    with suppress(errors.NotFound):
+    with suppress(errors.NotFoundError):
         bucket.call("delete_object", key, IfMatch=pin[2:])
 
 
@@ -425,7 +425,7 @@ def _delete_versions(bucket: S3BucketClient, key: str, newest: str) -> None:
 
 
 def _delete_version(bucket: S3BucketClient, key: str, version: str) -> None:
-    with suppress(errors.NotFound):
+    with suppress(errors.NotFoundError):
         bucket.call("delete_object", key, VersionId=version)
 
 

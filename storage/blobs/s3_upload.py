@@ -23,7 +23,14 @@ from storage.blobs.s3_objects import (
     reply_pin,
 )
 from storage.crc32c import extend
-from storage.errors import AlreadyExists, Invalid, NotFound, SourceChanged, StoreError, Unavailable
+from storage.errors import (
+    AlreadyExists,
+    DomainError,
+    Invalid,
+    NotFoundError,
+    SourceChanged,
+    Unavailable,
+)
 from storage.protocols import BLOCK, DEFAULT_CONTENT_TYPE, BlobInfo, ProgressCallback
 
 MAX_SPOOL_MEMORY: Final = 8 * BLOCK
@@ -92,7 +99,7 @@ class S3Upload:
 
     @classmethod
     def resume(cls, bucket: S3BucketClient, key: str, token: str, part_size: int) -> "S3Upload":
-        """Resume the upload of a token; NotFound if it is gone, complete or of another key."""
+        """Resume the upload of a token; NotFoundError if it is gone, complete or of another key."""
         upload = cls(bucket, key, token, part_size)
         upload.parts()
         return upload
@@ -138,12 +145,12 @@ class S3Upload:
 
     def abort(self) -> None:
         """See MultipartUpload."""
-        with suppress(NotFound):
+        with suppress(NotFoundError):
             self._call("abort_multipart_upload")
 
     def _call(self, verb: str, **params: Any) -> S3Reply:
         if not self.token:
-            raise NotFound("the upload does not exist")
+            raise NotFoundError("the upload does not exist")
         return self._bucket.call(verb, self._key, UploadId=self.token, **params)
 
     def _check_number(self, number: int) -> None:
@@ -182,7 +189,7 @@ class S3Upload:
         except AlreadyExists:
             self.abort()
             raise
-        except NotFound as error:
+        except NotFoundError as error:
             if not replace and object_exists(self._bucket, self._key):
                 raise AlreadyExists(f"{self._key} exists already") from error
             raise
@@ -198,7 +205,7 @@ def abort_if_stale(bucket: S3BucketClient, upload: S3Reply, before: float) -> bo
     if upload["Initiated"].timestamp() >= before:
         return False
     key, named = upload["Key"], {"UploadId": upload["UploadId"]}
-    with suppress(NotFound):
+    with suppress(NotFoundError):
         if not _has_part_since(bucket, key, named, before):
             bucket.call("abort_multipart_upload", key, **named)
             return True
@@ -243,7 +250,7 @@ class CopySource:
             return {"CopySource": {**where, "VersionId": self.pin[2:]}}
         return {"CopySource": where, "CopySourceIfMatch": self.pin[2:]}
 
-    def explain_mismatch(self) -> StoreError:
+    def explain_mismatch(self) -> DomainError:
         """Return the error for a pin that does not match."""
         return explain_mismatch(self.bucket, self.key)
 
@@ -324,7 +331,7 @@ def _copy_object(source: CopySource, target: S3BucketClient, key: str) -> S3Repl
     except AlreadyExists as error:
         # The same response means that the source changed: check whether the target exists.
         raise (error if object_exists(target, key) else source.explain_mismatch()) from error
-    except NotFound as error:
+    except NotFoundError as error:
         raise (error if source.pin is None else source.explain_mismatch()) from error
 
 
@@ -349,7 +356,7 @@ def copy_parts(
     try:
         _copy_missing(upload, source, missing, done=done, progress=progress)
         return upload.complete()
-    except (SourceChanged, NotFound) as error:
+    except (SourceChanged, NotFoundError) as error:
         upload.abort()
         if is_upload_gone(error):
             raise Unavailable(f"the unfinished copy of {key} was removed") from error
@@ -366,7 +373,7 @@ def _open_upload(
     target: S3BucketClient, found: BlobInfo, key: str, *, part_size: int, token: str | None
 ) -> S3Upload:
     if token:
-        with suppress(NotFound):
+        with suppress(NotFoundError):
             return S3Upload.resume(target, key, token, part_size)
     return S3Upload.begin(
         target,

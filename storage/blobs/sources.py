@@ -24,7 +24,7 @@ from storage.blobs.objects import file_pin
 from storage.errors import (
     Forbidden,
     Invalid,
-    NotFound,
+    NotFoundError,
     RangeNotSatisfiable,
     SourceChanged,
     Unprocessable,
@@ -226,14 +226,14 @@ class AreaSource:
         """See SourceObject."""
         try:
             return self.areas.head(self.key)
-        except NotFound as error:
+        except NotFoundError as error:
             raise Unprocessable("the source does not exist", code="source_not_found") from error
 
     def read(self, pin: str, start: int = 0, length: int | None = None) -> Iterator[bytes]:
         """See SourceObject."""
         try:
             yield from self.areas.read(self.key, pin=pin, start=start, length=length)
-        except NotFound as error:
+        except NotFoundError as error:
             raise Unprocessable("the source does not exist", code="source_not_found") from error
 
 

@@ -176,7 +176,7 @@ def _file_from_row(row: Row[Any]) -> AreaFile:
 
 
 @dataclass(frozen=True, slots=True)
-class AreaUpload:
+class AreaUploadRow:
     """An unfinished upload; `token` is the bucket's id of it."""
 
     id: str
@@ -188,15 +188,15 @@ class AreaUpload:
     part_size: int
 
 
-_upload_from_row = make_mapper(AreaUpload)
+_upload_from_row = make_mapper(AreaUploadRow)
 
 
-def insert_upload(tx: Tx, upload: AreaUpload) -> None:
+def insert_upload(tx: Tx, upload: AreaUploadRow) -> None:
     """Insert a new upload."""
     tx.execute(insert(area_uploads).values(**asdict(upload), at_us=now_us(tx)))
 
 
-def find_upload(tx: Tx, ident: str) -> AreaUpload | None:
+def find_upload(tx: Tx, ident: str) -> AreaUploadRow | None:
     """Return an upload by its id."""
     return find_row(tx, _upload_from_row, select(area_uploads).where(area_uploads.c.id == ident))
 
@@ -212,13 +212,13 @@ def delete_upload(tx: Tx, ident: str) -> bool:
     return tx.execute(delete(area_uploads).where(area_uploads.c.id == ident)).rowcount == 1
 
 
-def list_uploads(tx: Tx, area: str, *, limit: int = 100) -> list[AreaUpload]:
+def list_uploads(tx: Tx, area: str, *, limit: int = 100) -> list[AreaUploadRow]:
     """List unfinished uploads of an area, by name."""
     query = select(area_uploads).where(area_uploads.c.area == area).order_by(area_uploads.c.name)
     return [_upload_from_row(row) for row in tx.execute(query.limit(limit))]
 
 
-def list_stale_uploads(tx: Tx, us: int, *, limit: int = 100) -> list[AreaUpload]:
+def list_stale_uploads(tx: Tx, us: int, *, limit: int = 100) -> list[AreaUploadRow]:
     """List uploads that were not touched since a moment."""
     query = select(area_uploads).where(area_uploads.c.at_us < us).limit(limit)
     return [_upload_from_row(row) for row in tx.execute(query)]

@@ -18,7 +18,7 @@ from storage.catalog.engine import (
     sql,
 )
 from storage.catalog.tables.versions import blobs, bundle_segments, bundles, entries, files
-from storage.errors import NotFound
+from storage.errors import NotFoundError
 from storage.model import FQID, BundleVersion, Checksums, ManifestEntry, Replica
 
 
@@ -97,10 +97,10 @@ def _bundle_from_row(row: Row[Any]) -> BundleRow:
 
 
 def get(tx: Tx, ident: int) -> BundleRow:
-    """Return a row by its id; raise NotFound once it was purged."""
+    """Return a row by its id; raise NotFoundError once it was purged."""
     row = find_row(tx, _bundle_from_row, _BY_ID, {"id": ident})
     if row is None:
-        raise NotFound("This bundle was purged.")
+        raise NotFoundError("This bundle was purged.")
     return row
 
 

@@ -17,7 +17,7 @@ from storage.catalog.tables.versions import (
     owned,
     presence,
 )
-from storage.errors import NotFound
+from storage.errors import NotFoundError
 from storage.model import FQID, CollectionLink, Replica
 
 _CHUNK = 500
@@ -152,7 +152,7 @@ def get(tx: Tx, ident: int) -> Collection:
     """Return a row by its id."""
     row = tx.execute(select(collections).where(collections.c.id == ident)).first()
     if row is None:
-        raise NotFound("The collection was deleted.")
+        raise NotFoundError("The collection was deleted.")
     return _collection_from_row(row)
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 from sqlalchemy import inspect, text
 
 from storage.catalog.engine import Catalog
-from storage.errors import StoreError
+from storage.errors import DomainError
 
 MIGRATIONS_FOLDER = Path(__file__).parent / "migrations"
 NEWER_REVISION = (
@@ -29,10 +29,10 @@ def is_known_revision(revision: str) -> bool:
 
 
 def require_known_revision(catalog: Catalog) -> None:
-    """Raise StoreError when a newer release migrated the catalog."""
+    """Raise DomainError when a newer release migrated the catalog."""
     revision = read_current_revision(catalog)
     if not is_known_revision(revision):
-        raise StoreError(NEWER_REVISION.format(revision=revision))
+        raise DomainError(NEWER_REVISION.format(revision=revision))
 
 
 def expected_revision() -> str:

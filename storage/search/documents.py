@@ -15,7 +15,7 @@ from functools import cached_property
 from typing import Any, Literal, TypeVar
 
 from storage import json_codec
-from storage.errors import Invalid, NotFound, Unavailable
+from storage.errors import Invalid, NotFoundError, Unavailable
 from storage.protocols import IndexedDocument, IndexRefusal
 from storage.search.words import split_words
 
@@ -268,9 +268,9 @@ def make_version_error() -> Unavailable:
     return Unavailable("the search index has another format: rebuild it")
 
 
-def make_not_building_error(generation: str) -> NotFound:
+def make_not_building_error(generation: str) -> NotFoundError:
     """Return the error of a generation that cannot be finished."""
-    return NotFound(f"generation '{generation}' is not being built")
+    return NotFoundError(f"generation '{generation}' is not being built")
 
 
 def encode_page_token(version: str, uuid: str) -> str:

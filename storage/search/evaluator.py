@@ -5,7 +5,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from itertools import islice
 from typing import Any, NamedTuple, Protocol
 
-from storage.errors import TimedOut
+from storage.errors import TimeLimitExceeded
 from storage.search.documents import KEYWORD_SUFFIX, FlatDocument, flatten_document
 from storage.search.grammar import clauses
 from storage.search.grammar.clauses import Clause, QueryField, QueryFields
@@ -33,7 +33,7 @@ class StepSpender(Protocol):
 
 
 class QueryBudget:
-    """Steps that are left; TimedOut if there are too few."""
+    """Steps that are left; TimeLimitExceeded if there are too few."""
 
     def __init__(self, steps: int) -> None:
         self._left = steps
@@ -42,7 +42,9 @@ class QueryBudget:
         """Spend steps."""
         self._left -= steps
         if self._left < 0:
-            raise TimedOut("The query needs more steps on one document than allowed: simplify it.")
+            raise TimeLimitExceeded(
+                "The query needs more steps on one document than allowed: simplify it."
+            )
 
 
 def is_in_phrase(
@@ -54,7 +56,7 @@ def is_in_phrase(
     """Return whether each word has a position of its own such that all are within `slop` of the
     phrase.
 
-    TimedOut if that takes more steps than the budget has.
+    TimeLimitExceeded if that takes more steps than the budget has.
     """
     pay = pay or QueryBudget(MAX_PHRASE_STEPS).pay
     if not words or not all(positions.get(word, ()) for word in words):
@@ -117,7 +119,7 @@ ClauseTest = Callable[[_DocumentView], bool]
 def compile_query(clause: Clause) -> DocumentMatcher:
     """Compile a query to a function of a document; pass it flattened if several queries share it.
 
-    The function raises TimedOut for what would take very long, since other queries wait.
+    The function raises TimeLimitExceeded for what would take very long, since other queries wait.
     """
     holds = _compile_clause(clause)
 

@@ -18,7 +18,7 @@ from pipelines import area_uploads
 from pipelines.area_uploads import AreaUploadRef
 from pipelines.checksums import ChecksumHasher
 from storage.catalog import areas
-from storage.errors import NotFound
+from storage.errors import NotFoundError
 from storage.stores import Stores
 from tests.api.builders import AREA, INGEST
 from tests.api.conftest import verify
@@ -90,7 +90,7 @@ def test_parts_in_any_order_and_again_become_the_file_which_is_then_looked_at(
         assert answer.status_code == 200, answer.text
         own = hashlib.md5(part_of(DATA, number), usedforsecurity=False).hexdigest()
         assert answer.json == {"part": number, "size": len(part_of(DATA, number)), "md5": own}
-    with pytest.raises(NotFound):
+    with pytest.raises(NotFoundError):
         stores.areas.head(KEY)
     hashing = ChecksumHasher(len(DATA))
     list(hashing.hash_blocks([DATA]))
@@ -374,7 +374,7 @@ def test_two_completions_at_once_are_one(client: FlaskClient, stores: Stores) ->
     named = AreaUploadRef(AREA, NAME, row.id)
     with stores.catalog.write() as tx:
         areas.delete_upload(tx, row.id)
-    with pytest.raises(NotFound):
+    with pytest.raises(NotFoundError):
         area_uploads.complete(stores, named, "ingest@example.org")
     with stores.catalog.write() as tx:
         areas.insert_upload(tx, row)

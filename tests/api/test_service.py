@@ -13,7 +13,7 @@ from pipelines import bundles
 from pipelines.bundles import BundleDraft, NewEntry
 from storage.catalog import bundles as catalog_bundles
 from storage.catalog import documents, jobs, store_state
-from storage.errors import StoreError, TimedOut, Unavailable
+from storage.errors import DomainError, TimeLimitExceeded, Unavailable
 from storage.model import FQID, Job
 from tests.api.builders import ADMIN, INGEST, READER, VERSION, uuid_of
 from tests.api.conftest import verify
@@ -226,8 +226,8 @@ def test_while_read_only_writes_are_503_and_reads_go_on(settings, stores, job_qu
     ("error", "status", "code"),
     [
         (Unavailable("away"), 503, "service_unavailable"),
-        (TimedOut("slow"), 504, "timed_out"),
-        (StoreError("odd"), 500, "internal_error"),
+        (TimeLimitExceeded("slow"), 504, "timed_out"),
+        (DomainError("odd"), 500, "internal_error"),
         (RuntimeError("a secret"), 500, "internal_error"),
     ],
 )

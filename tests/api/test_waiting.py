@@ -11,7 +11,7 @@ import pytest
 from api.app import create_app
 from api.http.limits import FairSemaphore
 from api.http.waiting import LongPolling, WaitPreference, compute_wait_s, parse_prefer
-from storage.errors import NotFound, Unavailable
+from storage.errors import NotFoundError, Unavailable
 from storage.pubsub import MemoryPubSub
 from tests.api.builders import Depositor, uuid_of
 from tests.api.conftest import verify
@@ -115,9 +115,9 @@ def test_who_waits_no_more_gives_the_room_back() -> None:
     slots = FairSemaphore("waiting requests", 1)
 
     def fail() -> bool:
-        raise NotFound("gone")
+        raise NotFoundError("gone")
 
-    with pytest.raises(NotFound):
+    with pytest.raises(NotFoundError):
         LongPolling(MemoryPubSub(), slots).wait_until(fail, bool, **HOW)
     LongPolling(MemoryPubSub(), slots).wait_until(lambda: True, bool, **HOW)
     slots.acquire("another")

@@ -22,7 +22,7 @@ from storage.catalog import Catalog, audit
 from storage.catalog import service_accounts as listed
 from storage.catalog.accounts import AccountKey
 from storage.catalog.engine import sql
-from storage.errors import Conflict, Invalid, NotFound, Unauthorized
+from storage.errors import ConflictError, Invalid, NotFoundError, Unauthorized
 from storage.model import Principal
 from tests.auth.builders import AGES, ISSUER, NOW, Clock, Issuer, claims, segment, signed
 
@@ -271,21 +271,21 @@ def test_the_same_key_again_changes_nothing_and_another_of_its_name_is_refused(
     allow(catalog, robot)
     with catalog.read() as tx:
         assert [each.kid for each in listed.list_keys(tx)] == [robot.kid]
-    with pytest.raises(Conflict, match="another key"):
+    with pytest.raises(ConflictError, match="another key"):
         allow(catalog, RSAKey.generate_key(2048), kid=str(robot.kid))
 
 
 def test_an_account_has_a_few_keys_and_no_more(catalog: Catalog, rsa: RSAKey) -> None:
     for number in range(MAX_KEYS):
         allow(catalog, rsa, kid=f"key-{number}")
-    with pytest.raises(Conflict, match="already"):
+    with pytest.raises(ConflictError, match="already"):
         allow(catalog, rsa, kid="one-more")
     allow(catalog, rsa, "other@example.org", kid="one-more")
 
 
 def test_what_is_not_on_the_list_cannot_be_removed(catalog: Catalog, robot: RSAKey) -> None:
     for email, kid in (("ada@example.org", None), (ROBOT, "other"), ("ada@example.org", robot.kid)):
-        with pytest.raises(NotFound), catalog.write() as tx:
+        with pytest.raises(NotFoundError), catalog.write() as tx:
             service_accounts.remove_account_keys(tx, email, kid, by=BY)
 
 

@@ -28,7 +28,7 @@ from storage import keys
 from storage.catalog import Catalog, integrity, jobs, migrate, versions
 from storage.catalog import files as file_rows
 from storage.connect import connect
-from storage.errors import StoreError
+from storage.errors import DomainError
 from storage.model import FQID, REPLICAS, Job, JobClaim, Replica
 from storage.protocols import BlobStore
 from storage.pubsub import MemoryPubSub
@@ -132,7 +132,7 @@ def contents(stores: Stores) -> dict[tuple[Replica, str], bytes | None]:
 def _content(bucket: BlobStore, key: str) -> bytes | None:
     try:
         return b"".join(bucket.read(key))
-    except StoreError:
+    except DomainError:
         return None
 
 
@@ -256,7 +256,7 @@ def synchronized(stores: Stores, fqid: FQID) -> bool:
     claim = JobClaim(Job(Step.SYNC, "gcp", f"{files.KIND}:{fqid}"), "drill", 1, "")
     try:
         sync.sync_version(stores, claim, lambda _moved: None)
-    except StoreError:
+    except DomainError:
         return False
     return True
 
@@ -270,7 +270,7 @@ def copied(stores: Stores, fqid: FQID) -> bool:
     here, there = stores.replicas["aws"], stores.replicas["gcp"]
     try:
         copies.copy_object(here, there, key, key, size=file.size, checksums=file.checksums)
-    except StoreError:
+    except DomainError:
         return False
     return True
 

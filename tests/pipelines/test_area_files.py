@@ -16,7 +16,13 @@ from pipelines.ingest import IngestRequest
 from storage import keys
 from storage.catalog import areas as rows
 from storage.catalog import jobs
-from storage.errors import Conflict, DamagedObjectError, NotFound, SourceChanged, Unavailable
+from storage.errors import (
+    ConflictError,
+    DamagedObjectError,
+    NotFoundError,
+    SourceChanged,
+    Unavailable,
+)
 from storage.model import CHECKSUM_NAMES, FQID, Job, JobClaim
 from storage.protocols import BlobInfo, BlobStore
 from storage.stores import Stores
@@ -210,9 +216,9 @@ def test_what_is_large_goes_where_it_holds_nobody_up(stores: Stores, area: str) 
 
 @pytest.mark.spec("ARE-14")
 def test_nothing_is_said_to_have_come_that_is_not_there(stores: Stores, area: str) -> None:
-    with pytest.raises(NotFound):
+    with pytest.raises(NotFoundError):
         area_files.register_upload(stores, area, "none")
-    with pytest.raises(NotFound):
+    with pytest.raises(NotFoundError):
         area_files.get_file(stores, area, "none")
     assert area_files.count_files(stores, area, "status") == {}
 
@@ -557,7 +563,7 @@ def test_a_file_of_an_area_that_went_while_it_came_is_taken_away_again(
         areas.delete(stores, area, ME)
 
     slow = replace(incoming(area, "a.txt", b"late"), blocks=deleting())
-    with pytest.raises(Conflict) as refused:
+    with pytest.raises(ConflictError) as refused:
         areas.receive_file(stores, slow, ME)
     assert refused.value.code == "area_locked"
     assert list(stores.areas.list(keys.area_prefix(area))) == []

@@ -12,8 +12,15 @@ from pipelines.flow import Step
 from storage import keys
 from storage.catalog import Tx, jobs, now_us
 from storage.catalog import areas as rows
-from storage.catalog.areas import AreaUpload
-from storage.errors import Conflict, Forbidden, NotFound, NotReady, StoreError, Unavailable
+from storage.catalog.areas import AreaUploadRow
+from storage.errors import (
+    ConflictError,
+    DomainError,
+    Forbidden,
+    NotFoundError,
+    NotReady,
+    Unavailable,
+)
 from storage.model import REPLICAS, Job, JobClaim
 from storage.stores import Stores
 from tests.builders import new_uuid
@@ -78,10 +85,10 @@ def test_a_locked_area_takes_nothing_until_it_is_unlocked(stores: Stores, area: 
     put(stores, area, "a")
     areas.set_state(stores, area, "LOCKED", ME)
     areas.set_state(stores, area, "LOCKED", ME)
-    with pytest.raises(Conflict) as refused:
+    with pytest.raises(ConflictError) as refused:
         put(stores, area, "b")
     assert refused.value.code == "area_locked"
-    with pytest.raises(Conflict):
+    with pytest.raises(ConflictError):
         areas.find_writable(stores, area, ME)
     assert areas.find_owned(stores, area, ME).state == "LOCKED"
     areas.set_state(stores, area, "UNLOCKED", ME)
@@ -104,7 +111,7 @@ def test_only_its_owner_changes_an_area(stores: Stores, area: str) -> None:
         areas.set_state(stores, area, "LOCKED", OTHER)
     with pytest.raises(Forbidden):
         areas.delete(stores, area, OTHER)
-    with pytest.raises(NotFound):
+    with pytest.raises(NotFoundError):
         areas.delete(stores, new_uuid(), ME)
     assert state(stores, area) == "UNLOCKED"
 
@@ -139,20 +146,20 @@ def test_what_is_deleted_is_gone_for_everybody_and_its_name_is_not_used_again(
 ) -> None:
     areas.delete(stores, area, ME)
     for caller in (ME, OTHER):
-        with pytest.raises(Conflict) as taken:
+        with pytest.raises(ConflictError) as taken:
             areas.create(stores, area, caller)
         assert taken.value.code == "already_exists"
-    with pytest.raises(Conflict) as going:
+    with pytest.raises(ConflictError) as going:
         areas.set_state(stores, area, "UNLOCKED", ME)
     assert going.value.code == "area_locked"
     assert areas.delete(stores, area, ME) == ()
     drain()
     for gone in (areas.find_owned, areas.find_writable, areas.delete):
-        with pytest.raises(NotFound):
+        with pytest.raises(NotFoundError):
             gone(stores, area, ME)
-    with pytest.raises(NotFound):
+    with pytest.raises(NotFoundError):
         areas.set_state(stores, area, "UNLOCKED", ME)
-    with pytest.raises(Conflict):
+    with pytest.raises(ConflictError):
         areas.create(stores, area, ME)
 
 
@@ -161,13 +168,13 @@ def test_what_is_on_its_way_by_parts_is_aborted(stores: Stores, area: str, drain
     upload = stores.areas.upload(keys.area_file_key(area, "a"), part_size=10, content_type="x/y")
     upload.part(1, [b"x" * 10])
     with stores.catalog.write() as tx:
-        row = AreaUpload("u1", area, "a", upload.token, 20, "x/y", 10)
+        row = AreaUploadRow("u1", area, "a", upload.token, 20, "x/y", 10)
         rows.insert_upload(tx, row)
-        rows.insert_upload(tx, AreaUpload("u2", area, "b", "gone", 20, "x/y", 10))
-        rows.insert_upload(tx, AreaUpload("u3", new_uuid(), "b", "other", 20, "x/y", 10))
+        rows.insert_upload(tx, AreaUploadRow("u2", area, "b", "gone", 20, "x/y", 10))
+        rows.insert_upload(tx, AreaUploadRow("u3", new_uuid(), "b", "other", 20, "x/y", 10))
     areas.delete(stores, area, ME)
     drain()
-    with pytest.raises(NotFound):
+    with pytest.raises(NotFoundError):
         upload.part(2, [b"x" * 10])
     with stores.catalog.read() as tx:
         assert rows.list_uploads(tx, area) == []
@@ -269,12 +276,12 @@ def test_what_is_said_to_have_come_while_an_area_goes_is_taken_away(
 ) -> None:
     areas.delete(stores, area, ME)
     stores.areas.put(keys.area_file_key(area, "a"), b"x")
-    with pytest.raises(Conflict):
+    with pytest.raises(ConflictError):
         area_files.register_upload(stores, area, "a")
     assert held(stores, area) == []
     drain()
     stores.areas.put(keys.area_file_key(area, "a"), b"x")
-    with pytest.raises(NotFound):
+    with pytest.raises(NotFoundError):
         area_files.register_upload(stores, area, "a")
     assert held(stores, area) == []
 
@@ -293,7 +300,7 @@ def test_of_writers_and_a_removal_at_once_nothing_is_left_behind(
             for one in range(8):
                 try:
                     put(stores, uuid, f"{number}.{one}")
-                except StoreError as error:
+                except DomainError as error:
                     return error.code
             return ""
 
@@ -318,7 +325,7 @@ def test_of_two_who_open_one_area_one_has_it(stores: Stores) -> None:
     def opening(who: str, uuid: str) -> bool | str:
         try:
             return areas.create(stores, uuid, who)
-        except Conflict as error:
+        except ConflictError as error:
             return error.code
 
     for _ in range(10):

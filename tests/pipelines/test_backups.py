@@ -41,7 +41,7 @@ from storage.catalog.deliveries import AttemptResult
 from storage.catalog.idempotency import StoredResponse
 from storage.catalog.tables import accounts as account_tables
 from storage.encryption import SecretBox, derive_key
-from storage.errors import Conflict, DamagedObjectError, StoreError
+from storage.errors import ConflictError, DamagedObjectError, DomainError
 from storage.model import CHECKSUM_NAMES, FQID, Job
 from storage.stores import Stores
 from tests.builders import SECRET, make_file, new_uuid, version
@@ -343,7 +343,7 @@ def packed(*lines: Any) -> bytes:
 def test_what_is_no_backup_is_refused_with_the_reason(
     data: bytes, said: str, stores: Stores
 ) -> None:
-    with pytest.raises(StoreError, match=said):
+    with pytest.raises(DomainError, match=said):
         restored(stores, data)
 
 
@@ -374,7 +374,7 @@ def test_a_whole_file_with_rows_that_are_none_is_refused(
 
 
 def test_another_secret_is_refused(used: FQID, stores: Stores) -> None:
-    with pytest.raises(Conflict, match="STORE_SECRET_KEY"):
+    with pytest.raises(ConflictError, match="STORE_SECRET_KEY"):
         restored(stores, saved(stores), key="ccdd")
     assert used
 
@@ -382,7 +382,7 @@ def test_another_secret_is_refused(used: FQID, stores: Stores) -> None:
 def test_what_a_later_version_wrote_is_refused(used: FQID, stores: Stores) -> None:
     lines = [orjson.loads(line) for line in gzip.decompress(saved(stores)).splitlines()]
     later = {**lines[0], "revision": "9999"}
-    with pytest.raises(Conflict, match="later version"):
+    with pytest.raises(ConflictError, match="later version"):
         restored(stores, packed(later, *lines[1:]))
     assert used
 

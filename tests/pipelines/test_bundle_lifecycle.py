@@ -16,7 +16,7 @@ from pipelines.subscriptions import NewSubscription
 from storage import keys
 from storage.catalog import deliveries, events, jobs
 from storage.catalog.subscriptions import Subscription
-from storage.errors import NotFound
+from storage.errors import NotFoundError
 from storage.model import CHECKSUM_NAMES, FQID, Job, Replica
 from storage.search.grammar.parser import parse_query
 from storage.stores import Stores
@@ -231,7 +231,7 @@ def test_a_checkout_has_whole_bytes_or_fails(
 @pytest.mark.spec("CHK-07")
 @pytest.mark.parametrize("replica", ["aws", "gcp"])
 def test_what_never_was_cannot_be_checked_out(stores: Stores, replica: Replica) -> None:
-    with pytest.raises(NotFound):
+    with pytest.raises(NotFoundError):
         checkouts.create(stores, checkouts.CheckoutRequest(replica, new_uuid(), None), None)
 
 

@@ -20,7 +20,7 @@ from pipelines.checksums import (
     part_size,
     split_parts,
 )
-from storage.errors import SourceChanged, StoreError, Unprocessable
+from storage.errors import DomainError, SourceChanged, Unprocessable
 from storage.model import CHECKSUM_NAMES, Checksums
 
 MB = 1024 * 1024
@@ -124,9 +124,9 @@ def test_another_size_than_was_said_is_a_changed_source(actual: int) -> None:
 def test_a_source_that_breaks_ends_the_threads() -> None:
     def breaking() -> Iterator[bytes]:
         yield from blocks(pattern(6 * MB))
-        raise StoreError("gone")
+        raise DomainError("gone")
 
-    with pytest.raises(StoreError, match="gone"):
+    with pytest.raises(DomainError, match="gone"):
         compute_checksums(breaking(), 10 * MB)
     assert hashing_threads() == []
 

@@ -17,7 +17,7 @@ from storage import keys
 from storage.catalog import Catalog, jobs
 from storage.catalog import collections as rows
 from storage.catalog import purges as catalog_purges
-from storage.errors import Conflict, NotFound
+from storage.errors import ConflictError, NotFoundError
 from storage.model import FQID, REPLICAS, CollectionLink, Job, Replica
 from storage.stores import Stores
 from tests.builders import make_file, new_uuid, version
@@ -72,7 +72,7 @@ def test_every_version_is_gone_from_everywhere_and_its_targets_are_not(
         there = listed(stores, replica)
         assert {*marks, keys.purge_marker_key("collection", first.uuid)} <= there
         assert not {keys.record_key("collection", fqid) for fqid in (first, second)} & there
-        with pytest.raises(NotFound):
+        with pytest.raises(NotFoundError):
             collections.find(stores, replica, *first, OWNER)
         found = collections.find(stores, replica, *other, OWNER)
         assert collections.read_links(stores, found) == [CollectionLink("collection", first), link]
@@ -101,7 +101,7 @@ def test_versions_share_segments_and_nothing_is_left_of_them(
 
 def test_what_its_owner_keeps_is_not_purged(stores: Stores) -> None:
     fqid = write(stores)
-    with pytest.raises(Conflict) as refused:
+    with pytest.raises(ConflictError) as refused:
         purges.order_purge(stores, fqid.uuid, None, reason="r", author=AUTHOR, kind="collection")
     assert refused.value.code == "protected"
     found = purges.measure_extent(stores, fqid.uuid, None, kind="collection")
@@ -124,7 +124,7 @@ def test_what_its_owner_keeps_is_not_purged(stores: Stores) -> None:
             kind="collection",
         ),
     ):
-        with pytest.raises(NotFound):
+        with pytest.raises(NotFoundError):
             call()
 
 
@@ -138,10 +138,10 @@ def test_it_can_never_be_put_again_by_anybody(stores: Stores, drain: Callable[[]
     for owner in (OWNER, "somebody@example.org"):
         for number in (0, 1):
             new = CollectionDraft(FQID(fqid.uuid, version(number)), "aws", "n", "d", {}, ())
-            with pytest.raises(Conflict) as taken:
+            with pytest.raises(ConflictError) as taken:
                 collections.put(stores, new, owner)
             assert taken.value.code == "collection_tombstone_already_exists"
-    with pytest.raises(NotFound):
+    with pytest.raises(NotFoundError):
         collections.delete(stores, "aws", fqid.uuid, OWNER)
 
 
@@ -220,7 +220,7 @@ def brings(fqid: FQID, stores: Stores) -> str:
 def completes(row: rows.Collection, stores: Stores) -> str:
     """A writer who is late: under its tombstone nobody is told that it was written."""
     record = collections.build_record(stores, row)
-    with pytest.raises(Conflict):
+    with pytest.raises(ConflictError):
         manifests.complete_reservation(stores, collections.COLLECTION, row, record)
     return "refused"
 
@@ -273,7 +273,7 @@ def test_a_catalog_that_lost_the_purge_learns_it_from_a_bucket(
         fresh = replace(stores, catalog=Catalog(url))
         reconcile.reconcile_catalog(fresh)
         assert collections.find(fresh, "aws", *kept, OWNER).fqid == kept
-        with pytest.raises(NotFound):
+        with pytest.raises(NotFoundError):
             collections.find(fresh, "aws", *fqid, OWNER)
         with fresh.catalog.read() as tx:
             assert catalog_purges.filter_purged(tx, "collection", [fqid])

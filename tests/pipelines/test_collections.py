@@ -23,7 +23,7 @@ from pipelines.recovery import reconcile
 from storage import keys
 from storage.catalog import Catalog, jobs, versions
 from storage.catalog import collections as catalog_collections
-from storage.errors import Conflict, Forbidden, NotFound, NotReady, Unprocessable
+from storage.errors import ConflictError, Forbidden, NotFoundError, NotReady, Unprocessable
 from storage.model import FQID, REPLICAS, CollectionLink, Job, Replica
 from storage.stores import Stores
 from tests.builders import build_stores, make_file, new_uuid, version
@@ -114,7 +114,7 @@ def settle(stores: Stores, uuid: str, fqids: list[FQID]) -> None:
 def record(stores: Stores, replica: Replica, key: str) -> bytes | None:
     try:
         return b"".join(stores.replicas[replica].read(key))
-    except NotFound:
+    except NotFoundError:
         return None
 
 
@@ -135,7 +135,7 @@ def delete(uuid: str, stores: Stores) -> str:
 def judge(stores: Stores, fqid: FQID, ends: dict[str, Any], *, same: bool) -> None:
     """The guarantees, after everything came to rest."""
     for end in ends.values():
-        assert not isinstance(end, Exception) or isinstance(end, Conflict | NotFound), end
+        assert not isinstance(end, Exception) or isinstance(end, ConflictError | NotFoundError), end
     won = [name for name in ("a", "b") if isinstance(ends.get(name), WriteResult)]
     assert sum(ends[name].created for name in won) <= 1, "two were told that they made it"
     assert same or len(won) <= 1
@@ -240,7 +240,7 @@ def test_patches_and_a_deletion_in_many_orders(
         won = [end.fqid for end in ends.values() if isinstance(end, WriteResult)]
         lost = [end for end in ends.values() if isinstance(end, Exception)]
         assert len(set(won)) == len(won), "two have one version"
-        assert all(isinstance(end, Conflict | NotFound) for end in lost)
+        assert all(isinstance(end, ConflictError | NotFoundError) for end in lost)
         settle(race_stores, fqid.uuid, [fqid, *won])
         assert not any(seen(race_stores, each) for each in (fqid, *won))
 
@@ -422,9 +422,9 @@ def test_a_catalog_that_forgot_takes_collections_in_again(
         assert collections.list_owned(fresh, OWNER, None, 9) == [kept, later]
         one, other = (collections.find(each, "gcp", *later, OWNER) for each in (own, fresh))
         assert collections.build_record(own, one) == collections.build_record(fresh, other)
-        with pytest.raises(NotFound):
+        with pytest.raises(NotFoundError):
             collections.find(fresh, "aws", *gone, OWNER)
-        with pytest.raises(Conflict):
+        with pytest.raises(ConflictError):
             write(fresh, file, fqid=gone)
         with pytest.raises(Forbidden):
             write(fresh, fqid=kept, owner="another@example.org")

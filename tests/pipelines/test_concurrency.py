@@ -13,7 +13,7 @@ from sqlalchemy import text
 from pipelines import bundles, flow, manifests, sweeps, sync
 from pipelines.bundles import BundleDraft, NewEntry
 from storage.catalog import Catalog, deliveries, events, jobs, subscriptions, versions
-from storage.errors import ClaimLost, Conflict, NotFound, StoreError
+from storage.errors import ClaimLost, ConflictError, DomainError, NotFoundError
 from storage.model import FQID, REPLICAS, BundleEvent, Job, Replica
 from storage.stores import Stores
 from tests.builders import make_file, new_uuid, version
@@ -25,7 +25,7 @@ STEPS = {
     flow.Step.BURY: manifests.write_tombstone,
     flow.Step.PUBLISH: sweeps.complete_reservation,
 }
-EXPECTED = (Conflict, NotFound, ClaimLost)
+EXPECTED = (ConflictError, NotFoundError, ClaimLost)
 
 
 @pytest.fixture(scope="module")
@@ -48,7 +48,7 @@ def test_none_of_many_versions_survives_the_tombstone_of_its_uuid(
     def put(number: int) -> bool:
         try:
             write(race_stores, FQID(uuid, version(number)), "aws", file_ids)
-        except Conflict:
+        except ConflictError:
             return False
         return True
 
@@ -174,7 +174,7 @@ def test_nobody_waits_in_a_ring_and_nothing_unexpected_happens(
         stop.set()
         ends = [each.result() for each in going]
     surprises = [error for _, each in ends for error in each]
-    assert [f"{type(e).__name__}: {e}" for e in surprises if not isinstance(e, StoreError)] == []
+    assert [f"{type(e).__name__}: {e}" for e in surprises if not isinstance(e, DomainError)] == []
     assert surprises == [], "even what may be tried again"
     # What a session counts is told a moment later.
     time.sleep(0 if race_stores.catalog.sqlite else 1.1)

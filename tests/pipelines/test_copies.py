@@ -19,7 +19,7 @@ from pipelines import copies
 from pipelines.checksums import compute_checksums
 from storage.blobs.folder import FolderBlobs
 from storage.blobs.signed_urls import UrlSigner
-from storage.errors import ClaimLost, DamagedObjectError, NotFound, SourceChanged
+from storage.errors import ClaimLost, DamagedObjectError, NotFoundError, SourceChanged
 from storage.model import Checksums
 from storage.protocols import BlobStore
 from tests.storage.blobs import backend_gcs, backend_s3
@@ -107,7 +107,7 @@ def test_a_large_one_is_taken_up_where_a_worker_died(source: Any, target: Folder
     ledger = Memory()
     with pytest.raises(ClaimLost):
         copy(source, target, content, heartbeat=dying_after(2), ledger=ledger)
-    with pytest.raises(NotFound):
+    with pytest.raises(NotFoundError):
         target.head("k")
     copy(source, target, content, ledger=ledger)
     assert source.reads == [0, 128 * MB]
@@ -123,7 +123,7 @@ def test_what_a_dead_worker_stored_wrong_is_found_out(source: Any, target: Folde
     upload.part(1, [bytes(64 * MB)])
     with pytest.raises(DamagedObjectError):
         copy(source, target, content, ledger=Memory([upload.token]))
-    with pytest.raises(NotFound):
+    with pytest.raises(NotFoundError):
         target.head("k")
 
 
@@ -141,7 +141,7 @@ def test_other_bytes_are_refused_and_leave_nothing(
     source.put("k", b"x" * size)
     with pytest.raises(SourceChanged):
         copy(source, target, b"y" * size)
-    with pytest.raises(NotFound):
+    with pytest.raises(NotFoundError):
         target.head("k")
     assert target.sweep_temporaries(0, now=2**40) == 0
 
@@ -224,7 +224,7 @@ def test_a_copy_into_the_other_cloud_is_taken_up_where_a_worker_died(way: Way) -
     ledger = Memory()
     with pytest.raises(ClaimLost):
         way.copy(ledger, dying_after(1))
-    with pytest.raises(NotFound):
+    with pytest.raises(NotFoundError):
         way.target.head("k")
     kept = way.target.upload("k", part_size=64 * MB, content_type="", token=ledger.token())
     assert kept.parts() == {1: 64 * MB}

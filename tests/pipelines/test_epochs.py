@@ -16,7 +16,7 @@ from pipelines.recovery import epochs, rebuild, reconcile
 from storage import keys
 from storage.catalog import Catalog, events, jobs, store_state, versions
 from storage.connect import connect
-from storage.errors import Conflict, DamagedObjectError, Invalid, NotFound, Unavailable
+from storage.errors import ConflictError, DamagedObjectError, Invalid, NotFoundError, Unavailable
 from storage.model import FQID, REPLICAS, CollectionLink, Replica
 from storage.pubsub import MemoryPubSub
 from storage.stores import Stores
@@ -152,11 +152,11 @@ def test_a_catalog_that_was_copied_back_accepts_no_other_content(
     assert bundles.find(again, "aws", *acknowledged).file_count == 2
     assert bundles.find(again, "aws", *first).fqid == first
     assert files.locate(again, "gcp", *late).state == "here"
-    with pytest.raises(NotFound):
+    with pytest.raises(NotFoundError):
         bundles.find(again, "aws", *buried)
-    with pytest.raises(Conflict):
+    with pytest.raises(ConflictError):
         write(again, early, fqid=acknowledged)
-    with pytest.raises(Conflict):
+    with pytest.raises(ConflictError):
         write(again, early, late, fqid=buried)
     assert all(one.imported == 0 for one in reconcile.reconcile_catalog(again))
     again.catalog.close()
@@ -237,7 +237,7 @@ def test_what_was_purged_stays_purged_for_a_catalog_that_forgot(
         fresh = replace(stores, catalog=Catalog(url))
         reconcile.reconcile_catalog(fresh)
         other = make_file(fresh, b"other")
-        with pytest.raises(Conflict):
+        with pytest.raises(ConflictError):
             write(fresh, other, fqid=fqid)
         with pytest.raises(Invalid):
             write(fresh, own)

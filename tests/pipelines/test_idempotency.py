@@ -6,7 +6,7 @@ from pipelines import idempotency
 from pipelines.idempotency import IdempotentRequest
 from storage.catalog import idempotency as catalog_idempotency
 from storage.catalog import now_us
-from storage.errors import Conflict
+from storage.errors import ConflictError
 from storage.stores import Stores
 
 pytestmark = pytest.mark.spec("BUN-44")
@@ -46,5 +46,5 @@ def test_forgetting_goes_on_in_bounded_statements(stores: Stores) -> None:
 def test_a_key_that_two_requests_used_at_once_is_the_first_one_s(stores: Stores) -> None:
     with stores.catalog.write() as tx:
         idempotency.store_response(tx, ASKED, "first")
-    with pytest.raises(Conflict), stores.catalog.write() as tx:
+    with pytest.raises(ConflictError), stores.catalog.write() as tx:
         idempotency.store_response(tx, ASKED, "second")

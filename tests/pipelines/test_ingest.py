@@ -15,11 +15,11 @@ from storage import keys
 from storage.blobs.sources import SourceSettings, UrlSources
 from storage.catalog import Catalog, Tx, jobs
 from storage.errors import (
-    Conflict,
+    ConflictError,
+    DomainError,
     Forbidden,
     Invalid,
-    NotFound,
-    StoreError,
+    NotFoundError,
     Unavailable,
     Unprocessable,
 )
@@ -114,7 +114,7 @@ def test_a_lie_fails_the_task_and_leaves_nothing(
     with pytest.raises(Unprocessable) as named:
         files.locate(small_stores, "aws", accepted.fqid.uuid, accepted.fqid.version)
     assert named.value.code == "checksum_mismatch"
-    with pytest.raises(NotFound):
+    with pytest.raises(NotFoundError):
         files.locate(small_stores, "aws", accepted.fqid.uuid, None)
 
 
@@ -220,14 +220,14 @@ def test_the_same_file_again_is_settled_wherever_it_comes_from(small_stores: Sto
 def test_other_content_for_a_version_is_a_conflict(small_stores: Stores) -> None:
     first = deposit(small_stores, stage(small_stores, b"abc"))
     other = stage(small_stores, b"xyz", name="other")
-    with pytest.raises(Conflict) as pending:
+    with pytest.raises(ConflictError) as pending:
         deposit(small_stores, other, first.fqid)
     assert pending.value.code == "file_pending"
     run(small_stores, first)
-    with pytest.raises(Conflict) as stored:
+    with pytest.raises(ConflictError) as stored:
         deposit(small_stores, other, first.fqid)
     assert stored.value.code == "file_already_exists"
-    with pytest.raises(Conflict):
+    with pytest.raises(ConflictError):
         deposit(small_stores, stage(small_stores, b"abc", name="c"), first.fqid, creator_uid=9)
 
 
@@ -303,7 +303,7 @@ def _own(stores: Stores) -> str:
     ids=["absent", "no area", "own bucket"],
 )
 def test_sources_that_cannot_be(
-    small_stores: Stores, url: Callable[[Stores], str], error: type[StoreError]
+    small_stores: Stores, url: Callable[[Stores], str], error: type[DomainError]
 ) -> None:
     with pytest.raises(error):
         deposit(small_stores, url(small_stores))

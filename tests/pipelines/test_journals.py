@@ -29,7 +29,7 @@ from storage import keys
 from storage.catalog import Tx, integrity, jobs, store_state
 from storage.catalog import events as catalog_events
 from storage.catalog import journals as rows
-from storage.errors import ClaimLost, NotFound, Unavailable
+from storage.errors import ClaimLost, NotFoundError, Unavailable
 from storage.model import FQID, REPLICAS, Job, JobClaim
 from storage.protocols import BlobInfo
 from storage.stores import Stores
@@ -360,10 +360,10 @@ def test_a_document_is_read_of_a_tombstoned_bundle_and_not_of_a_purged_one(store
     fqid = make_bundle(stores, 1)
     happen(stores, "TOMBSTONE", fqid)
     assert json.loads(events.load_event_document(stores, "aws", fqid))["uuid"] == fqid.uuid
-    with pytest.raises(NotFound):
+    with pytest.raises(NotFoundError):
         events.load_event_document(stores, "gcp", fqid)
     _purge(stores, fqid)
-    with pytest.raises(NotFound):
+    with pytest.raises(NotFoundError):
         events.load_event_document(stores, "aws", fqid)
 
 
@@ -532,7 +532,7 @@ def test_a_copy_on_its_way_while_a_bundle_is_purged_does_not_stay(
             },
         )
         for end in ends.values():
-            assert end is None or isinstance(end, tuple | Unavailable | NotFound), end
+            assert end is None or isinstance(end, tuple | Unavailable | NotFoundError), end
         _let_claims_go(stores)
         if isinstance(ends["purge"], Exception):
             journals.redact_version(stores, gone, _still)

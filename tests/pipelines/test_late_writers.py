@@ -29,7 +29,7 @@ from storage.catalog import files as file_rows
 from storage.catalog import garbage_collection as catalog_garbage_collection
 from storage.catalog import ingest as catalog_ingest
 from storage.catalog import jobs, now_us
-from storage.errors import StoreError, Unavailable
+from storage.errors import DomainError, Unavailable
 from storage.model import CHECKSUM_NAMES, FQID, REPLICAS, Job, JobClaim, Replica
 from storage.stores import Stores
 from tests.builders import make_file, new_uuid, version
@@ -288,7 +288,7 @@ def test_a_verification_that_slept_through_a_purge_makes_no_file(
     purges.order_purge(stores, *fqid, reason="r", author=OWNER)
     finish(stores, drain)
     hashed = checksums.compute_checksums([b"content"], 7)
-    with pytest.raises((StoreError, ingest.VerificationFailed)):
+    with pytest.raises((DomainError, ingest.VerificationFailed)):
         ingest._publish_file(stores, row, hashed, slept)
     with stores.catalog.read() as tx:
         assert file_rows.find(tx, file) is None

@@ -15,7 +15,7 @@ from pipelines.limits import SEGMENT_ENTRIES
 from pipelines.manifests import WriteResult
 from storage import keys
 from storage.catalog import jobs, manifests
-from storage.errors import Conflict, Invalid, NotFound, StoreError
+from storage.errors import ConflictError, DomainError, Invalid, NotFoundError
 from storage.model import FQID, Job, ManifestEntry
 from storage.stores import Stores
 from tests.builders import make_file, new_uuid, version
@@ -194,8 +194,8 @@ def test_a_tombstone_beside_a_patch_hides_what_it_names(
     )
     assert ends["t"] == "buried"
     end = ends["a"]
-    assert isinstance(end, WriteResult | NotFound | Conflict)
-    with pytest.raises(NotFound):
+    assert isinstance(end, WriteResult | NotFoundError | ConflictError)
+    with pytest.raises(NotFoundError):
         bundles.find(race_stores, "aws", fqid.uuid, fqid.version)
     seen = _found(race_stores, fqid.uuid)
     # A patch that began before its parent was buried is a version of its own.
@@ -225,7 +225,7 @@ def test_the_record_of_what_was_buried_before_it_was_seen_is_copied_too(
 def _found(stores: Stores, uuid: str) -> str | None:
     try:
         return bundles.find(stores, "aws", uuid, None).fqid.version
-    except StoreError:
+    except DomainError:
         return None
 
 
@@ -234,7 +234,7 @@ def test_the_last_moment_there_is_cannot_be_patched(race_stores: Stores, files: 
     fqid = FQID(new_uuid(), "9999-12-31T235959.999999Z")
     entry = NewEntry("a", files[0], False)
     bundles.put(race_stores, BundleDraft(fqid, "aws", 1, [entry]), AUTHOR)
-    with pytest.raises(Conflict, match="no later version"):
+    with pytest.raises(ConflictError, match="no later version"):
         patched(race_stores, fqid)
 
 

@@ -10,7 +10,7 @@ from sqlalchemy import text
 from pipelines import bundles, purges
 from pipelines.bundles import BundleDraft, NewEntry
 from storage.catalog import jobs
-from storage.errors import NotFound
+from storage.errors import NotFoundError
 from storage.model import FQID
 from storage.stores import Stores
 from tests.builders import make_file, new_uuid, version
@@ -76,7 +76,7 @@ def test_a_delete_event_is_told_with_query_and_attachments_of_the_document(
     assert payloads(stores, deletions.uuid).keys() == {"DELETE"}
     seen = payloads(stores, elsewhere.uuid)
     assert ("DELETE" in seen) is not at_once, "what was never seen there is not told of there"
-    with pytest.raises(NotFound):
+    with pytest.raises(NotFoundError):
         bundles.find(stores, "aws", *fqid)
     with stores.catalog.read() as tx:
         assert jobs.count_open(tx) == {}

@@ -17,7 +17,14 @@ from pipelines.bundles import BundleDraft, FilesPending, NewEntry
 from pipelines.manifests import WriteResult
 from storage import keys
 from storage.catalog import jobs, versions
-from storage.errors import Conflict, DamagedObjectError, Invalid, NotFound, StoreError, Unavailable
+from storage.errors import (
+    ConflictError,
+    DamagedObjectError,
+    DomainError,
+    Invalid,
+    NotFoundError,
+    Unavailable,
+)
 from storage.model import FQID, REPLICAS, Job
 from storage.stores import Stores
 from tests.builders import make_file, new_uuid, version
@@ -108,7 +115,7 @@ def test_a_sync_beside_a_purge_leaves_no_record(race_stores: Stores, kind: str) 
 
 
 def repair(key: str, stores: Stores) -> str:
-    with suppress(NotFound, DamagedObjectError):
+    with suppress(NotFoundError, DamagedObjectError):
         integrity.repair_object(stores, "aws", key)
     return "repaired"
 
@@ -133,7 +140,7 @@ def test_a_bundle_of_a_file_that_goes_is_refused_or_keeps_it(race_stores: Stores
         other = FQID(new_uuid(), version())
         actors = {"p": partial(purge, fqid, file), "w": partial(bundle, other, file)}
         end = play(race_stores, order, actors)["w"]
-        assert end is None or isinstance(end, WriteResult | Invalid | Conflict), end
+        assert end is None or isinstance(end, WriteResult | Invalid | ConflictError), end
         purge(fqid, file, race_stores)
         if not isinstance(end, WriteResult):
             continue
@@ -155,10 +162,10 @@ def test_two_purges_of_one_file_take_it_along_once(race_stores: Stores) -> None:
     assert not [
         end
         for end in ends.values()
-        if isinstance(end, Exception) and not isinstance(end, StoreError)
+        if isinstance(end, Exception) and not isinstance(end, DomainError)
     ]
     settle(race_stores, fqid, file)
-    with pytest.raises(NotFound):
+    with pytest.raises(NotFoundError):
         files.locate(race_stores, "aws", *file)
 
 

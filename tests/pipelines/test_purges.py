@@ -24,7 +24,7 @@ from storage.catalog import bundles as catalog_bundles
 from storage.catalog import events, jobs
 from storage.catalog import files as file_rows
 from storage.catalog import purges as catalog_purges
-from storage.errors import Conflict, Invalid, NotFound, Unavailable
+from storage.errors import ConflictError, Invalid, NotFoundError, Unavailable
 from storage.model import FQID, REPLICAS, Job, Replica
 from storage.stores import Stores
 from tests.builders import make_file, new_uuid, version
@@ -91,9 +91,9 @@ def test_a_purged_bundle_is_gone_from_everywhere_and_so_is_what_only_it_named(
             kept,
             blob,
         } <= there
-        with pytest.raises(NotFound):
+        with pytest.raises(NotFoundError):
             bundles.find(stores, replica, *fqid)
-        with pytest.raises(NotFound):
+        with pytest.raises(NotFoundError):
             files.locate(stores, replica, *own)
         assert bundles.find(stores, replica, *other).fqid == other
     with stores.catalog.read() as tx:
@@ -169,10 +169,10 @@ def test_the_fixity_report_lists_purge_markers_with_time_of_verification(
 @pytest.mark.spec("BUN-61", "STA-05", "ERR-29")
 def test_only_what_is_under_a_tombstone_is_purged(stores: Stores) -> None:
     fqid = write(stores, make_file(stores, b"x"))
-    with pytest.raises(Conflict) as alive:
+    with pytest.raises(ConflictError) as alive:
         purges.order_purge(stores, *fqid, reason="r", author=AUTHOR)
     assert alive.value.code == "protected"
-    with pytest.raises(NotFound):
+    with pytest.raises(NotFoundError):
         purges.measure_extent(stores, new_uuid(), None)
 
 
@@ -209,13 +209,13 @@ def test_a_purged_version_can_never_be_put_again(stores: Stores, drain: Callable
     drain()
     purge(stores, fqid)
     finish(stores, drain)
-    with pytest.raises(Conflict):
+    with pytest.raises(ConflictError):
         write(stores, other, uuid=fqid.uuid)
     area = stores.areas
     sums = {"store-sha1": "0" * 40, "store-sha256": "0" * 64, "store-crc32c": "0" * 8}
     area.put("areas/x/y", b"", metadata={**sums, "store-s3_etag": "0" * 32})
     deposit = ingest.IngestRequest(own, "aws", area.direct_url("areas/x/y"), 1)
-    with pytest.raises(Conflict) as taken:
+    with pytest.raises(ConflictError) as taken:
         ingest.start_task(stores, deposit, AUTHOR)
     assert taken.value.code == "file_already_exists"
 

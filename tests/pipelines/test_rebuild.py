@@ -18,7 +18,7 @@ from pipelines.recovery.bucket_reader import RebuildTally
 from pipelines.subscriptions import NewSubscription
 from storage import keys
 from storage.catalog import events, journals, store_state
-from storage.errors import Conflict, NotFound, Unavailable
+from storage.errors import ConflictError, NotFoundError, Unavailable
 from storage.keys import JournalKey
 from storage.model import CHECKSUM_NAMES, FQID, REPLICAS, Checksums, Job, Replica
 from storage.search.grammar.parser import parse_query
@@ -120,9 +120,9 @@ def _unchanged(filled: Filled, stores: Stores, fresh: Stores) -> None:
             known = bundles.find(stores, replica, *name)
             assert whole == bundles.read_entries(stores, known, 0, 9)
         for gone in (filled.buried, filled.purged):
-            with pytest.raises(NotFound):
+            with pytest.raises(NotFoundError):
                 bundles.find(fresh, replica, *gone)
-            with pytest.raises(Conflict):
+            with pytest.raises(ConflictError):
                 bundles.put(fresh, _other(fresh, gone), AUTHOR)
         row = collections.find(fresh, replica, *filled.collection, OWNER)
         assert len(collections.read_links(fresh, row)) == 3
@@ -221,7 +221,7 @@ def test_damaged_and_foreign_objects_are_told_and_left(
     assert str(JournalKey("aws", 900, 901)) in refused
     assert all(bucket.head(name) for name in foreign)
     assert bundles.find(fresh, "aws", *filled.seen).fqid == filled.seen
-    with pytest.raises(NotFound):
+    with pytest.raises(NotFoundError):
         files.locate(fresh, "aws", *broken)
 
 
@@ -287,11 +287,11 @@ def test_a_rebuild_that_dies_anywhere_is_begun_again(
 def test_two_rebuilds_at_a_time_and_one_of_a_catalog_in_use_are_refused(fresh: Stores) -> None:
     going = recovery_rebuild.rebuild_catalog(fresh, "aws", token=new_uuid())
     next(going)
-    with pytest.raises(Conflict, match="Another rebuild"):
+    with pytest.raises(ConflictError, match="Another rebuild"):
         rebuild(fresh, "aws")
     list(going)
     reconcile.reconcile_catalog(fresh)
-    with pytest.raises(Conflict, match="not empty"):
+    with pytest.raises(ConflictError, match="not empty"):
         rebuild(fresh, "aws")
 
 
@@ -399,7 +399,7 @@ def test_what_lacks_bytes_here_comes_from_the_other_bucket(
     stores.replicas["aws"].delete(keys.blob_key(entry.checksums.sha256))
     done = rebuild(fresh, "aws")
     assert done["blob"].refused == 1
-    with pytest.raises(NotFound):
+    with pytest.raises(NotFoundError):
         bundles.find(fresh, "aws", *filled.seen)
     reconcile.reconcile_catalog(fresh)
     do_all(fresh)

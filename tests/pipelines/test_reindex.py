@@ -11,7 +11,7 @@ from config import Settings
 from pipelines import bundles, search, subscriptions
 from pipelines.subscriptions import NewSubscription
 from storage.catalog import jobs, store_state
-from storage.errors import Conflict
+from storage.errors import ConflictError
 from storage.model import FQID, Job
 from storage.search.embedded.index import EmbeddedIndex
 from storage.search.grammar.parser import parse_query
@@ -162,5 +162,5 @@ def test_nobody_is_told_of_what_is_indexed_again(stores: Stores, drain: Drain) -
 def test_while_catalog_and_buckets_disagree_none_is_begun(stores: Stores) -> None:
     with stores.catalog.write() as tx:
         store_state.write_value(tx, store_state.EPOCH_IN_DOUBT_KEY, "They disagree.")
-    with pytest.raises(Conflict, match="They disagree"):
+    with pytest.raises(ConflictError, match="They disagree"):
         search.begin_reindex(stores, "aws")

@@ -13,7 +13,7 @@ from pipelines.subscriptions import NewSubscription
 from storage.catalog import events as catalog_events
 from storage.catalog import jobs
 from storage.catalog.subscriptions import Subscription
-from storage.errors import Conflict
+from storage.errors import ConflictError
 from storage.model import FQID, Job
 from storage.stores import Stores
 from tests.builders import new_uuid
@@ -170,7 +170,7 @@ def test_one_replay_of_a_subscription_goes_on_at_a_time(stores: Stores) -> None:
     number(stores)
     own, another = subscribe(stores), subscribe(stores)
     ident = begin(stores, own)
-    with pytest.raises(Conflict):
+    with pytest.raises(ConflictError):
         begin(stores, own)
     begin(stores, another)
     step(stores, ident)

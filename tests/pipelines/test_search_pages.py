@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from pipelines import failover
 from pipelines.failover import MAX_SEARCH_ROUNDS, SearchPageRequest
 from storage.catalog import versions
-from storage.errors import TimedOut, Unavailable
+from storage.errors import TimeLimitExceeded, Unavailable
 from storage.model import FQID
 from storage.protocols import SearchHit, SearchIndex, SearchPage
 from storage.stores import Stores
@@ -123,7 +123,7 @@ def test_looks_are_bounded_and_the_walk_goes_on_behind_them(shown: Stores) -> No
     assert named(pages(shown, index, 5, 10)) == EVERY
 
 
-@pytest.mark.parametrize("error", [Unavailable("away"), TimedOut("too long")])
+@pytest.mark.parametrize("error", [Unavailable("away"), TimeLimitExceeded("too long")])
 def test_a_further_look_that_fails_leaves_a_short_page(shown: Stores, error: Exception) -> None:
     gone = [FQID(new_uuid(), version()) for _ in range(5)]
     index = Lagging([EVERY[0], *gone, *EVERY[1:]], fails={2: error})

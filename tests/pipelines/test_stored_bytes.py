@@ -49,7 +49,7 @@ from storage import keys
 from storage.blobs.folder import FolderBlobs
 from storage.catalog import jobs
 from storage.connect import connect
-from storage.errors import DamagedObjectError, NotFound, StoreError
+from storage.errors import DamagedObjectError, DomainError, NotFoundError
 from storage.model import CHECKSUM_NAMES, FQID, REPLICAS, Checksums, Job, Replica
 from storage.protocols import BlobStore
 from storage.pubsub import MemoryPubSub
@@ -111,7 +111,7 @@ class StoredBytes(RuleBasedStateMachine):
 
     def act(self, crash: int | None, do: Callable[[Stores], Any]) -> Any:
         """Return what an action returns; None if it was refused, or the process crashed."""
-        with suppress(Crashed, StoreError):
+        with suppress(Crashed, DomainError):
             return do(crashing(self.stores, crash))
         return None
 
@@ -386,7 +386,7 @@ def reap_all(stores: Stores) -> None:
 def is_intact(blobs: BlobStore, sha256: str) -> bool:
     try:
         data = b"".join(blobs.read(keys.blob_key(sha256)))
-    except (NotFound, DamagedObjectError):
+    except (NotFoundError, DamagedObjectError):
         return False
     return hashlib.sha256(data).hexdigest() == sha256
 

@@ -9,7 +9,7 @@ import pytest
 from pipelines import subscriptions
 from pipelines.subscriptions import NewSubscription
 from storage.catalog.subscriptions import Subscription
-from storage.errors import Conflict, Invalid, NotAcceptable, NotFound
+from storage.errors import ConflictError, Invalid, NotAcceptable, NotFoundError
 from storage.stores import Stores
 from tests.subscription_builders import happen, match, states, tell, told
 
@@ -110,7 +110,7 @@ def test_only_the_owner_sees_it_in_its_replica_and_of_its_type(stores: Stores) -
         (str(uuid4()), OWNER, "aws", "jmespath"),
     ):
         for act in (subscriptions.find_subscription, subscriptions.delete_subscription):
-            with pytest.raises(NotFound, match="Cannot find subscription!"):
+            with pytest.raises(NotFoundError, match="Cannot find subscription!"):
                 act(stores, uuid, owner, replica=replica, kind=kind)  # type: ignore[operator]
 
 
@@ -122,7 +122,7 @@ def test_deleting_says_when_and_cancels_what_waits(stores: Stores) -> None:
     assert at.startswith("20")
     assert at.endswith("Z")
     assert states(stores.catalog, made) == ["cancelled", "cancelled"]
-    with pytest.raises(NotFound):
+    with pytest.raises(NotFoundError):
         subscriptions.delete_subscription(stores, made.uuid, OWNER, replica="aws")
 
 
@@ -135,8 +135,8 @@ def test_deliveries_are_told_retried_and_tested(stores: Stores) -> None:
     assert (tested.event_type, tested.state) == ("TEST", "pending")
     assert subscriptions.list_deliveries(stores, made, limit=9)[0] == tested
     assert subscriptions.retry_delivery(stores, made, tested.uuid).state == "pending"
-    with pytest.raises(NotFound):
+    with pytest.raises(NotFoundError):
         subscriptions.retry_delivery(stores, made, str(uuid4()))
     match(stores.catalog, happen(stores.catalog, "TOMBSTONE", event.fqid))
-    with pytest.raises(Conflict):
+    with pytest.raises(ConflictError):
         subscriptions.retry_delivery(stores, made, told(stores.catalog, made)[0].uuid)

@@ -10,7 +10,7 @@ from pipelines import bundles, files, flow, manifests, sweeps, sync
 from pipelines.bundles import BundleDraft, FilesPending, NewEntry
 from storage import keys
 from storage.catalog import Catalog, events, ingest, jobs, versions
-from storage.errors import ClaimLost, Conflict, DamagedObjectError, Invalid, NotFound
+from storage.errors import ClaimLost, ConflictError, DamagedObjectError, Invalid, NotFoundError
 from storage.model import FQID, Job, JobClaim, Replica
 from storage.stores import Stores
 from tests.builders import build_stores, make_file, new_uuid, version
@@ -54,7 +54,7 @@ def everything(stores: Stores, replica: Replica) -> dict[str, bytes]:
 def test_a_bundle_brings_its_files_and_is_the_same_everywhere(own: Stores) -> None:
     entries = [make_file(own, f"content {number}".encode()) for number in range(9)]
     fqid = write(own, *entries)
-    with pytest.raises(NotFound):
+    with pytest.raises(NotFoundError):
         bundles.find(own, "gcp", fqid.uuid, None)
     follow = copy(own, "bundle", fqid)
     assert everything(own, "aws") == everything(own, "gcp")
@@ -138,7 +138,7 @@ def test_damaged_bytes_are_never_copied(own: Stores) -> None:
     with pytest.raises(DamagedObjectError):
         copy(own, "file", fqid)
     assert files.locate(own, "gcp", fqid.uuid, fqid.version).state == "elsewhere"
-    with pytest.raises(NotFound):
+    with pytest.raises(NotFoundError):
         own.replicas["gcp"].head(key)
 
 
@@ -174,7 +174,7 @@ def test_another_record_in_the_target_is_an_alarm_and_stays(own: Stores) -> None
     assert b"".join(own.replicas["gcp"].read(key)) == other
     with own.catalog.read() as tx:
         assert versions.count_diverged(tx) == 1
-    with pytest.raises(NotFound):
+    with pytest.raises(NotFoundError):
         bundles.find(own, "gcp", fqid.uuid, None)
 
 
@@ -199,7 +199,7 @@ def test_the_order_of_entries_does_not_matter(own: Stores) -> None:
     assert bundles.put(own, BundleDraft(fqid, "aws", 1, entries), AUTHOR).created
     assert not bundles.put(own, BundleDraft(fqid, "aws", 1, entries[::-1]), AUTHOR).created
     other = [NewEntry("a", first, False), NewEntry("b", second, False)]
-    with pytest.raises(Conflict) as taken:
+    with pytest.raises(ConflictError) as taken:
         bundles.put(own, BundleDraft(fqid, "aws", 1, other), AUTHOR)
     assert taken.value.code == "bundle_already_exists"
 
@@ -218,12 +218,12 @@ def test_a_tombstone_hides_in_every_replica_at_once(own: Stores) -> None:
     }
     assert bury(own, fqid.uuid) == steps
     for replica in ("aws", "gcp"):
-        with pytest.raises(NotFound):
+        with pytest.raises(NotFoundError):
             bundles.find(own, replica, fqid.uuid, None)  # type: ignore[arg-type]
     assert bury(own, fqid.uuid) == set(), "the same again is success"
-    with pytest.raises(Conflict):
+    with pytest.raises(ConflictError):
         bury(own, fqid.uuid, reason="another")
-    with pytest.raises(NotFound):
+    with pytest.raises(NotFoundError):
         bury(own, new_uuid())
 
 
@@ -238,7 +238,7 @@ def test_the_tombstone_of_a_uuid_forbids_later_versions_that_of_a_version_does_n
     entries = [NewEntry("a", file, False)]
     bundles.put(own, BundleDraft(later, "aws", 1, entries), AUTHOR)
     bury(own, fqid.uuid)
-    with pytest.raises(Conflict) as buried:
+    with pytest.raises(ConflictError) as buried:
         bundles.put(own, BundleDraft(FQID(fqid.uuid, version(8)), "aws", 1, entries), AUTHOR)
     assert buried.value.code == "bundle_tombstone_already_exists"
 
@@ -248,7 +248,7 @@ def test_a_bundle_that_was_buried_before_its_copy_is_never_seen_there(own: Store
     fqid = write(own, make_file(own, b"abc"))
     bury(own, fqid.uuid)
     copy(own, "bundle", fqid)
-    with pytest.raises(NotFound):
+    with pytest.raises(NotFoundError):
         bundles.find(own, "gcp", fqid.uuid, None)
     with own.catalog.read() as tx:
         assert events.find(tx, events.make_event_id("CREATE", "gcp", fqid)) is None

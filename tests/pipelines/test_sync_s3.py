@@ -13,7 +13,7 @@ from pipelines.bundles import BundleDraft, NewEntry
 from storage import keys
 from storage.blobs.s3 import S3Blobs
 from storage.catalog import jobs
-from storage.errors import ClaimLost, DamagedObjectError, NotFound
+from storage.errors import ClaimLost, DamagedObjectError, NotFoundError
 from storage.model import FQID, Job, JobClaim
 from storage.stores import Stores
 from tests.builders import make_file, new_uuid, version
@@ -132,10 +132,10 @@ def test_damaged_bytes_are_never_copied(own: Stores) -> None:
     own.replicas["aws"].put(blob(CONTENTS[3]), CONTENTS[3][::-1], replace=True)
     with pytest.raises(DamagedObjectError):
         run(own, claim)
-    with pytest.raises(NotFound):
+    with pytest.raises(NotFoundError):
         own.replicas["gcp"].head(blob(CONTENTS[3]))
     fqid = FQID.parse(claim.job.ref.partition(":")[2])
-    with pytest.raises(NotFound):
+    with pytest.raises(NotFoundError):
         bundles.find(own, "gcp", fqid.uuid, None)
 
 

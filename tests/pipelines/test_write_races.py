@@ -18,7 +18,7 @@ from pipelines.manifests import WriteResult
 from storage import keys
 from storage.catalog import Tx, events, jobs, versions
 from storage.catalog import files as catalog_files
-from storage.errors import Conflict, NotFound
+from storage.errors import ConflictError, NotFoundError
 from storage.model import FQID, REPLICAS, Job, Replica
 from storage.stores import Stores
 from tests.builders import make_file, new_uuid
@@ -83,7 +83,7 @@ def _open(stores: Stores, step: str, fqid: FQID) -> list[Job]:
 def record(stores: Stores, replica: Replica, fqid: FQID) -> bytes | None:
     try:
         return b"".join(stores.replicas[replica].read(keys.record_key("bundle", fqid)))
-    except NotFound:
+    except NotFoundError:
         return None
 
 
@@ -98,7 +98,11 @@ def happened(tx: Tx, kind: Any, fqid: FQID) -> set[str]:
 def judge(stores: Stores, fqid: FQID, ends: dict[str, Any], *, same: bool) -> None:
     """The guarantees, after everything came to rest."""
     for end in ends.values():
-        assert end is None or not isinstance(end, Exception) or isinstance(end, Conflict | NotFound)
+        assert (
+            end is None
+            or not isinstance(end, Exception)
+            or isinstance(end, ConflictError | NotFoundError)
+        )
     won = [name for name in ("a", "b") if isinstance(ends.get(name), WriteResult)]
     assert sum(ends[name].created for name in won) <= 1, "two were told that they made it"
     if not same:

@@ -19,7 +19,7 @@ from pipelines.flow import Step
 from pipelines.job_batches import CompletedJobs, run_in_groups, run_until_error
 from storage import keys
 from storage.catalog import jobs, versions
-from storage.errors import ClaimLost, NotFound, Unavailable
+from storage.errors import ClaimLost, NotFoundError, Unavailable
 from storage.model import FQID, REPLICAS, Job, JobClaim
 from storage.stores import Stores
 from tests.builders import make_file, new_uuid, version
@@ -70,7 +70,7 @@ def add(stores: Stores, count: int, step: Step = Step.INDEX) -> list[Job]:
 
 def finish_one(stores: Stores, claim: JobClaim, beat: Beat) -> tuple[Job, ...]:
     if claim.job.ref == POISON:
-        raise NotFound("it is poison")
+        raise NotFoundError("it is poison")
     with stores.catalog.write() as tx:
         jobs.finish(tx, claim)
     return ()
@@ -181,7 +181,7 @@ def test_jobs_that_were_attempted_before_are_in_no_batch(stores: Stores) -> None
 
 
 @pytest.mark.parametrize(
-    "error", [ZeroDivisionError("oh"), ClaimLost("gone"), NotFound("not there")]
+    "error", [ZeroDivisionError("oh"), ClaimLost("gone"), NotFoundError("not there")]
 )
 def test_a_batch_that_fails_is_run_one_by_one(stores: Stores, error: Exception) -> None:
     rows = add(stores, 4)
@@ -337,7 +337,7 @@ def test_those_of_a_batch_that_are_done_do_not_wait_for_a_slow_one() -> None:
         if number == 2:
             assert slow.wait(10)
         if number == 3:
-            raise NotFound("it is gone")
+            raise NotFoundError("it is gone")
         return 2 * number
 
     groups = []
@@ -456,13 +456,13 @@ def test_the_first_error_stops_what_has_not_begun() -> None:
     def work_on(number: int) -> None:
         begun.append(number)
         if number == 2:
-            raise NotFound("it is poison")
+            raise NotFoundError("it is poison")
 
     with ThreadPoolExecutor(2) as pool:
         run_until_error(pool, begun.append, [0, 1], parallel=2)
         assert sorted(begun) == [0, 1]
         begun.clear()
-        with pytest.raises(NotFound):
+        with pytest.raises(NotFoundError):
             run_until_error(pool, work_on, range(9), parallel=1)
     assert begun == [0, 1, 2]
 

@@ -12,7 +12,7 @@ from sqlalchemy import event
 
 from pipelines.flow import Step
 from storage.catalog import Catalog, jobs, now_us
-from storage.errors import NotFound, NotReady, StoreError, Unavailable
+from storage.errors import DomainError, NotFoundError, NotReady, Unavailable
 from storage.model import Job, JobClaim
 from storage.stores import Stores
 from tests.builders import build_stores
@@ -75,7 +75,7 @@ def test_a_row_is_done_once_and_what_follows_is_sent(stores: Stores) -> None:
 
 
 def test_a_failure_waits_longer_and_is_parked_in_the_end(stores: Stores) -> None:
-    broken = working(stores, failing(NotFound("no such thing")))
+    broken = working(stores, failing(NotFoundError("no such thing")))
     for _ in range(3):
         assert not run_job(broken, ROW)
         assert not run_job(working(stores, finishing), ROW), "it is not due yet"
@@ -109,7 +109,7 @@ def test_an_engine_that_is_away_is_nobodys_failure(stores: Stores) -> None:
     ],
 )
 def test_what_waits_for_other_work_says_for_how_long(
-    stores: Stores, error: StoreError, least_s: float, most_s: float
+    stores: Stores, error: DomainError, least_s: float, most_s: float
 ) -> None:
     with stores.catalog.read() as tx:
         before = now_us(tx)

@@ -8,10 +8,10 @@ from config import Settings
 from pipelines import flow
 from pipelines.flow import DELIVER, Step
 from storage.catalog import areas, audit, events, jobs, subscriptions
-from storage.catalog.areas import AreaUpload
+from storage.catalog.areas import AreaUploadRow
 from storage.catalog.audit import AuditChange, AuditFilter
 from storage.catalog.engine import sql
-from storage.errors import NotFound
+from storage.errors import NotFoundError
 from storage.model import FQID, Job
 from storage.stores import Stores
 from tests.builders import new_uuid, version
@@ -206,7 +206,7 @@ def test_an_upload_by_parts_that_nobody_goes_on_with_for_a_day_is_aborted(
     }
     with stores.catalog.write() as tx:
         for ident, one in begun.items():
-            row = AreaUpload(ident, KEY.split("/")[1], "a", one.token, 5, "text/plain", 5)
+            row = AreaUploadRow(ident, KEY.split("/")[1], "a", one.token, 5, "text/plain", 5)
             areas.insert_upload(tx, row)
         day = "UPDATE area_uploads SET at_us = at_us - 86401000000 WHERE id = 'old'"
         tx.execute(sql(day))
@@ -218,6 +218,6 @@ def test_an_upload_by_parts_that_nobody_goes_on_with_for_a_day_is_aborted(
         try:
             stores.areas.upload(KEY, part_size=5, content_type="", token=begun[ident].token)
             there = True
-        except NotFound:
+        except NotFoundError:
             there = False
         assert there is not gone

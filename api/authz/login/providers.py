@@ -25,10 +25,10 @@ from auth.login.sessions import AuthenticatedUser, LoginFailure, log_in_user, re
 from auth.login.targets import AUTHORIZE_PATH, url_origin
 from auth.login.upstream import IdentityProvider, UpstreamLogin
 from storage.errors import (
+    DomainError,
     Forbidden,
     Invalid,
-    NotFound,
-    StoreError,
+    NotFoundError,
     TooManyRequests,
     Unauthorized,
     Unavailable,
@@ -273,7 +273,7 @@ def redirect_to_provider(logins: LoginServices, name: str) -> Response:
         url = provider.login_url(
             upstream_login.login, again=is_reauthentication(request), hint=read_login_hint(request)
         )
-    except StoreError as error:
+    except DomainError as error:
         return _render_provider_error(logins, error, provider, target)
     logins.travels.send(upstream_login, name, browser, target)
     return logins.bind_browser(redirect_to(url), browser)
@@ -292,7 +292,7 @@ def handle_callback(logins: LoginServices, name: str) -> Response:
             return render_message(text, status=403, **retry_link(logins, target))
         email = provider.exchange_email(login, code)
         cookie = _log_in_by_provider(logins, email, name)
-    except StoreError as error:
+    except DomainError as error:
         _record_failed_login(logins, name)
         return _render_provider_error(logins, error, provider, target)
     return logins.set_session_cookie(redirect_to(url, 303), cookie)
@@ -324,7 +324,7 @@ def _record_failed_login(logins: LoginServices, name: str) -> None:
 
 
 def _render_provider_error(
-    logins: LoginServices, error: StoreError, provider: IdentityProvider, target: str
+    logins: LoginServices, error: DomainError, provider: IdentityProvider, target: str
 ) -> Response:
     """Render an error page without the details, which go to the log."""
     log.warning("login by %s: %s", provider.upstream.name, error.detail)
@@ -341,5 +341,5 @@ def _callback_url(logins: LoginServices, name: str) -> str:
 
 def _find_provider(logins: LoginServices, name: str) -> IdentityProvider:
     if name not in logins.providers:
-        raise NotFound("Unknown identity provider.")
+        raise NotFoundError("Unknown identity provider.")
     return logins.providers[name]

@@ -30,7 +30,7 @@ from auth.oauth.errors import OAuthError, invalid_request
 from auth.oauth.introspection import read_userinfo
 from auth.oauth.provider import authenticate_client
 from auth.oauth.tokens import exchange_tokens
-from storage.errors import StoreError
+from storage.errors import DomainError
 
 MAX_BODY_BYTES = 64 * 1024
 MAX_BODY_DEPTH = 10
@@ -62,8 +62,8 @@ def oauth_view(*, challenge: str = "Basic") -> Callable[[OAuthView], OAuthView]:
                 return view(context)
             except OAuthError as error:
                 return _reply_oauth_error(error, challenge)
-            except StoreError as error:
-                return _reply_store_error(error)
+            except DomainError as error:
+                return _reply_domain_error(error)
 
         return reply
 
@@ -129,7 +129,7 @@ def _reply_oauth_error(error: OAuthError, challenge: str) -> Response:
     return response
 
 
-def _reply_store_error(error: StoreError) -> Response:
+def _reply_domain_error(error: DomainError) -> Response:
     """Format other errors as OAuth errors."""
     status = http_status(error)
     error_code = "invalid_request" if status in (400, 413, 415) else "temporarily_unavailable"

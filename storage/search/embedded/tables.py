@@ -21,7 +21,7 @@ from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
-from storage.errors import TimedOut, Unavailable
+from storage.errors import TimeLimitExceeded, Unavailable
 from storage.search.documents import make_not_building_error, make_version_error
 from storage.search.words import ANALYSIS
 
@@ -220,7 +220,7 @@ def open_connection(path: Path) -> sqlite3.Connection:
 
 @contextmanager
 def limit_time(connection: sqlite3.Connection, seconds: float) -> Iterator[None]:
-    """Raise TimedOut if the block takes longer than `seconds`."""
+    """Raise TimeLimitExceeded if the block takes longer than `seconds`."""
     deadline = time.monotonic() + seconds
     connection.set_progress_handler(lambda: time.monotonic() > deadline, CLOCK_CHECK_STEPS)
     try:
@@ -228,7 +228,7 @@ def limit_time(connection: sqlite3.Connection, seconds: float) -> Iterator[None]
     except sqlite3.OperationalError as error:
         # Our own functions raise only for a phrase that takes too many steps.
         if "interrupted" in str(error) or "user-defined" in str(error):
-            raise TimedOut(f"the search took longer than {seconds:g} s") from error
+            raise TimeLimitExceeded(f"the search took longer than {seconds:g} s") from error
         raise
     finally:
         connection.set_progress_handler(None, 0)

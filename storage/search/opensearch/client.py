@@ -10,7 +10,7 @@ from opensearchpy.exceptions import ConnectionError as Unreachable
 from opensearchpy.exceptions import ConnectionTimeout, OpenSearchException, TransportError
 
 from storage.blobs.clients import PerProcess
-from storage.errors import Invalid, NotFound, StoreError, TimedOut, Unavailable
+from storage.errors import DomainError, Invalid, NotFoundError, TimeLimitExceeded, Unavailable
 
 OpenSearchReply = dict[str, Any]
 
@@ -71,7 +71,7 @@ class OpenSearchEngine:
     ) -> OpenSearchReply:
         """Send a request; responses with a status in `ignore` are returned.
 
-        NotFound if the path does not exist.
+        NotFoundError if the path does not exist.
         """
         try:
             answer = self._client().transport.perform_request(
@@ -89,26 +89,26 @@ class OpenSearchEngine:
         self._client().close()
 
 
-def translate_error(error: OpenSearchException) -> StoreError:
+def translate_error(error: OpenSearchException) -> DomainError:
     """Translate the engine's error."""
     if isinstance(error, ConnectionTimeout):
-        return TimedOut("The search engine took longer than it may.")
+        return TimeLimitExceeded("The search engine took longer than it may.")
     if isinstance(error, Unreachable) or not isinstance(error, TransportError):
         return _make_unavailable(str(error))
     if TIMEOUT_TEXT.search(json.dumps(error.info, default=str)):
-        return TimedOut("The search took longer than it may.")
+        return TimeLimitExceeded("The search took longer than it may.")
     return _translate_status(error.status_code, find_reason(error.info))
 
 
-def _translate_status(status: int | str, said: str) -> StoreError:
+def _translate_status(status: int | str, said: str) -> DomainError:
     match status:
         case 400:
             refused = f"The search engine refused this: {said}"
             return Invalid(refused, code="elasticsearch_bad_request")
         case 404:
-            return NotFound(said)
+            return NotFoundError(said)
         case 408 | 504:
-            return TimedOut(f"The search engine took longer than it may: {said}")
+            return TimeLimitExceeded(f"The search engine took longer than it may: {said}")
         case 413:
             return RequestTooLargeError(f"The search engine takes no request of this size: {said}")
         case 429:

@@ -13,7 +13,7 @@ from typing import Any
 
 import orjson
 
-from storage.errors import Invalid, NotFound, Unavailable
+from storage.errors import Invalid, NotFoundError, Unavailable
 from storage.protocols import IndexRefusal
 from storage.search.documents import make_version_error
 from storage.search.opensearch.client import (
@@ -59,7 +59,7 @@ class GenerationIndices:
         return name.rpartition("-")[0] == f"{self._base}-{ANALYSIS}-{MAPPING_VERSION}"
 
     def last_read(self) -> IndexGenerations:
-        """Return the cached generations; a dropped one answers NotFound."""
+        """Return the cached generations; a dropped one answers NotFoundError."""
         return self._seen if self._seen.current is not None else self.read()
 
     def read(self) -> IndexGenerations:
@@ -177,7 +177,7 @@ def put_documents(
 ) -> list[IndexRefusal]:
     """Store newer documents; return once they are searchable.
 
-    NotFound if the generation is gone, Unavailable if the engine stays full.
+    NotFoundError if the generation is gone, Unavailable if the engine stays full.
     """
     return [
         refusal
@@ -270,7 +270,7 @@ def _has_no_room(
     """Return whether to send the document again; a newer stored version is success."""
     status = item["status"]
     if status == STATUS_NOT_FOUND:
-        raise NotFound(find_reason(item))
+        raise NotFoundError(find_reason(item))
     if status == 400:
         refused.append(_make_refusal(document, find_reason(item)))
     elif status >= 300 and status not in (STATUS_CONFLICT, STATUS_FULL):

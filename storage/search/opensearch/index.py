@@ -9,7 +9,7 @@ from typing import Any
 from urllib.parse import SplitResult, parse_qsl, unquote, urlsplit
 
 from config import SettingsError
-from storage.errors import NotFound, TimedOut, Unavailable
+from storage.errors import NotFoundError, TimeLimitExceeded, Unavailable
 from storage.model import FQID
 from storage.protocols import IndexedDocument, IndexRefusal, SearchHit, SearchPage
 from storage.search.documents import (
@@ -55,7 +55,7 @@ class PageRequest:
 def search_page(engine: OpenSearchEngine, generation: str, page: PageRequest) -> OpenSearchReply:
     """Return the engine's `hits`.
 
-    NotFound if the generation is gone, TimedOut rather than partial results.
+    NotFoundError if the generation is gone, TimeLimitExceeded rather than partial results.
     """
     body: Dsl = {
         "query": page.query,
@@ -80,7 +80,7 @@ def search_page(engine: OpenSearchEngine, generation: str, page: PageRequest) ->
     if not {"timed_out", "hits"} <= answer.keys():
         raise Unavailable("The search engine sent a malformed search response.")
     if answer["timed_out"]:
-        raise TimedOut(f"the search took longer than {engine.time_limit_s:g} s")
+        raise TimeLimitExceeded(f"the search took longer than {engine.time_limit_s:g} s")
     return {"hits": [], **answer["hits"]}
 
 
@@ -185,7 +185,7 @@ class OpenSearchIndex:
         for _ in range(MAX_ROUNDS):
             for name in self._generations.writable_names(found):
                 if name not in done:
-                    with suppress(NotFound):
+                    with suppress(NotFoundError):
                         refusals += generations.put_documents(self._engine, name, documents)
                         done.add(name)
             found = self._generations.ensure_current()
@@ -231,7 +231,7 @@ class OpenSearchIndex:
             name = self._generations.index_to_search()
             if name is None:
                 return None
-            with suppress(NotFound):
+            with suppress(NotFoundError):
                 return search_page(self._engine, name, page)
             # A rebuild or an operator dropped it meanwhile.
             self._generations.read()
@@ -248,7 +248,7 @@ class OpenSearchIndex:
             return
         if generation != found.building:
             raise make_not_building_error(generation)
-        with suppress(NotFound):
+        with suppress(NotFoundError):
             # Another process may finish it meanwhile.
             self._copy_stubs(found)
             self._generations.finish(found)

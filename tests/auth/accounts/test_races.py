@@ -13,7 +13,7 @@ from storage.catalog import Catalog, audit
 from storage.catalog import accounts as catalog_accounts
 from storage.catalog.accounts import AccountKey, read_change_count
 from storage.catalog.audit import AuditFilter
-from storage.errors import Conflict, NotAcceptable, NotFound, StoreError
+from storage.errors import ConflictError, DomainError, NotAcceptable, NotFoundError
 from tests.auth.accounts.builders import BY, People, a_policy
 
 pytestmark = pytest.mark.spec("ACC-17")
@@ -30,7 +30,7 @@ def together(*acts: Callable[[], object]) -> list[object]:
         barrier.wait()
         try:
             return act()
-        except StoreError as error:
+        except DomainError as error:
             return type(error)
 
     with ThreadPoolExecutor(len(acts)) as pool:
@@ -46,7 +46,7 @@ def test_of_two_that_make_the_same_one_does(catalog: Catalog, people: People) ->
     for number in range(ROUNDS):
         name = f"group{number}"
         made = together(*[partial(people.group, name)] * 4)
-        assert sorted(map(str, made)) == sorted(map(str, [name, *[Conflict] * 3]))
+        assert sorted(map(str, made)) == sorted(map(str, [name, *[ConflictError] * 3]))
 
 
 def test_of_two_that_add_the_same_one_changes_something(catalog: Catalog, people: People) -> None:
@@ -68,7 +68,7 @@ def test_nobody_is_left_in_a_group_that_was_deleted(catalog: Catalog, people: Pe
             partial(people.roles, group, "does"),
             partial(accounts.delete_account, catalog, group, BY),
         )
-        assert set(results) <= {True, False, NotFound, None}
+        assert set(results) <= {True, False, NotFoundError, None}
         assert held(catalog, AccountKey("user", "ada@example.org"), "group") == ["user_default"]
         assert held(catalog, group, "role") == []
 
@@ -80,7 +80,7 @@ def test_of_two_deletions_one_finds_it_and_what_was_made_anew_is_empty(
     for _ in range(ROUNDS):
         group = AccountKey("group", people.group("phoenix", roles=["does"]))
         ended = together(*[partial(accounts.delete_account, catalog, group, BY)] * 3)
-        assert sorted(map(str, ended)) == sorted(map(str, [None, NotFound, NotFound]))
+        assert sorted(map(str, ended)) == sorted(map(str, [None, NotFoundError, NotFoundError]))
         people.group("phoenix")
         assert held(catalog, group, "role") == []
         accounts.delete_account(catalog, group, BY)

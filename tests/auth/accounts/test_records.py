@@ -11,7 +11,7 @@ from storage.catalog import Catalog, audit
 from storage.catalog import accounts as rows
 from storage.catalog.accounts import AccountKey, read_change_count
 from storage.catalog.audit import AuditFilter, AuditRecord
-from storage.errors import Conflict, NotAcceptable, NotFound
+from storage.errors import ConflictError, NotAcceptable, NotFoundError
 from tests.auth.accounts.builders import BY, People, a_policy
 
 pytestmark = pytest.mark.spec("ACC-06")
@@ -92,10 +92,10 @@ def test_what_is_built_in_is_protected(catalog: Catalog, name: AccountKey) -> No
         lambda: accounts.set_account_policy(catalog, name, None, BY),
     ]
     for act in refused:
-        with pytest.raises(Conflict) as caught:
+        with pytest.raises(ConflictError) as caught:
             act()
         assert caught.value.code == "protected"
-    with pytest.raises(Conflict) as taken:
+    with pytest.raises(ConflictError) as taken:
         accounts.create_account(catalog, accounts.NewAccount(name, a_policy()), BY)
     assert taken.value.code == "already_exists"
 
@@ -111,7 +111,7 @@ def test_nobody_leaves_everybody_s_group_nor_that_its_role(
         lambda: people.roles(AccountKey("group", "user_default"), "user_default", action="remove"),
     ]
     for act in refused:
-        with pytest.raises(Conflict) as caught:
+        with pytest.raises(ConflictError) as caught:
             act()
         assert caught.value.code == "protected"
     assert state(catalog) == before
@@ -124,16 +124,16 @@ def test_one_bad_id_changes_nothing_and_every_bad_one_is_named(
         people.group(group)
     people.user(ADA)
     before = state(catalog)
-    with pytest.raises(NotFound) as caught:
+    with pytest.raises(NotFoundError) as caught:
         people.groups(ADA, "a", "x", "b", "y", "x")
     assert caught.value.errors.keys() == {"/groups/1", "/groups/3", "/groups/4"}
     assert "group x, group y" in caught.value.detail
-    with pytest.raises(NotFound) as made:
+    with pytest.raises(NotFoundError) as made:
         people.user("new@example.org", groups=["a", "p"], roles=["q"])
     assert made.value.errors.keys() == {"/groups/1", "/roles/0"}
-    with pytest.raises(NotFound):
+    with pytest.raises(NotFoundError):
         people.users("a", ADA, "nobody@example.org")
-    with pytest.raises(NotFound):
+    with pytest.raises(NotFoundError):
         people.groups(ADA, "a", "x", action="remove")
     assert state(catalog) == before
     with catalog.read() as tx:
@@ -146,7 +146,7 @@ def test_one_bad_id_changes_nothing_and_every_bad_one_is_named(
 def test_a_long_list_of_bad_ids_is_named_in_full_and_told_in_short(people: People) -> None:
     people.user(ADA)
     wrong = [f"absent{number:04}" for number in range(accounts.MAX_NAMED)]
-    with pytest.raises(NotFound) as caught:
+    with pytest.raises(NotFoundError) as caught:
         people.groups(ADA, *wrong)
     assert len(caught.value.errors) == accounts.MAX_NAMED
     assert len(caught.value.detail) < 1_000
@@ -215,13 +215,13 @@ def test_a_record_holds_so_much_and_no_more(catalog: Catalog, people: People) ->
 def test_what_is_absent_is_not_found(catalog: Catalog, people: People) -> None:
     for kind in ("user", "group", "role"):
         absent = AccountKey(kind, "nobody@example.org")
-        with pytest.raises(NotFound):
+        with pytest.raises(NotFoundError):
             accounts.delete_account(catalog, absent, BY)
-        with pytest.raises(NotFound):
+        with pytest.raises(NotFoundError):
             accounts.set_account_policy(catalog, absent, a_policy(), BY)
-    with pytest.raises(NotFound):
+    with pytest.raises(NotFoundError):
         accounts.set_account_status(catalog, "nobody@example.org", "disabled", BY)
-    with pytest.raises(NotFound):
+    with pytest.raises(NotFoundError):
         accounts.edit_memberships(
             catalog, MembershipEdit(AccountKey("user", "x@y"), "groups", [], "add"), BY
         )

@@ -16,7 +16,7 @@ from auth.http_client import MAX_RESPONSE_BYTES, HttpClient
 from auth.login.upstream import IdentityProvider, IdentityProviderConfig, UpstreamLogin
 from auth.tokens.keyring import KeyAges
 from pipelines.ssrf_guard import check_address_text
-from storage.errors import Forbidden, StoreError, Unauthorized, Unavailable
+from storage.errors import DomainError, Forbidden, Unauthorized, Unavailable
 from tests.auth.builders import Clock, segment
 from tests.auth.login.issuer import CLIENT, SECRET, Issuer, running
 
@@ -451,7 +451,7 @@ def test_no_error_repeats_a_secret(make: Make, issuer: Issuer) -> None:
     issuer.claims = {"nonce": "leaked-nonce", "email": "leaked@example.org"}
     issuer.answers["/jwks"] = (500, {}, b"leaked")
     for provider in (make(), make(domains=("x.org",))):
-        with pytest.raises(StoreError) as caught:
+        with pytest.raises(DomainError) as caught:
             provider.exchange_email(LOGIN, "secret-code")
         told = f"{caught.value!r} {caught.value.detail} {provider.upstream!r} {LOGIN!r}"
         for secret in ("leaked", "secret-code", SECRET, LOGIN.verifier, LOGIN.nonce):

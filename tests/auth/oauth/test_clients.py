@@ -8,7 +8,7 @@ from auth.oauth import clients
 from auth.oauth.clients import NewOAuthClient, OAuthClient, check_redirect_uri
 from auth.oauth.errors import OAuthError
 from auth.oauth.provider import OAuthProvider, authenticate_client
-from storage.errors import Conflict, Invalid, NotFound
+from storage.errors import ConflictError, Invalid, NotFoundError
 from tests.auth.oauth.builders import added
 
 pytestmark = pytest.mark.spec("OID-05")
@@ -38,13 +38,13 @@ def test_a_public_client_has_no_secret(provider: OAuthProvider) -> None:
 def test_an_id_is_given_once(provider: OAuthProvider, client_id: str) -> None:
     added(provider, "portal", "https://portal.example/back")
     new = NewOAuthClient(client_id, "Another", (), public=True)
-    with pytest.raises(Conflict), provider.catalog.write() as tx:
+    with pytest.raises(ConflictError), provider.catalog.write() as tx:
         clients.add_client(tx, new, 1, taken=provider.settings.audiences)
 
 
 def test_only_what_an_operator_added_is_removed(provider: OAuthProvider) -> None:
     for client_id in ("store-cli", "absent"):
-        with pytest.raises(NotFound), provider.catalog.write() as tx:
+        with pytest.raises(NotFoundError), provider.catalog.write() as tx:
             clients.remove_client(tx, client_id, 1)
 
 

@@ -11,7 +11,7 @@ import pytest
 from pipelines.matching import evaluate_event
 from pipelines.queries import bounded_jmespath
 from pipelines.queries.stored_queries import QueryDocument, StoredQuerySet
-from storage.errors import Invalid, TimedOut
+from storage.errors import Invalid, TimeLimitExceeded
 from storage.search.grammar.parser import parse_query
 from tests.pipelines import hostile_queries
 from tests.subscription_builders import BASE_URL, a_subscription, an_event
@@ -78,10 +78,10 @@ def test_a_long_evaluation_is_watched_and_may_be_ended() -> None:
     def watch() -> None:
         turns.append(1)
         if len(turns) == 3:
-            raise TimedOut("Enough.")
+            raise TimeLimitExceeded("Enough.")
 
     budget = bounded_jmespath.EvaluationBudget(1_000_000, watch)
-    with pytest.raises(TimedOut, match="Enough"):
+    with pytest.raises(TimeLimitExceeded, match="Enough"):
         bounded_jmespath.parse_expression(LONG_RUNNING).search([1], budget)
     assert (
         1_000_000 - 4 * bounded_jmespath.WATCH_INTERVAL_STEPS
@@ -115,7 +115,7 @@ def test_the_lease_is_renewed_within_an_evaluation_and_its_loss_ends_it(
 ) -> None:
     def beats() -> Iterator[None]:
         yield from [None] * 6
-        raise TimedOut("Lost.")
+        raise TimeLimitExceeded("Lost.")
 
     beat, heard = beats(), list[int]()
 
@@ -125,7 +125,7 @@ def test_the_lease_is_renewed_within_an_evaluation_and_its_loss_ends_it(
 
     questions = StoredQuerySet([a_subscription(id=1, **given)])
     found = evaluate_event(questions, an_event(), seen.document, base_url=BASE_URL, beat=hear)
-    with pytest.raises(TimedOut, match="Lost"):
+    with pytest.raises(TimeLimitExceeded, match="Lost"):
         list(found)
     assert len(heard) == 7
 

@@ -24,7 +24,7 @@ from storage.blobs.objects import (
     unescape_segment,
 )
 from storage.blobs.signed_urls import UrlSigner
-from storage.errors import AlreadyExists, DamagedObjectError, NotFound, Unavailable
+from storage.errors import AlreadyExists, DamagedObjectError, NotFoundError, Unavailable
 from storage.protocols import BLOCK
 
 SIGNER = UrlSigner(b"s" * 32, "aws")
@@ -77,7 +77,7 @@ def test_what_crashed_writers_left_is_swept_once_it_is_old(store: FolderBlobs) -
     assert store.sweep_temporaries(60, now=now) == 0
     assert store.sweep_temporaries(60, now=now + 120) == 3
     assert files(store, ".temporary") == files(store, ".uploads") == []
-    with pytest.raises(NotFound):
+    with pytest.raises(NotFoundError):
         upload.part(1, [b"x"])
 
 
@@ -108,7 +108,7 @@ def test_a_straggler_cannot_reach_into_an_object_that_became_visible(store: Fold
     upload.part(1, [b"good"])
     straggler = store.upload("k", part_size=4, content_type="x/y", token=upload.token)
     upload.complete()
-    with pytest.raises(NotFound):
+    with pytest.raises(NotFoundError):
         straggler.part(1, [b"evil"])
     assert b"".join(store.read("k")) == b"good"
 
@@ -122,7 +122,7 @@ def test_a_crash_between_naming_and_forgetting_ends_the_upload(store: FolderBlob
         lambda: upload.part(1, [b"evil"]),
         lambda: store.upload("k", part_size=4, content_type="x/y", token=upload.token),
     ):
-        with pytest.raises(NotFound):
+        with pytest.raises(NotFoundError):
             attempt()
 
 
@@ -214,7 +214,7 @@ def test_a_payload_is_opened_where_its_bytes_begin(store: FolderBlobs) -> None:
             assert (length, info.content_type) == (size, "x/y")
             start = file.tell()
             assert os.pread(file.fileno(), size + 1, start) == b"x" * size
-    with pytest.raises(NotFound):
+    with pytest.raises(NotFoundError):
         store.open_payload("absent")
 
 

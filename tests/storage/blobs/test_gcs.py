@@ -163,7 +163,7 @@ def test_an_upload_of_which_a_part_came_lately_is_not_swept(gcs: Gcs, store: Gcs
     going.part(1, [b"x"])
     assert store.sweep_temporaries(3600, now=long_ago.timestamp() + 7200) == 1
     assert going.parts() == {1: 1}
-    with pytest.raises(errors.NotFound):
+    with pytest.raises(errors.NotFoundError):
         old.parts()
 
 
@@ -219,7 +219,7 @@ def test_a_stream_that_fails_at_its_very_end_leaves_nothing(store: GcsBlobs, siz
     data = bytes(size)
     with pytest.raises(errors.SourceChanged, match="damaged"):
         store.put_stream("k", stream_of(data, "damaged"), size=size, crc32c=crc32c(data))
-    with pytest.raises(errors.NotFound):
+    with pytest.raises(errors.NotFoundError):
         store.head("k")
 
 
@@ -231,7 +231,7 @@ def test_a_stream_of_other_bytes_or_of_another_size_leaves_nothing(
     for data in (b"x" * size, bytes(size - 1), bytes(size + 1)):
         with pytest.raises((errors.Unavailable, errors.Invalid)):
             store.put_stream("k", stream_of(data), size=size, crc32c=wanted)
-        with pytest.raises(errors.NotFound):
+        with pytest.raises(errors.NotFoundError):
             store.head("k")
 
 
@@ -275,7 +275,7 @@ def test_a_sibling_is_a_bucket_that_is_there_and_ours_to_write(gcs: Gcs, store: 
     sibling = store.open_sibling("beside")
     sibling.put("k", b"x")
     assert [info.key for info in sibling.list("")] == ["k"]
-    with pytest.raises(errors.NotFound):
+    with pytest.raises(errors.NotFoundError):
         store.open_sibling("nowhere")
     gcs.trouble.append(Trouble("/beside/", status=403))
     with pytest.raises(errors.Forbidden):
@@ -385,11 +385,11 @@ def test_a_copy_that_was_killed_is_taken_up_where_it_was(
     def die(token: str, done: int) -> None:
         tokens.append(token)
         if done == 30:
-            raise errors.StoreError("killed")
+            raise errors.DomainError("killed")
 
     pin = slow_copies.head("from").pin if pinned else None
     copy = slow_copies.copy
-    with pytest.raises(errors.StoreError, match="killed"):
+    with pytest.raises(errors.DomainError, match="killed"):
         copy(slow_copies, "from", "to", pin=pin, part_size=PART, progress=die)
     gcs.asked.clear()
     again = copy(slow_copies, "from", "to", pin=pin, part_size=PART, resume=tokens[-1])
@@ -406,9 +406,9 @@ def test_a_token_that_is_refused_begins_anew(gcs: Gcs, slow_copies: GcsBlobs, to
         def die(token: str, done: int) -> None:
             tokens.append(token)
             if done:
-                raise errors.StoreError("killed")
+                raise errors.DomainError("killed")
 
-        with pytest.raises(errors.StoreError, match="killed"):
+        with pytest.raises(errors.DomainError, match="killed"):
             slow_copies.copy(slow_copies, "from", "to", pin=None, part_size=PART, progress=die)
         token = tokens[-1]
         slow_copies.put("from", b"other bytes, more than ten", replace=True)

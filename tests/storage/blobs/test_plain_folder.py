@@ -77,7 +77,7 @@ def test_a_file_and_a_folder_of_one_name_are_told_not_skipped(folder: PlainFolde
     folder.put("c/d", b"inside")
     with pytest.raises(errors.Forbidden):
         folder.put("c", b"file")
-    with pytest.raises(errors.NotFound):
+    with pytest.raises(errors.NotFoundError):
         folder.head("c")
 
 
@@ -85,12 +85,12 @@ def test_a_copy_of_other_bytes_or_one_that_is_stopped_leaves_nothing(
     folder: PlainFolder, replica: FolderBlobs, tmp_path: Path
 ) -> None:
     def stop(_: str, __: int) -> None:
-        raise errors.StoreError("the claim was lost")
+        raise errors.DomainError("the claim was lost")
 
     pin = replica.put("blob", b"x").pin
     with pytest.raises(errors.SourceChanged):
         folder.copy(replica, "blob", "k", pin="other", part_size=1)
-    with pytest.raises(errors.StoreError, match="claim"):
+    with pytest.raises(errors.DomainError, match="claim"):
         folder.copy(replica, "blob", "k", pin=pin, part_size=1, progress=stop)
     assert os.listdir(tmp_path / "plain") == []
 

@@ -13,7 +13,7 @@ from config import SettingsError
 from storage.blobs.clients import CloudLimits
 from storage.blobs.s3 import S3Blobs, open_s3_blobs
 from storage.blobs.s3_upload import S3Upload
-from storage.errors import AlreadyExists, Invalid, NotFound, SourceChanged, StoreError
+from storage.errors import AlreadyExists, DomainError, Invalid, NotFoundError, SourceChanged
 from storage.protocols import BlobInfo
 from tests.storage.blobs.backend_s3 import (
     MIN_PART,
@@ -167,7 +167,7 @@ def test_a_pinned_delete_brings_nothing_old_to_light(versioned: S3Blobs) -> None
     with pytest.raises(SourceChanged):
         versioned.delete("k", pin=old)
     versioned.delete("k", pin=new)
-    with pytest.raises(NotFound):
+    with pytest.raises(NotFoundError):
         versioned.head("k")
     assert versions(versioned) == []
 
@@ -210,12 +210,12 @@ def test_a_copy_that_was_killed_is_taken_up_where_it_was(blobs: S3Blobs) -> None
     def dying(token: str, done: int) -> None:
         tokens.append(token)
         if done >= MIN_PART:
-            raise StoreError("killed")
+            raise DomainError("killed")
 
     copy = functools.partial(blobs.copy, blobs, "from", "to", pin=pin, part_size=MIN_PART)
-    with pytest.raises(StoreError, match="killed"):
+    with pytest.raises(DomainError, match="killed"):
         copy(progress=dying)
-    with pytest.raises(NotFound):
+    with pytest.raises(NotFoundError):
         blobs.head("to")
     (kept,) = admin(lasting_s3()).list_multipart_uploads(Bucket=blobs.name)["Uploads"]
     there = blobs.upload("to", part_size=MIN_PART, content_type=TYPE, token=tokens[-1]).parts()
@@ -252,7 +252,7 @@ def test_a_copy_takes_no_bytes_that_came_while_it_ran(blobs: S3Blobs) -> None:
 
     with pytest.raises(SourceChanged):
         blobs.copy(blobs, "from", "to", pin=None, part_size=MIN_PART, progress=change)
-    with pytest.raises(NotFound):
+    with pytest.raises(NotFoundError):
         blobs.head("to")
     assert "Uploads" not in admin(lasting_s3()).list_multipart_uploads(Bucket=blobs.name)
 
@@ -303,7 +303,7 @@ def test_a_sibling_is_another_bucket_by_the_same_client(blobs: S3Blobs) -> None:
     assert sibling._connected() is blobs._connected()
     assert "Uploads" not in client.list_multipart_uploads(Bucket=name)
     remove_bucket(client, name)
-    with pytest.raises(NotFound):
+    with pytest.raises(NotFoundError):
         blobs.open_sibling("there-is-no-such-bucket")
 
 

@@ -14,7 +14,7 @@ import pytest
 
 from storage.blobs.clients import CloudLimits
 from storage.blobs.s3 import S3Blobs, open_s3_blobs
-from storage.errors import AlreadyExists, Forbidden, NotFound, SourceChanged, Unavailable
+from storage.errors import AlreadyExists, Forbidden, NotFoundError, SourceChanged, Unavailable
 from storage.protocols import BLOCK
 from tests.http_server import serving
 from tests.storage.blobs.backend_s3 import SIMULATED, opened
@@ -177,7 +177,7 @@ def test_an_absent_object_costs_one_look_at_the_bucket() -> None:
     script = Script(Say(404), Say(200), Say(404))
     with script.bucket() as blobs:
         for _ in range(3):
-            with pytest.raises(NotFound):
+            with pytest.raises(NotFoundError):
                 blobs.head("k")
     assert [asked for asked, _ in script.asked if asked == "HEAD /bucket"] == ["HEAD /bucket"]
 
@@ -194,7 +194,7 @@ def test_wrong_credentials_are_an_outage_that_says_so(code: str) -> None:
 def test_another_bucket_is_tried_for_writing() -> None:
     with Script(error(403, "AccessDenied")).bucket() as blobs, pytest.raises(Forbidden):
         blobs.open_sibling("theirs")
-    with Script(error(404, "NoSuchBucket")).bucket() as blobs, pytest.raises(NotFound):
+    with Script(error(404, "NoSuchBucket")).bucket() as blobs, pytest.raises(NotFoundError):
         blobs.open_sibling("nowhere")
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from storage.errors import NotFound, StoreError
+from storage.errors import DomainError, NotFoundError
 from storage.protocols import BlobStore
 from tests.storage.blobs.backend_s3 import SERVERS
 from tests.storage.contracts.blob_store import META, TYPE, Backend, BlobStoreContract, content, keys
@@ -55,15 +55,15 @@ class TestServer(BlobStoreContract):
 
     @pytest.mark.parametrize("key", ["../escape", "a/../../escape", "x" * 256])
     def test_what_a_path_cannot_be_is_refused_aloud(self, store: BlobStore, key: str) -> None:
-        with pytest.raises(StoreError):
+        with pytest.raises(DomainError):
             store.put(key, b"bytes")
         assert keys(store) == []
 
     def test_a_folder_is_never_taken_for_an_object(self, store: BlobStore) -> None:
         store.put("a/b", b"kept")
-        with pytest.raises(StoreError):
+        with pytest.raises(DomainError):
             store.put("a", b"bytes")
-        with pytest.raises(NotFound):
+        with pytest.raises(NotFoundError):
             store.head("a")
         assert content(store, "a/b") == b"kept"
 

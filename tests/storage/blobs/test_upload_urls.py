@@ -13,7 +13,7 @@ from storage.blobs.folder import FolderBlobs
 from storage.blobs.plain_folder import PlainFolder
 from storage.blobs.s3 import MAX_PUT_BYTES
 from storage.blobs.signed_urls import UploadGrant, UrlSigner
-from storage.errors import Forbidden, Invalid, NotFound
+from storage.errors import Forbidden, Invalid, NotFoundError
 from storage.protocols import BlobStore, PresignedUpload
 from tests.storage.blobs.test_contract import BACKENDS
 from tests.waiting import until
@@ -117,7 +117,7 @@ def test_leave_to_put_is_for_one_key_and_for_a_while(engine: Engine) -> None:
     engine.store.delete("areas/k")
     assert sent(engine, brief, b"x") in (400, 403)
     for key in ("areas/k", "areas/other"):
-        with pytest.raises(NotFound):
+        with pytest.raises(NotFoundError):
             engine.store.head(key)
 
 
@@ -140,7 +140,7 @@ def test_leave_to_put_is_none_to_copy_from_elsewhere(engine: Engine) -> None:
     sent(engine, signed(engine.store).url, b"", **dict.fromkeys(names, f"/{bucket}/secret"))
     try:
         assert stored(engine.store) == b""
-    except NotFound:
+    except NotFoundError:
         return
 
 

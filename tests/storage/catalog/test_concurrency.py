@@ -20,7 +20,7 @@ from storage.catalog import (
     versions,
 )
 from storage.catalog.versions import Tombstone
-from storage.errors import NotFound, Unavailable
+from storage.errors import NotFoundError, Unavailable
 from storage.model import FQID, BundleEvent, Job
 from tests.builders import new_uuid, version
 from tests.subscription_builders import a_subscription, subscribe
@@ -97,10 +97,10 @@ def test_a_failed_unit_of_work_leaves_nothing(catalog: Catalog) -> None:
     def fail() -> None:
         with catalog.write() as tx:
             jobs.insert(tx, [Job("index", "aws", "x")])
-            raise NotFound("on purpose")
+            raise NotFoundError("on purpose")
 
     for _ in range(3):
-        with pytest.raises(NotFound):
+        with pytest.raises(NotFoundError):
             fail()
     with catalog.read() as tx:
         assert jobs.count_open(tx) == {}

@@ -14,11 +14,11 @@ import pytest
 
 from storage.errors import (
     AlreadyExists,
+    DomainError,
     Invalid,
-    NotFound,
+    NotFoundError,
     RangeNotSatisfiable,
     SourceChanged,
-    StoreError,
 )
 from storage.protocols import BLOCK, BlobStore
 from tests.waiting import until
@@ -99,9 +99,9 @@ class BlobStoreContract:
     def test_an_absent_key_is_not_found(self, store: BlobStore) -> None:
         store.put("folder/file", b"x")
         for absent in ("nothing", "folder", "folder/", "folder/file/below"):
-            with pytest.raises(NotFound):
+            with pytest.raises(NotFoundError):
                 store.head(absent)
-            with pytest.raises(NotFound):
+            with pytest.raises(NotFoundError):
                 content(store, absent)
 
     def test_a_taken_key_keeps_its_first_bytes(self, store: BlobStore) -> None:
@@ -115,7 +115,7 @@ class BlobStoreContract:
         store.delete("a/b/c")
         store.put("a/b/c", b"1")
         store.delete("a/b/c")
-        with pytest.raises(NotFound):
+        with pytest.raises(NotFoundError):
             store.head("a/b/c")
         store.put("a/b/c", b"2")
         assert content(store, "a/b/c") == b"2"
@@ -143,7 +143,7 @@ class BlobStoreContract:
     ) -> None:
         with pytest.raises(Invalid):
             store.put("k", b"", metadata=metadata)
-        with pytest.raises(NotFound):
+        with pytest.raises(NotFoundError):
             store.head("k")
 
     @pytest.mark.parametrize(
@@ -298,7 +298,7 @@ class BlobStoreContract:
         upload.part(1, [first])
         upload.part(2, [second[: size // 2], second[size // 2 :]])
         upload.part(3, [b"tail"])
-        with pytest.raises(NotFound):
+        with pytest.raises(NotFoundError):
             store.head("k")
         assert keys(store) == []
         info = upload.complete()
@@ -352,7 +352,7 @@ class BlobStoreContract:
     def test_an_unknown_token_is_not_found(self, store: BlobStore) -> None:
         other = store.upload("other", part_size=1, content_type=TYPE)
         for token in ("0" * 32, "../../etc", "", other.token):
-            with pytest.raises(NotFound):
+            with pytest.raises(NotFoundError):
                 store.upload("k", part_size=1, content_type=TYPE, token=token).parts()
 
     def test_an_aborted_upload_leaves_nothing(self, store: BlobStore) -> None:
@@ -360,9 +360,9 @@ class BlobStoreContract:
         upload.part(1, [b"x"])
         upload.abort()
         upload.abort()
-        with pytest.raises(NotFound):
+        with pytest.raises(NotFoundError):
             upload.part(2, [b"y"])
-        with pytest.raises(NotFound):
+        with pytest.raises(NotFoundError):
             upload.complete()
         assert keys(store) == []
 
@@ -374,7 +374,7 @@ class BlobStoreContract:
         with pytest.raises(AlreadyExists):
             uploads[0].complete()
         assert content(store, "k") == b"1"
-        with pytest.raises(NotFound):
+        with pytest.raises(NotFoundError):
             store.upload("k", part_size=10, content_type=TYPE, token=uploads[0].token).parts()
 
     def test_an_upload_with_a_gap_or_a_short_part_stays_unfinished(self, backend: Backend) -> None:
@@ -426,9 +426,9 @@ class BlobStoreContract:
         assert store.sweep_temporaries(3600, now=now) == 0
         assert upload.parts() == {1: 1}
         assert store.sweep_temporaries(3600, now=now + 7200) >= 1
-        with pytest.raises(NotFound):
+        with pytest.raises(NotFoundError):
             upload.parts()
-        with pytest.raises(NotFound):
+        with pytest.raises(NotFoundError):
             upload.part(2, [b"y"])
         assert keys(store) == []
 
@@ -464,7 +464,7 @@ class BlobStoreContract:
         with pytest.raises(AlreadyExists):
             copy(backend.other, "from", "taken", pin=pin, part_size=5 * 1024**2)
         backend.other.delete("from")
-        with pytest.raises(NotFound):
+        with pytest.raises(NotFoundError):
             copy(backend.other, "from", "to", pin=pin, part_size=5 * 1024**2)
         backend.other.put("from", b"new")
         with pytest.raises(SourceChanged):
@@ -473,10 +473,10 @@ class BlobStoreContract:
 
     def test_a_copy_that_is_stopped_leaves_nothing(self, backend: Backend) -> None:
         def stop(_: str, __: int) -> None:
-            raise StoreError("the claim was lost")
+            raise DomainError("the claim was lost")
 
         pin = backend.other.put("from", b"x" * 100).pin
-        with pytest.raises(StoreError, match="claim"):
+        with pytest.raises(DomainError, match="claim"):
             backend.store.copy(
                 backend.other, "from", "to", pin=pin, part_size=5 * 1024**2, progress=stop
             )
@@ -520,7 +520,7 @@ class BlobStoreContract:
 
     def test_only_the_bytes_that_were_meant_are_described(self, backend: Backend) -> None:
         store = backend.area or backend.store
-        with pytest.raises(NotFound):
+        with pytest.raises(NotFoundError):
             store.write_metadata("k", {"a": "1"}, pin="1")
         old = store.put("k", b"old").pin
         store.put("k", b"new", metadata={"a": "2"}, replace=True)
@@ -528,7 +528,7 @@ class BlobStoreContract:
             store.write_metadata("k", {"a": "1"}, pin=old)
         assert store.head("k").metadata["a"] == "2"
         store.delete("k")
-        with pytest.raises(NotFound):
+        with pytest.raises(NotFoundError):
             store.write_metadata("k", {"a": "1"}, pin=old)
         assert keys(store) == []
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from storage.errors import Invalid, NotFound
+from storage.errors import Invalid, NotFoundError
 from storage.model import FQID
 from storage.protocols import IndexedDocument, SearchIndex
 from storage.search.documents import flatten_document
@@ -252,7 +252,7 @@ class SearchIndexContract:
     def test_only_a_generation_that_is_being_built_can_be_finished(
         self, index: SearchIndex
     ) -> None:
-        with pytest.raises(NotFound):
+        with pytest.raises(NotFoundError):
             index.finish_rebuild("no such generation")
 
     def test_what_it_holds_is_told_in_order_stubs_too(self, index: SearchIndex) -> None:

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from storage.errors import TimedOut, Unavailable
+from storage.errors import TimeLimitExceeded, Unavailable
 from storage.protocols import IndexedDocument
 from storage.search.embedded.index import EmbeddedIndex
 from storage.search.grammar.clauses import MatchAllClause
@@ -172,7 +172,7 @@ def test_a_search_beyond_its_time_is_stopped(path: Path) -> None:
         [made(n, " ".join(f"w{n}x{w}" for w in range(100))) for n in range(60)]
     )
     hurried = EmbeddedIndex(path, time_limit_s=0.0)
-    with pytest.raises(TimedOut):
+    with pytest.raises(TimeLimitExceeded):
         hurried.search(parse_query({"wildcard": {"text": "*9*x*9*"}}), size=1)
     assert hurried.get(made(1).uuid, VERSION) is not None
 

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from config import SettingsError
-from storage.errors import Invalid, StoreError, TimedOut, Unavailable
+from storage.errors import DomainError, Invalid, TimeLimitExceeded, Unavailable
 from storage.protocols import IndexedDocument
 from storage.search.grammar.clauses import MatchAllClause
 from storage.search.opensearch import generations
@@ -168,14 +168,20 @@ def test_no_write_makes_an_index_by_itself(fake: FakeEngine, index: OpenSearchIn
         (refusing(503, {"type": "search_phase_execution_exception", "reason": "x"}), Unavailable),
         (refusing(429, FULL), Unavailable),
         (refusing(403, {"type": "security_exception", "reason": "no"}), Unavailable),
-        (refusing(504, {"type": "timeout", "reason": "late"}), TimedOut),
-        (refusing(500, {"type": "query_phase", "reason": "Time exceeded"}), TimedOut),
-        (refusing(500, {"type": "task", "reason": "Cancellation timeout of 1ms"}), TimedOut),
-        ((200, {"timed_out": True, "hits": {"total": {"value": 3}, "hits": []}}), TimedOut),
+        (refusing(504, {"type": "timeout", "reason": "late"}), TimeLimitExceeded),
+        (refusing(500, {"type": "query_phase", "reason": "Time exceeded"}), TimeLimitExceeded),
+        (
+            refusing(500, {"type": "task", "reason": "Cancellation timeout of 1ms"}),
+            TimeLimitExceeded,
+        ),
+        (
+            (200, {"timed_out": True, "hits": {"total": {"value": 3}, "hits": []}}),
+            TimeLimitExceeded,
+        ),
     ],
 )
 def test_the_engines_errors_are_told_in_our_words(
-    fake: FakeEngine, index: OpenSearchIndex, reply: Reply, expected: type[StoreError]
+    fake: FakeEngine, index: OpenSearchIndex, reply: Reply, expected: type[DomainError]
 ) -> None:
     fake.search = lambda lines: reply
     with pytest.raises(expected):
@@ -185,7 +191,7 @@ def test_the_engines_errors_are_told_in_our_words(
 def test_an_engine_that_says_nothing_is_late(fake: FakeEngine) -> None:
     fake.search = lambda lines: (-1, None)
     engine = OpenSearchEngine(fake.url, time_limit_s=5.0)
-    with pytest.raises(TimedOut):
+    with pytest.raises(TimeLimitExceeded):
         engine.request("POST", "/any/_search", {}, timeout_s=0.1)
     engine.close()
 

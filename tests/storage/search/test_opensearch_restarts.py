@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from storage.errors import StoreError, Unavailable
+from storage.errors import DomainError, Unavailable
 from storage.protocols import IndexedDocument
 from storage.search.grammar.clauses import MatchAllClause
 from storage.search.opensearch.index import open_opensearch
@@ -54,7 +54,7 @@ def test_what_was_acknowledged_survives_a_kill_and_the_rest_says_unavailable(
         for number in range(100_000):
             try:
                 index.write([made(number)])
-            except StoreError as error:
+            except DomainError as error:
                 errors.append(error)
                 return
             written.append(number)

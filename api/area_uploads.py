@@ -68,8 +68,8 @@ UPLOAD_ID_POINTER = "/upload_id"
     },
     errors=(404, 409),
     description="For large files and bad lines. All parts but the last have `part_size` bytes. With"
-    " the `upload_id` of an upload that was begun before, `parts` says what came of it. What"
-    " nobody goes on with for a day is forgotten.",
+    " the `upload_id` of an upload that was begun before, `parts` lists the parts that arrived. An"
+    " upload without a new part for a day is removed.",
 )
 def post_area_upload(context: StoreContext[NoParameters, BeginUpload]) -> Response:
     """Begin or resume a multipart upload into an upload area."""

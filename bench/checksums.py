@@ -18,7 +18,7 @@ from pipelines.limits import ETAG_CHUNK, MB
 
 Summary = Callable[[list[float]], float]
 BY: tuple[Summary, Summary] = (statistics.median, min)
-"""The best round of each is what the machine can do when nobody else wants it."""
+"""The best round of each is what the machine can do when it is idle."""
 
 
 def main(megabytes: int = 256, rounds: int = 9) -> None:

@@ -1,6 +1,6 @@
 """Deliveries per second by the actor `deliver`, beside another commit and `requests` one by one.
 
-All send the same signed requests to a receiver in a process of its own; the actor also reads them
+All send the same signed requests to a receiver in a separate process; the actor also reads them
 from the catalog and records every attempt. They take turns within one run. The actor runs in a
 process that has every place for attempts and in one that has just begun, and again while one of
 the other receivers is slow or dead.
@@ -55,7 +55,7 @@ ONE_BY_ONE = 500
 LIMIT_S = 120.0
 THREADS = 64
 DISPATCHER = "a01d035"
-"""The last commit whose deliveries were sent by a process of its own, the dispatcher."""
+"""The last commit whose deliveries were sent by a separate process, the dispatcher."""
 DELAYS_S = (0, 60)
 SETTLED = DeliveryRules(DELAYS_S, first_permits=DeliveryRules.in_flight)
 """A process that has recorded so much that it has every place."""

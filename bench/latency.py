@@ -79,7 +79,7 @@ async def measured(
 
 
 async def _files(depositor: Depositor, count: int) -> list[tuple[FQID, FQID]]:
-    """Metadata of its own for every bundle, and one data file for all, all taken in."""
+    """Separate metadata for every bundle, and one data file for all, all taken in."""
     turns = asyncio.Semaphore(IN_FLIGHT)
     data = await depositor.data(0, wait=True)
 

@@ -68,7 +68,7 @@ def _of_all() -> float:
 
 
 def _seconds(store: LocalStore) -> dict[str, float]:
-    """Every process of the store leads a group of its own; what it started counts with it."""
+    """Every process of the store leads a process group; its children count with it."""
     leaders = {one["pid"]: name for name, one in store.read_processes()["processes"].items()}
     found = dict.fromkeys(leaders.values(), 0.0)
     for path in Path("/proc").glob("[0-9]*/stat"):

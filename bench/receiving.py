@@ -1,4 +1,4 @@
-"""A receiver of webhooks that takes everything, in a process of its own."""
+"""A receiver of webhooks that accepts everything, in a separate process."""
 
 import asyncio
 import subprocess
@@ -11,7 +11,7 @@ from aiohttp import web
 
 @contextmanager
 def receiver(latency_s: float) -> Iterator[str]:
-    """A receiver that takes everything, in a process of its own; its URL."""
+    """The URL of a receiver that accepts everything, in a separate process."""
     process = subprocess.Popen(
         [sys.executable, "-m", "bench.receiving", str(latency_s)],
         stdout=subprocess.PIPE,

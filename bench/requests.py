@@ -111,7 +111,7 @@ def _in_turns(served: list[Ask], operation: str, rounds: int, requests: int) -> 
 
 @contextmanager
 def _serving(tree: str) -> Iterator[Ask]:
-    """A process with the code and the bench of a checkout, which carries out what it is told."""
+    """A process with the code and the bench of a checkout, which carries out commands."""
     environ = {**os.environ, "PYTHONPATH": tree, "PYTHONSAFEPATH": "1"}
     command = [sys.executable, str(Path(tree) / "bench" / "requests.py"), SERVE]
     with subprocess.Popen(

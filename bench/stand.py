@@ -22,7 +22,7 @@ AUTHORIZED = {"Authorization": "Bearer bench"}
 
 
 class Unsent:
-    """Where messages go when nobody works: the rows stay."""
+    """A broker without workers: the rows stay."""
 
     def send(self, rows: Iterable[Job], request_id: str = "") -> None:
         """Nothing."""

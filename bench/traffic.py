@@ -22,7 +22,7 @@ PENDING_S = 0.25
 
 @dataclass(frozen=True)
 class Depositor:
-    """Somebody with an upload area, at one store."""
+    """A depositor with an upload area, at one store."""
 
     http: ClientSession
     area: str
@@ -51,7 +51,7 @@ class Depositor:
         return await self.file(f"{number}/sample.json", data, "application/json", wait=wait)
 
     async def data(self, number: int, *, wait: bool = False) -> FQID:
-        """A small file that nobody looks into."""
+        """A small file that is not indexed."""
         stream = "application/octet-stream"
         return await self.file(f"{number}/reads.bin", os.urandom(DATA_BYTES), stream, wait=wait)
 
@@ -108,7 +108,7 @@ def _entry(fqid: FQID, name: str, indexed: bool) -> dict[str, Any]:
 
 @asynccontextmanager
 async def depositing(api: str, token: str, *, connections: int) -> AsyncIterator[Depositor]:
-    """A depositor with an area of its own."""
+    """A depositor with its own area."""
     headers = {"Authorization": f"Bearer {token}"}
     connector = TCPConnector(limit=connections)
     async with ClientSession(api, headers=headers, connector=connector) as http:

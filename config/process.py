@@ -21,7 +21,7 @@ MALLOPT_OPTIONS = ((_ARENA_MAX, 2), (_MMAP_THRESHOLD, 2 * MB), (_TRIM_THRESHOLD,
 def bound_heap() -> None:
     """Keep few freed blocks; call it before the process starts threads.
 
-    By default each thread may get a heap of its own, and blocks of up to 32 MB stay in it: 80
+    By default each thread may get its own heap, and blocks of up to 32 MB stay in it: 80
     refused bodies of 20 MB left 1.1 GB in the process.
     """
     if set_option := getattr(ctypes.CDLL(None), "mallopt", None):

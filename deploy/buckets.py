@@ -1,7 +1,7 @@
-"""Makes the buckets on S3 servers of one's own, and settles what those servers let one settle.
+"""Create and configure the buckets on your own S3 servers.
 
-`python -m deploy.buckets`, as often as one likes. Buckets in a cloud are made by whoever answers
-for them there, with permissions that the store's own account does not have.
+Run `python -m deploy.buckets`; it is safe to repeat. Buckets in a cloud are created by its
+administrators, with permissions that the store's own account does not have.
 """
 
 import os

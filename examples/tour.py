@@ -3,7 +3,7 @@
     python -m examples.tour --url http://127.0.0.1:8000 --token "$(cat .store-home/admin.token)"
 
 Each step calls the store as a program of your own would, then checks the result. The exit code is 0
-if every expectation holds. `make demo` starts a store of its own and runs this tour in it.
+if every expectation holds. `make demo` starts a temporary store and runs this tour in it.
 
 Every operation of the store is a method of `Client`: `store.get_bundle(uuid=..., replica="aws")`.
 For lists, `.iterate(...)` fetches one page after another. The client retries what is worth a retry
@@ -175,7 +175,7 @@ class Tour:
         click.echo(f"  {mark} {sentence}{examples}")
 
     def connect(self, token: str) -> Client:
-        """The same store for somebody else."""
+        """The same store for another user."""
         return Client(self.url, token=token)
 
     def fqids(self, fact: Fact) -> set[str]:
@@ -466,7 +466,7 @@ def check_notifications(tour: Tour) -> None:
     tour.expect(f"signatures hold on all {count} notifications", valid)
     own = {one.fqid for one in tour.bundles}
     expected = [tour.receiver.fqids(one.path) & own <= tour.fqids(one) for one in tour.facts]
-    tour.expect("nobody is notified of what does not match", all(expected))
+    tour.expect("bundles that do not match are not notified", all(expected))
     for subscription in tour.subscriptions:  # so that the tour leaves none behind
         tour.store.delete_subscription(**subscription)
 

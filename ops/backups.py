@@ -19,8 +19,8 @@ from storage.stores import Stores
 ACCOUNT_TABLES = ("accounts", "memberships", "passwords", "clients", "consents", "service_keys")
 """Tables of who may do what."""
 RESTORED_ACCOUNTS_NOTICE = (
-    "Who may do what came back as it was on {made}: {tables}. Whoever was removed, disabled, taken"
-    " out of a group or given another password since then may be in again. Look at"
+    "Users and rights came back as they were on {made}: {tables}. Users who were removed, disabled,"
+    " taken out of a group or given another password since then may have access again. Check"
     " `ops users list`, `ops clients list`, `ops service-accounts list` and /v1/audit."
 )
 LOGINS_ENDED_NOTICE = "All logins have ended, in browsers and of applications: people log in again."
@@ -98,9 +98,9 @@ def restore(settings: Settings, file: Path) -> None:
     is there stays as it is, so that restoring again, or after an interruption, adds only what is
     missing. Nothing is changed by a file that is damaged or of another STORE_SECRET_KEY.
 
-    Whoever was removed, disabled, taken out of a group or given another password after the backup
-    may be in again as they were. So all logins end, in browsers and of applications; what came back
-    has to be looked at.
+    Users who were removed, disabled, taken out of a group or given another password after the
+    backup may have access again. So all logins end, in browsers and of applications. Check the
+    users and rights that came back.
     """
     stores = open_stores(settings)
     key = _derive_backup_key(settings)
@@ -118,8 +118,8 @@ def restore(settings: Settings, file: Path) -> None:
         raise click.ClickException(error.detail) from error
     print_table(Console(), "Restored", ("table", "rows in the file", "added"), rows)
     click.echo(
-        f"The backup is of {made}. Whoever subscribed, paused or was told after that is not in it:"
-        " subscribers can have events replayed from then on."
+        f"The backup is of {made}. Later subscriptions, pauses and deliveries are not in it:"
+        " subscribers can replay the events since then."
     )
     came_back = [
         f"{table} ({added})" for table, _, added in rows if added and table in ACCOUNT_TABLES

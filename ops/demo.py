@@ -63,7 +63,7 @@ LARGE_FILE_IN, LARGE_MIB = "fibroblast-imaging", 200
 @click.option("--limit", type=click.IntRange(min=1), help="Deposit at most this many bundles.")
 @click.option("--keep", is_flag=True, help="Keep the store's folder.")
 def demo(source: Path | None, limit: int | None, keep: bool) -> None:
-    """Run a tour of the store, in a store of its own.
+    """Run a tour of the store, in a temporary store.
 
     The tour (examples/tour.py) deposits, searches, checks out, collects, withdraws, sends bad
     input and logs two users in. The exit code is 0 if every expectation holds.

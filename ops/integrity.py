@@ -19,8 +19,8 @@ from storage.model import REPLICAS
 log = logging.getLogger(__name__)
 
 RESTORED_NOTICE = (
-    "Who may do what is as it was when the catalog was copied: take again what was taken from"
-    " somebody since then (`ops users`, `ops clients`, `ops service-accounts`, /v1/audit)."
+    "Users and rights are as they were when the catalog was copied: repeat what was revoked"
+    " since then (`ops users`, `ops clients`, `ops service-accounts`, /v1/audit)."
 )
 
 
@@ -40,9 +40,9 @@ def begin_epoch(settings: Settings) -> str | None:
 def reconcile(settings: Settings, dry_run: bool) -> None:
     """Take in what the buckets hold and the catalog lacks.
 
-    After a catalog was restored or rebuilt, or a bucket replaced: writes are taken again once it is
-    through. Nobody is notified of what is taken in. What is wrong is refused and left: the log
-    names it and says why. All logins end if the catalog is of another time than the buckets.
+    Run it after a catalog was restored or rebuilt, or a bucket replaced. Writes are accepted again
+    when it has finished. It sends no notifications. Invalid objects stay where they are: the log
+    names each with the reason. All logins end if the catalog is of another time than the buckets.
     """
     stores = open_stores(settings)
     try:

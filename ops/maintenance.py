@@ -25,7 +25,7 @@ def read_only() -> None:
 
 @read_only.command()
 @click.option(
-    "--reason", default=READ_ONLY_REASON, show_default=True, help="What writers are told."
+    "--reason", default=READ_ONLY_REASON, show_default=True, help="The reason that writers get."
 )
 @click.pass_obj
 def on(settings: Settings, reason: str) -> None:

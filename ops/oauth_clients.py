@@ -46,7 +46,7 @@ def add_client_command(
     """Add an application; its secret is shown once.
 
     Addresses begin with https://, http://127.0.0.1 or http://[::1]; those of a --public one may
-    have any port on a loopback address, or begin with a scheme of its own (com.example.app:). It
+    have any port on a loopback address, or begin with a private scheme (com.example.app:). It
     needs none to connect devices.
     """
     new = NewOAuthClient(client_id, name or client_id, uris, public, first_party)

@@ -32,9 +32,9 @@ def rebuild() -> None:
 def rebuild_index(settings: Settings, replica: str | None, force: bool) -> None:
     """Write a new search index from the catalog, then search it.
 
-    The store runs meanwhile: the old index is searched, what arrives goes to both, nobody is
-    notified again. Interrupted, run it again: it goes on. Documents that the engine refused are
-    tried once more.
+    The store runs meanwhile: searches use the old index, new documents go to both, and no
+    notification is sent again. If it is interrupted, run it again: it resumes. Documents that the
+    engine refused are tried once more.
     """
     stores = open_stores(settings)
     try:
@@ -76,9 +76,9 @@ def rebuild_catalog(settings: Settings, replica: Replica) -> None:
     """Fill an empty catalog from one bucket alone.
 
     Run `migrate` before, `reconcile` after: docs/operations.md, "When something is lost".
-    Files, bundles, collections, tombstones, purges and journalled events are as they were. What is
-    damaged or foreign is told and left. Interrupted, run it again: it goes on. Subscriptions,
-    deliveries, checkouts and tasks are in no bucket: `restore` brings them back from a backup.
+    Files, bundles, collections, tombstones, purges and journalled events are as they were. Damaged
+    and foreign objects are reported and left. If it is interrupted, run it again: it resumes.
+    Subscriptions, deliveries, checkouts and tasks are in no bucket: `restore` brings them back.
     """
     tallies: list[RebuildTally] = []
     try:

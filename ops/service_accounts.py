@@ -31,7 +31,7 @@ def service_accounts() -> None:
     """Let programs sign their own tokens, or no longer.
 
     Such a token is good only as long as its key is on this list. What an account may do is in the
-    records of users, as for everybody: give it groups and roles there.
+    records of users, as for all users: give it groups and roles there.
     """
 
 

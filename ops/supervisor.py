@@ -1,6 +1,6 @@
 """The command `run` and its supervisor: start, restart and stop a store's processes.
 
-Each is a group of its own and dies with us even when we are killed, so a crash leaves no orphan;
+Each is its own process group and dies with us even when we are killed, so a crash leaves no orphan;
 what was acknowledged is in the catalog. A thread keeps each process; the first one waits for
 signals.
 """
@@ -249,7 +249,7 @@ def supervise(
     prepare: tuple[str, ...] = (),
     grace_s: float = STOP_GRACE_S,
 ) -> None:
-    """Run the store until it is told to stop; StartFailed, Taken, Exposed or PortTaken if not."""
+    """Run the store until it is stopped; StartFailed, Taken, Exposed or PortTaken if not."""
     with home.lock_home(settings.home):
         ports.require_free_ports(settings.host, settings.port)
         # Left by one that was killed: it must not speak for us.

@@ -28,7 +28,7 @@ def users() -> None:
 @EMAIL_ARGUMENT
 @click.pass_obj
 def add(settings: Settings, email: str) -> None:
-    """Add a user; the password is asked for, or read from standard input."""
+    """Add a user; prompts for the password, or reads it from standard input."""
     with _open_catalog(settings) as catalog:
         name, passwords = accounts.parse_user_email(email), PasswordHashing(hash_costs(settings))
         accounts.add_user(catalog, passwords, name, _read_password(), now=time.time())
@@ -91,7 +91,7 @@ def remove(settings: Settings, email: str) -> None:
 @click.option("--address", help="Of who comes from this address, instead of a user's.")
 @click.pass_obj
 def unlock(settings: Settings, email: str | None, address: str | None) -> None:
-    """Forget failed logins: nobody has to wait any more."""
+    """Forget failed logins, so that the next login need not wait."""
     if (email is None) == (address is None):
         raise click.UsageError("Name a user, or an address.")
     with _open_catalog(settings) as catalog:

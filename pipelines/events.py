@@ -187,7 +187,7 @@ def list_events_since(
         if known and events.read_sequence_name(tx) == seen.sequence:
             return following
         if store_state.read_value(tx, store_state.EPOCH_IN_DOUBT_KEY) is not None:
-            raise Unavailable("The catalog is being restored: the feed goes on after that.")
+            raise Unavailable("The catalog is being restored: the feed continues after that.")
         raise SequenceReset(_find_safe_position(tx, replica, seen))
 
 
@@ -327,7 +327,7 @@ def run_replay(stores: Stores, claim: JobClaim, beat: Heartbeat) -> tuple[Job, .
 
 
 def _replayed_event(one: Replay, event: BundleEvent) -> BundleEvent:
-    """Return an event with an id of its own for this replay."""
+    """Return an event with a new id for this replay."""
     ident = uuids.uuid5(events.EVENT_NAMESPACE, f"replay/{one.id}/{event.id}")
     return replace(event, id=str(ident))
 

@@ -1,6 +1,6 @@
 """SSRF guard: parse callback URLs and refuse addresses that are not public.
 
-Pure. Whoever connects resolves the name, asks `refusal` about every address, and connects to the
+Pure. The caller resolves the name, asks `refusal` about every address, and connects to the
 very address that was asked about.
 """
 
@@ -209,7 +209,7 @@ def _normalize_host(parts: SplitResult) -> str:
     """The host as it is looked up: ASCII, lower case; an address in its usual spelling."""
     name = parts.hostname or ""
     try:
-        # Normalises too: digits in circles are digits to whoever resolves the name.
+        # Normalises too: resolvers read circled digits as digits.
         name = name if name.isascii() else name.encode("idna").decode().lower()
     except UnicodeError as error:
         raise _invalid_callback_url("Its host name is malformed.") from error

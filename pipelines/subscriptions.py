@@ -121,7 +121,7 @@ def check_subscription(new: NewSubscription) -> None:
 
 
 def check_signing_key(key_id: str | None, secret: str | None) -> None:
-    """Invalid for an id that no header can say, or a secret without bytes of its own."""
+    """Invalid for an id that no header can say, or an empty secret."""
     if key_id is not None and (not key_id.isascii() or not key_id.isprintable() or '"' in key_id):
         raise _invalid_field("hmac_key_id", "It must be printable ASCII without quotation marks.")
     _check_text_fields("hmac_secret_key", secret or "")
@@ -163,7 +163,7 @@ def build_row(new: NewSubscription, owner: str, uuid: str) -> Subscription:
 def list_subscriptions(
     stores: Stores, owner: str | None, replica: Replica, kind: SubscriptionType = JMESPATH
 ) -> list[Subscription]:
-    """The caller's subscriptions; nobody has none."""
+    """The caller's subscriptions; none for an anonymous caller."""
     if owner is None:
         return []
     with stores.catalog.read() as tx:
@@ -399,8 +399,7 @@ def release_paused_deliveries(stores: Stores) -> int:
 
 @dataclass(frozen=True, slots=True)
 class DeliveryRetention:
-    """How long deliveries are kept that came to an end, and those that nobody took; 0 of the
-    latter is for ever."""
+    """How long ended and undelivered deliveries are kept; 0 keeps undelivered ones for ever."""
 
     ended_s: float
     undelivered_s: float

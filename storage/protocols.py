@@ -266,7 +266,7 @@ class BulkCopyTarget(Protocol):
         """Copy a small object onto a free key in a call that returns nothing of the copy.
 
         The caller compares what `list_prefix` returns. `is_free` says that the caller saw the key
-        free; else an engine whose copies replace is asked first. False if the copy may have failed,
+        free; else engines whose copies replace are asked first. False if the copy may have failed,
         or if ETags are not MD5s here: the caller uses `copy`.
         """
 

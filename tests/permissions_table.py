@@ -9,15 +9,15 @@ from dataclasses import dataclass
 from typing import Any
 
 CALLERS: Mapping[str, str] = {
-    "nobody": "somebody without a token",
-    "bad": "somebody with a token that is no good, each kind in turn",
+    "anonymous": "a caller without a token",
+    "bad": "a caller with an invalid token, each kind in turn",
     "disabled": "a disabled user whose token claims `store_admin`",
-    "stranger": "somebody of whom there is no record",
+    "stranger": "a user without a record",
     "reader": "a user without further roles, the owner of the subscription",
     "ingester": "a user with the role `store_ingest`, the owner of the collection and the area",
-    "other": "somebody else who claims `store_ingest`",
+    "other": "another user who claims `store_ingest`",
     "robot": "a service account with the role `store_ingest`",
-    "admin": "somebody who claims `store_admin`",
+    "admin": "a user who claims `store_admin`",
 }
 """In the order in which they ask."""
 
@@ -57,7 +57,7 @@ class Row:
         """The status of each caller, of each bad token for itself."""
         given = dict(zip(CALLERS, map(int, self.statuses.split()), strict=True))
         bad = given.pop("bad")
-        return {"nobody": given.pop("nobody"), **dict.fromkeys(BAD, bad), **given}
+        return {"anonymous": given.pop("anonymous"), **dict.fromkeys(BAD, bad), **given}
 
 
 FILES = {"creator_uid": 7, "files": ["<entry>"]}
@@ -90,7 +90,7 @@ STORE: tuple[Row, ...] = (
     Row("get_file",                       "302 401 403 302 302 302 302 302 302", "GET /v1/files/<file>?replica=aws"),
     Row("head_file",                      "200 401 403 200 200 200 200 200 200", "HEAD /v1/files/<file>?replica=aws"),
     Row("get_task",                       "200 401 403 200 200 200 200 200 200", "GET /v1/tasks/<task>"),
-    Row("get_collections",                "401 401 403 403 403 200 200 200 200", "GET /v1/collections", owner="Everybody gets their own."),
+    Row("get_collections",                "401 401 403 403 403 200 200 200 200", "GET /v1/collections", owner="Lists your own only."),
     Row("put_collection",                 "401 401 403 403 403 201 201 201 201", "PUT /v1/collections?uuid=<fresh>&version=<version>&replica=aws", COLLECTION),
     Row("put_collection",                 "401 401 403 403 403 200 403 403 403", "PUT /v1/collections?uuid=<collection>&version=<version>&replica=aws", COLLECTION, owner="A version of one that there is; of others it is 403."),
     Row("get_collection",                 "401 401 403 403 403 200 403 403 403", "GET /v1/collections/<collection>?replica=aws", owner=OF_ITS_OWNER),
@@ -101,7 +101,7 @@ STORE: tuple[Row, ...] = (
     Row("get_events",                     "200 401 403 200 200 200 200 200 200", "GET /v1/events?replica=aws"),
     Row("get_event",                      "200 401 403 200 200 200 200 200 200", "GET /v1/events/<bundle>?version=<version>&replica=aws"),
     Row("get_events_feed",                "200 401 403 200 200 200 200 200 200", "GET /v1/events/feed?replica=aws"),
-    Row("get_subscriptions",              "200 401 403 200 200 200 200 200 200", "GET /v1/subscriptions?replica=aws", owner="Everybody gets their own."),
+    Row("get_subscriptions",              "200 401 403 200 200 200 200 200 200", "GET /v1/subscriptions?replica=aws", owner="Lists your own only."),
     Row("put_subscription",               "401 401 403 201 201 201 201 201 201", "PUT /v1/subscriptions?replica=aws", CALLBACK),
     Row("dry_run_subscription",           "401 401 403 200 200 200 200 200 200", "POST /v1/subscriptions/dry-run?replica=aws", CALLBACK),
     Row("get_subscription",               "401 401 403 404 200 404 404 404 404", "GET /v1/subscriptions/<subscription>?replica=aws", owner=IS_HIDDEN),

@@ -87,7 +87,7 @@ def verify(stores: Stores, claim: JobClaim, heartbeat: Heartbeat) -> FollowingJo
 )
 @claims_job(Step.VERIFY_LARGE)
 def verify_large(stores: Stores, claim: JobClaim, heartbeat: Heartbeat) -> FollowingJobs:
-    """Read a large source once; on a queue of its own, so that small ones never wait."""
+    """Read a large source once; on its own queue, so that small ones never wait."""
     return ingest.verify(stores, claim, heartbeat)
 
 
@@ -129,7 +129,7 @@ def sync_small(stores: Stores, claim: JobClaim, heartbeat: Heartbeat) -> Followi
 )
 @claims_job(Step.SYNC_LARGE)
 def sync_large(stores: Stores, claim: JobClaim, heartbeat: Heartbeat) -> FollowingJobs:
-    """Copy a large file; on a queue of its own, so that small copies never wait."""
+    """Copy a large file; on its own queue, so that small copies never wait."""
     return sync.sync_version(stores, claim, heartbeat)
 
 

@@ -188,8 +188,8 @@ class Evaluation(ResponseSchema):
         required=True,
         allow_none=True,
         metadata={
-            "description": "Whether tokens of the login are good still; null where none was asked"
-            " about. Nobody is who shows one that is not.",
+            "description": "Whether tokens of the login are still valid; null if no login was asked"
+            " about. A caller with an invalid one counts as anonymous.",
             "example": True,
         },
     )
@@ -242,7 +242,7 @@ def _format_decision(result: ResourceDecision) -> dict[str, Any]:
     "/v1/policies/version",
     tag=TAG,
     responses={200: ResponseDoc("The version of policies.", PolicyVersion)},
-    description="Whoever keeps decisions keeps them for one version. It changes with every change"
+    description="Cache decisions for one version only. It changes with every change"
     " of a user, a group, a role or a setting that decides, and with every login that is ended"
     " before its time, and never comes back.",
     counted=False,

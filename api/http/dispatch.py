@@ -106,7 +106,7 @@ def _read_body(
     settings, length = services.settings, request.content_length
     limit = min(operation.max_body_bytes or settings.max_body_bytes, settings.max_body_bytes)
     is_chunked = length is None and "Transfer-Encoding" in request.headers
-    # The guard may be a remote call, so it is asked only before a large body is read.
+    # The guard may be a remote call, so it is called only before a large body is read.
     is_large = is_chunked or (length or 0) > SMALL_BODY_BYTES
     if is_large and not services.guard.may(principal, operation.name):
         # The request will be refused anyway; a small body is read to report its errors.

@@ -93,7 +93,7 @@ class AreaStateBody(BodySchema):
 class DeclaredChecksumsField(JsonObject):
     """Checksums by name, in lower case.
 
-    It has no schema of its own: a reference to one could not be optional.
+    It has no separate schema: a reference to one could not be optional.
     """
 
     def _deserialize(self, value: Any, attr: str | None, data: Any, **kwargs: Any) -> Any:

@@ -186,7 +186,7 @@ def check_login(local: PasswordLogin, attempt: LoginAttempt, password: str) -> s
 def _lockout_keys(attempt: LoginAttempt, email: str) -> tuple[str, ...]:
     """Return the lockout keys of an attempt.
 
-    A known browser has a key of its own, so that others' attempts do not lock it out.
+    A known browser has its own key, so that others' attempts do not lock it out.
     """
     if attempt.browser:
         return (lockout.browser_key(attempt.browser),)

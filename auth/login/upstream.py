@@ -181,7 +181,7 @@ class IdentityProvider:
         headers = {"Authorization": f"Bearer {access}"}
         userinfo = self._http.request("GET", str(endpoint), headers).object()
         if userinfo.get("sub") is None or userinfo["sub"] != claims.get("sub"):
-            raise Unauthorized("The provider's answer is about somebody else")
+            raise Unauthorized("The provider's answer is about another user")
         return {name: userinfo[name] for name in ("email", "email_verified") if name in userinfo}
 
     def _fetch_keys(self) -> Mapping[str, Any]:

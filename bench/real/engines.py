@@ -67,8 +67,8 @@ def s3(**more: Any) -> Any:
 def gcs() -> Any:
     """The same for Google's."""
     options = {"api_endpoint": endpoint("gcs")}
-    nobody = AnonymousCredentials()  # type: ignore[no-untyped-call]
-    return Client("bench", credentials=nobody, client_options=options)
+    anonymous = AnonymousCredentials()  # type: ignore[no-untyped-call]
+    return Client("bench", credentials=anonymous, client_options=options)
 
 
 def bucket(engine: str) -> str:

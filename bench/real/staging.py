@@ -1,4 +1,4 @@
-"""The first half of an upload as a process of its own: a directory into a staging bucket, with all
+"""The first half of an upload as a separate process: a directory into a staging bucket, with all
 four checksums. Run as `python -m bench.real.staging <directory> <bucket>`; `transfers` times it."""
 
 import sys

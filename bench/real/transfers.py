@@ -2,9 +2,9 @@
 command of Amazon, and curl for the limit.
 
 All of them are the installed commands, timed as processes from start to end, one after another on
-one S3 server; each goes to a new bucket, or into a new folder. Ours up is told three times: into
-the staging bucket, into a bundle that is there and verified, and the same through an upload area.
-Ours down proves every SHA-256. Run as `python -m bench.real.transfers [rounds] [times smaller]`.
+one S3 server; each goes to a new bucket, or into a new folder. Our upload is measured three times:
+into the staging bucket, into a verified bundle, and the same through an upload area. Our download
+verifies every SHA-256. Run as `python -m bench.real.transfers [rounds] [times smaller]`.
 """
 
 import json
@@ -224,7 +224,7 @@ def curl_up(ground: Ground, path: Path) -> None:
 
 
 def curl_down(ground: Ground, target: Path, uuid: str) -> None:
-    """Every URL of the bundle at once; whatever came, nobody looks at."""
+    """Every URL of the bundle at once; the bytes are not verified."""
     lines: list[str] = []
     url: str | None = (
         f"{ground.stage.api}/v1/bundles/{uuid}?replica=aws&presignedurls=true&per_page=500"

@@ -116,7 +116,7 @@ def evaluate_attachments(
 ) -> dict[str, Any]:
     """The value of every attachment, and under `_errors` what went wrong.
 
-    Each may take `steps` of its own. All are tried with few steps first, then those that need more
+    Each may take `steps` steps. All are tried with few steps first, then those that need more
     with more, so that an expensive one never leaves too few to a cheap one. `budget` bounds all of
     them together, and tells what was spent. Only the StoreErrors that `watch` raises are raised.
     """

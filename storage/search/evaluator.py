@@ -53,7 +53,7 @@ def is_in_phrase(
     positions: Mapping[str, Sequence[int]],
     pay: Callable[[int], None] | None = None,
 ) -> bool:
-    """Return whether each word has a position of its own such that all are within `slop` of the
+    """Return whether each word has its own position such that all are within `slop` of the
     phrase.
 
     TimeLimitExceeded if that takes more steps than the budget has.

@@ -321,7 +321,7 @@ class AuditEntry(ResponseSchema):
         required=True,
         allow_none=True,
         metadata={
-            "description": "What it is since; null: it is there no more.",
+            "description": "The record after the change; null if it was deleted.",
             "example": {"status": "disabled"},
         },
     )

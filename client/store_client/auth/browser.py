@@ -80,7 +80,7 @@ class CallbackServer:
             return self._server.answers.get(timeout=seconds)
         except Empty:
             raise TimedOut(
-                f"nobody logged in within {seconds:.0f} s",
+                f"no login within {seconds:.0f} s",
                 hint="try again: store login; without a browser: store login --remote",
             ) from None
 

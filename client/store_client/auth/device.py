@@ -65,7 +65,7 @@ def authorize_device(
         except (Unreachable, TimedOut):
             # 3.5: without an answer, poll less often.
             interval = min(2 * interval, LONGEST_S)
-    raise TimedOut("nobody entered the code in time", hint=AGAIN)
+    raise TimedOut("the code was not entered in time", hint=AGAIN)
 
 
 def request_device_code(session: HttpSession, service: AuthService) -> DeviceCode:
@@ -103,7 +103,7 @@ def _next_interval(refusal: OAuthRefusal, interval: float) -> float:
     if refusal.error == "slow_down":
         return interval + SLOWER_S
     if refusal.error == "expired_token":
-        raise TimedOut("nobody entered the code in time", hint=AGAIN) from refusal
+        raise TimedOut("the code was not entered in time", hint=AGAIN) from refusal
     if refusal.error == "access_denied":
         raise NotAllowed("the login was refused", hint=AGAIN) from refusal
     raise refusal

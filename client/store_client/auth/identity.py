@@ -226,7 +226,7 @@ def fetch_identity(
     token = tokens.bearer()
     if token is None:
         raise NotAllowed(
-            f"nobody is logged in at {config.url}", hint=f"to log in: {LOG_IN}", status=401
+            f"you are not logged in at {config.url}", hint=f"to log in: {LOG_IN}", status=401
         )
     try:
         found = verify_token(session, config, token, now=now)

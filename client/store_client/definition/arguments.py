@@ -66,7 +66,7 @@ def suggest_names(name: str, known: Iterable[str]) -> str:
 
 
 def _is_nullable(parameter: OperationParameter | None) -> bool:
-    """Whether null is a value of its own."""
+    """Whether null is a value."""
     return (
         parameter is not None
         and parameter.place == "body"

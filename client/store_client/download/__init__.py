@@ -5,7 +5,7 @@
 
     report = download(Client(), bundle_uuid, options=DownloadOptions("aws", directory=Path("here")))
 
-options              what a download is asked to do, and its reports
+options              options of a download, and its reports
 listing              which files the store has, with presigned URLs
 job                  tasks, disk space, and links from the cache into directories
 bundles, manifests   the commands: bundles and collections, manifests

@@ -387,7 +387,7 @@ class TaskRunner:
 def run_tasks(source: Iterable[Task], jobs: int, *, stop: StopSignal) -> None:
     """Run all tasks in threads; raises the error of the first task that failed.
 
-    A task may return further tasks, which run before the source is asked for another one. So few
+    A task may return further tasks, which run before the next one of the source. So few
     bundles of a long source are expanded at once.
     """
     running = TaskRunner(source, stop)

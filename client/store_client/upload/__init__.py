@@ -5,7 +5,7 @@
 
     report = upload(Client(), UploadOptions(Path("sample"), "aws"))
 
-options   what an upload is asked to do
+options   options of an upload
 plan      files, metadata checks, and what the store already has
 staging   where files wait until the store has copied them
 deposit   file versions, and the bundle of them

@@ -1,6 +1,6 @@
 """Create file versions of staged files, and the bundle of them.
 
-The journal records the name of a file version before the store is told of it, so that another run
+The journal records the name of a file version before it is sent, so that another run
 repeats the same request, which succeeds.
 """
 

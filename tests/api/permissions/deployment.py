@@ -94,7 +94,7 @@ class World:
 
     def shown(self, caller: str) -> dict[str, str]:
         """The header that the caller sends."""
-        return {"Authorization": f"Bearer {self.tokens[caller]}"} if caller != "nobody" else {}
+        return {"Authorization": f"Bearer {self.tokens[caller]}"} if caller != "anonymous" else {}
 
     def admin(self, method: str, path: str, body: Any = None) -> Any:
         """An administrator's request to the authorization service, which works."""

@@ -37,7 +37,7 @@ def test_the_authorization_service_answers_each_caller_as_the_table_says(
     "row", [row for row in STORE if row.operation in OPEN_OPERATIONS], ids=named
 )
 def test_what_is_closed_is_answered_to_nobody_without_a_token(world: World, row: Row) -> None:
-    closed = {} if row.operation in NEVER_CLOSED else {"nobody": 401}
+    closed = {} if row.operation in NEVER_CLOSED else {"anonymous": 401}
     assert answered(world, world.closed, row) == row.expected | closed
 
 

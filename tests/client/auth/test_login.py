@@ -166,7 +166,7 @@ def test_a_program_is_told_its_account(
 @pytest.mark.spec("CLI-79")
 def test_nobody_is_told_how_to_log_in(session: HttpSession, config: Configuration) -> None:
     assert local_identity(config, environ={}).how == ANONYMOUS
-    with pytest.raises(NotAllowed, match="nobody is logged in") as caught:
+    with pytest.raises(NotAllowed, match="you are not logged in") as caught:
         fetch_identity(session, config, open_tokens(config, environ={}), environ={})
     assert "store login" in caught.value.hint
 

@@ -26,7 +26,7 @@ def upgrade() -> None:
         sa.Column("failing_us", sa.BigInteger()),
     ):
         op.add_column("subscriptions", column)
-    # Who was refused by an engine was told of all the same, until now.
+    # Until now subscribers were notified even if an engine had refused the document.
     told: sa.Column[bool] = sa.Column("told", sa.Boolean(), nullable=False, server_default=sa.text("true"))
     op.add_column("documents", told)
     op.drop_index("ix_deliveries_latest", table_name="deliveries")

@@ -1,4 +1,4 @@
-"""tokens of grants: when an application last used what somebody let it have"""
+"""tokens of grants: when an application last used a user's consent"""
 
 from alembic import op
 

@@ -105,7 +105,7 @@ def url_of(client: FlaskClient, name: str = "deep/er.bin") -> str:
 
 
 @pytest.mark.spec("ARU-12")
-def test_what_a_cloud_lends_is_answered_whole_and_kept_by_nobody(
+def test_cloud_credentials_are_complete_and_not_cached(
     settings: Settings, stores: Stores, job_queue: Outbox
 ) -> None:
     lender = Lending(LOAN)
@@ -119,7 +119,7 @@ def test_what_a_cloud_lends_is_answered_whole_and_kept_by_nobody(
 
 
 @pytest.mark.spec("ARU-15")
-def test_the_area_remembers_until_when_somebody_may_write_past_the_store(
+def test_area_stores_expiry_of_credentials(
     client: FlaskClient, settings: Settings, stores: Stores, job_queue: Outbox
 ) -> None:
     url_of(client)
@@ -131,7 +131,7 @@ def test_the_area_remembers_until_when_somebody_may_write_past_the_store(
 
 
 @pytest.mark.spec("ARU-14")
-def test_where_nobody_lends_it_is_urls_of_the_files_that_are_named(client: FlaskClient) -> None:
+def test_presigns_urls_where_cloud_has_no_credentials(client: FlaskClient) -> None:
     names = ["a.csv", "deep/ü b.json", "a.csv"]
     answer = client.post(PATH, headers=INGEST, json={"filenames": names})
     given = answer.json
@@ -162,13 +162,13 @@ def test_a_life_is_that_of_the_settings(
 
 @pytest.mark.spec("ARU-15")
 @pytest.mark.parametrize("life", [0, 899, 43_201])
-def test_a_life_that_no_cloud_gives_stops_the_start(settings: Settings, life: int) -> None:
+def test_rejects_credential_lifetime_that_no_cloud_allows(settings: Settings, life: int) -> None:
     with pytest.raises(SettingsError, match="STORE_AREAS_CREDENTIALS_S"):
         connect(replace(settings, areas_credentials_s=life), notices=MemoryPubSub())
 
 
 @pytest.mark.spec("ARU-15")
-def test_only_the_owner_of_an_area_that_is_unlocked_gets_leave(
+def test_only_owner_of_unlocked_area_gets_credentials(
     client: FlaskClient, settings: Settings, stores: Stores, job_queue: Outbox
 ) -> None:
     lender = Lending(LOAN)
@@ -189,7 +189,7 @@ def test_only_the_owner_of_an_area_that_is_unlocked_gets_leave(
 
 
 @pytest.mark.spec("ARU-15")
-def test_an_area_that_is_locked_while_a_cloud_is_asked_gives_nothing(
+def test_area_locked_during_request_gets_no_credentials(
     settings: Settings, stores: Stores, job_queue: Outbox
 ) -> None:
     class Slow(Lending):
@@ -206,7 +206,7 @@ def test_an_area_that_is_locked_while_a_cloud_is_asked_gives_nothing(
 
 
 @pytest.mark.spec("ARU-16")
-def test_a_cloud_that_lends_nothing_is_503(
+def test_cloud_without_credentials_is_503(
     settings: Settings, stores: Stores, job_queue: Outbox
 ) -> None:
     answer = opened(settings, stores, job_queue, credential_issuer=Lending()).post(
@@ -217,7 +217,7 @@ def test_a_cloud_that_lends_nothing_is_503(
 
 
 @pytest.mark.spec("ARU-14")
-def test_names_that_could_lead_elsewhere_and_too_many_are_refused(client: FlaskClient) -> None:
+def test_rejects_unsafe_and_too_many_names(client: FlaskClient) -> None:
     refused = client.post(PATH, headers=INGEST, json={"filenames": ["a", "../b", "", "/c"]})
     assert refused.status_code == 400
     assert list(refused.json["errors"]) == ["/filenames/1", "/filenames/2", "/filenames/3"]
@@ -227,7 +227,7 @@ def test_names_that_could_lead_elsewhere_and_too_many_are_refused(client: FlaskC
 
 
 @pytest.mark.spec("ARU-16")
-def test_nothing_that_is_given_is_logged(
+def test_logs_no_credentials(
     settings: Settings, stores: Stores, job_queue: Outbox, capsys: pytest.CaptureFixture[str]
 ) -> None:
     before = logging.getLogger().handlers[:], logging.getLogger().level
@@ -260,7 +260,7 @@ def test_nothing_that_is_given_is_logged(
 
 
 @pytest.mark.spec("ARU-12")
-def test_a_role_is_lent_on_s3_and_urls_are_signed_without_one(settings: Settings) -> None:
+def test_s3_uses_role_or_presigned_urls(settings: Settings) -> None:
     with patch.dict(os.environ, SIMULATED):
         for role, kind in ((ROLE, StsCredentialIssuer), ("", type(None))):
             told = replace(settings, areas_url="s3://staging", areas_role_arn=role)
@@ -280,7 +280,7 @@ def test_a_role_is_lent_on_s3_and_urls_are_signed_without_one(settings: Settings
         ({"areas_credentials_s": 1800}, False),
     ],
 )
-def test_tokens_are_lent_on_google_unless_they_would_live_too_long(
+def test_gcs_uses_downscoped_tokens_unless_lifetime_is_too_long(
     settings: Settings, changed: dict[str, Any], lends: bool
 ) -> None:
     found = connect(replace(settings, areas_url="gs://staging", **changed), notices=MemoryPubSub())
@@ -289,7 +289,7 @@ def test_tokens_are_lent_on_google_unless_they_would_live_too_long(
 
 
 @pytest.mark.spec("ARU-14")
-def test_urls_of_a_cloud_are_its_own_and_say_what_is_to_be_sent(
+def test_cloud_urls_name_required_headers(
     settings: Settings, stores: Stores, job_queue: Outbox, tmp_path: Any
 ) -> None:
     with patch.dict(os.environ, SIMULATED):
@@ -310,7 +310,7 @@ def test_urls_of_a_cloud_are_its_own_and_say_what_is_to_be_sent(
 
 
 @pytest.mark.spec("ARU-18")
-def test_what_is_put_to_a_url_is_as_if_its_owner_had_put_it(
+def test_upload_to_presigned_url_counts_as_owners(
     client: FlaskClient, stores: Stores, drain: Callable[[], int]
 ) -> None:
     for body in (b"first", b'{"a": 1}'):
@@ -345,7 +345,7 @@ def test_a_url_is_for_one_file_one_way_and_a_while(client: FlaskClient, stores: 
 
 
 @pytest.mark.spec("ARU-18")
-def test_more_bytes_than_were_signed_for_are_413_however_they_come(
+def test_rejects_more_bytes_than_signed(
     settings: Settings, stores: Stores, job_queue: Outbox
 ) -> None:
     client = opened(settings, stores, job_queue, max_upload_bytes=1000)
@@ -366,7 +366,7 @@ def test_more_bytes_than_were_signed_for_are_413_however_they_come(
 
 
 @pytest.mark.spec("ARU-18")
-def test_a_url_is_no_leave_for_an_area_that_is_locked_or_deleted_meanwhile(
+def test_rejects_presigned_url_after_lock_or_deletion(
     client: FlaskClient, stores: Stores, drain: Callable[[], int]
 ) -> None:
     url = url_of(client)
@@ -383,9 +383,7 @@ def test_a_url_is_no_leave_for_an_area_that_is_locked_or_deleted_meanwhile(
 
 
 @pytest.mark.spec("ARU-18")
-def test_nothing_but_files_of_areas_is_put_and_only_where_they_are(
-    client: FlaskClient, stores: Stores
-) -> None:
+def test_presigned_urls_accept_only_files_of_areas(client: FlaskClient, stores: Stores) -> None:
     for key in ("blobs/aa/k", f"areas/{AREA}/", "areas/other/k"):
         url = stores.areas.sign_upload(key, expires_s=60, max_bytes=10).url
         assert client.put(url, data=b"x").status_code == 403
@@ -396,7 +394,7 @@ def test_nothing_but_files_of_areas_is_put_and_only_where_they_are(
 
 
 @pytest.mark.spec("ARU-18")
-def test_a_store_that_is_read_only_takes_nothing_by_url(
+def test_read_only_store_rejects_presigned_uploads(
     client: FlaskClient, settings: Settings, stores: Stores, job_queue: Outbox
 ) -> None:
     url = url_of(client)
@@ -406,9 +404,7 @@ def test_a_store_that_is_read_only_takes_nothing_by_url(
 
 
 @pytest.mark.spec("ARU-40")
-def test_what_was_given_to_somebody_who_is_disabled_is_no_leave_any_more(
-    client: FlaskClient, stores: Stores
-) -> None:
+def test_rejects_presigned_url_of_disabled_user(client: FlaskClient, stores: Stores) -> None:
     url, owner, by = (
         url_of(client),
         "ingest@example.org",
@@ -422,7 +418,7 @@ def test_what_was_given_to_somebody_who_is_disabled_is_no_leave_any_more(
 
 
 @pytest.mark.spec("CLI-139")
-def test_an_area_that_is_gone_is_not_found_by_anybody(client: FlaskClient, stores: Stores) -> None:
+def test_deleted_area_is_404(client: FlaskClient, stores: Stores) -> None:
     client.post(f"/v1/area/{AREA}", headers=INGEST)
     with stores.catalog.write() as tx:
         areas.set_state(tx, AREA, "DELETED")

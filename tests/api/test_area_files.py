@@ -38,7 +38,7 @@ def asked(client, what: str, name: str) -> dict:
 
 
 @pytest.mark.spec("ARE-02")
-def test_a_file_is_kept_with_the_checksums_of_what_arrived(client, stores) -> None:
+def test_stores_file_with_checksums(client, stores) -> None:
     data = b"x" * 100_000
     kept = client.put(f"{FILES}/deep/er.bin", data=data, headers=INGEST)
     assert kept.status_code == 201
@@ -54,7 +54,7 @@ def test_an_empty_file_is_a_file(client) -> None:
 
 
 @pytest.mark.spec("ARE-02")
-def test_no_body_is_an_empty_file_too_and_the_definition_says_so(client) -> None:
+def test_missing_body_is_an_empty_file(client) -> None:
     kept = client.put(f"{FILES}/none", headers=INGEST)
     assert (kept.status_code, kept.json["size"]) == (201, 0)
     paths = client.get("/v1/swagger.json").json["paths"]
@@ -62,7 +62,7 @@ def test_no_body_is_an_empty_file_too_and_the_definition_says_so(client) -> None
 
 
 @pytest.mark.spec("ARE-03")
-def test_another_owner_may_not_write(client) -> None:
+def test_rejects_other_owners(client) -> None:
     assert client.put(f"{FILES}/a", data=b"a", headers=OTHER).status_code == 403
 
 
@@ -70,13 +70,13 @@ def test_another_owner_may_not_write(client) -> None:
 @pytest.mark.parametrize(
     "name", ["../up", "a/../b", "./a", "a%00b", "a%0Ab", "~/a", "a%5Cb", "a//b", "a%FFb"]
 )
-def test_names_that_could_lead_elsewhere_are_refused(client, name) -> None:
+def test_rejects_unsafe_names(client, name) -> None:
     answer = client.put(f"{FILES}/{name}", data=b"a", headers=INGEST)
     assert answer.status_code in (400, 404), answer.text
 
 
 @pytest.mark.spec("ARU-46")
-def test_the_longest_name_is_told_before_a_byte_is_kept(client) -> None:
+def test_rejects_too_long_name_before_reading_body(client) -> None:
     most, more = "ü" * 428 + "x", "ü" * 429
     assert client.put(f"{FILES}/{most}", data=b"a", headers=INGEST).status_code == 201
     said = ["In an upload area a name has at most 857 bytes."]
@@ -93,7 +93,7 @@ def test_the_longest_name_is_told_before_a_byte_is_kept(client) -> None:
 
 
 @pytest.mark.spec("ERR-31", "ARE-03")
-def test_more_bytes_than_allowed_are_413_however_they_come(settings, stores, job_queue) -> None:
+def test_rejects_too_large_bodies(settings, stores, job_queue) -> None:
     small = replace(settings, max_upload_bytes=1000)
     app = create_app(small, stores, job_queue=job_queue, verify=verify)
     chunked = {"Transfer-Encoding": "chunked"}
@@ -114,7 +114,7 @@ def test_more_bytes_than_allowed_are_413_however_they_come(settings, stores, job
 
 
 @pytest.mark.spec("ARE-06", "ARE-17")
-def test_what_was_put_is_checksummed_and_valid_at_once(client, job_queue) -> None:
+def test_uploaded_file_is_validated_at_once(client, job_queue) -> None:
     put = client.put(f"{FILES}/a b/ü.txt", data=b"abc", headers=INGEST)
     sums = put.json["checksums"]
     told = {"status": "CHECKSUMMED", "checksums": sums, "cause": None}
@@ -135,7 +135,7 @@ def test_what_was_put_is_checksummed_and_valid_at_once(client, job_queue) -> Non
 
 
 @pytest.mark.spec("ARE-11")
-def test_json_that_was_put_is_looked_at_by_a_worker(client, job_queue, drain) -> None:
+def test_uploaded_json_is_validated_by_worker(client, job_queue, drain) -> None:
     kind = "application/json"
     client.put(f"{FILES}/a", data=b"{", content_type=kind, headers=INGEST)
     assert [row.step for row, _ in job_queue.sent] == ["area_checksum"]
@@ -148,7 +148,7 @@ def test_json_that_was_put_is_looked_at_by_a_worker(client, job_queue, drain) ->
 
 
 @pytest.mark.spec("ARE-13", "ARE-17")
-def test_what_came_by_other_means_is_checksummed_once_it_is_said(
+def test_directly_uploaded_file_is_checksummed_when_reported(
     client, past, job_queue, drain
 ) -> None:
     past("deep/a.json", b"{}", content_type="application/json")
@@ -168,7 +168,7 @@ def test_what_came_by_other_means_is_checksummed_once_it_is_said(
 
 
 @pytest.mark.spec("ARE-13")
-def test_what_was_checksummed_is_a_source(client, past, drain) -> None:
+def test_checksummed_file_is_a_source(client, past, drain) -> None:
     past("a.txt", b"abc")
     client.post(f"{FILES}/a.txt", headers=INGEST)
     drain()
@@ -181,7 +181,7 @@ def test_what_was_checksummed_is_a_source(client, past, drain) -> None:
 
 
 @pytest.mark.spec("ARE-14")
-def test_it_is_held_to_what_its_uploader_says(client, past, drain) -> None:
+def test_compares_declared_checksums(client, past, drain) -> None:
     for name, said, status in (
         ("a", {"size": 3, "content_type": "x/y"}, "VALIDATED"),
         ("b", {"size": 4}, "INVALID"),
@@ -212,7 +212,7 @@ def test_it_is_held_to_what_its_uploader_says(client, past, drain) -> None:
         ({"other": 1}, "/other"),
     ],
 )
-def test_what_says_nothing_that_can_be_is_400(client, past, body, where) -> None:
+def test_rejects_invalid_declarations(client, past, body, where) -> None:
     past("a", b"abc")
     refused = client.post(f"{FILES}/a", json=body, headers=INGEST)
     assert refused.status_code == 400
@@ -220,7 +220,7 @@ def test_what_says_nothing_that_can_be_is_400(client, past, body, where) -> None
 
 
 @pytest.mark.spec("ARE-14")
-def test_what_is_not_there_is_404_and_a_bad_name_400(client) -> None:
+def test_absent_file_is_404_and_invalid_name_400(client) -> None:
     assert client.post(f"{FILES}/none", headers=INGEST).status_code == 404
     for what in ("checksum", "validate"):
         absent = client.get(f"{PATH}/{what}?filename=none", headers=INGEST)

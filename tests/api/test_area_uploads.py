@@ -79,7 +79,7 @@ def rows(stores: Stores) -> list[Any]:
 
 
 @pytest.mark.spec("ARU-01", "ARU-06", "ARU-07", "ARU-09")
-def test_parts_in_any_order_and_again_become_the_file_which_is_then_looked_at(
+def test_parts_in_any_order_become_a_validated_file(
     client: FlaskClient, stores: Stores, drain: Callable[[], int]
 ) -> None:
     upload_id = begun(client, content_type="text/csv")
@@ -110,7 +110,7 @@ def test_parts_in_any_order_and_again_become_the_file_which_is_then_looked_at(
 
 
 @pytest.mark.spec("ARU-09")
-def test_what_is_not_as_its_uploader_said_is_invalid(
+def test_mismatch_with_declaration_is_invalid(
     client: FlaskClient, drain: Callable[[], int]
 ) -> None:
     done = completed(client, sent(client), checksums={"sha256": "0" * 64})
@@ -121,7 +121,7 @@ def test_what_is_not_as_its_uploader_said_is_invalid(
 
 
 @pytest.mark.spec("ARU-01", "ARU-08")
-def test_an_upload_is_taken_up_where_the_line_broke(client: FlaskClient, stores: Stores) -> None:
+def test_resumes_interrupted_upload(client: FlaskClient, stores: Stores) -> None:
     upload_id = begun(client)
     assert put(client, upload_id, 2, part_of(DATA, 2)).status_code == 200
     broken = put(
@@ -165,7 +165,7 @@ def test_a_part_that_is_put_again_and_breaks_is_to_be_put_once_more(client: Flas
         (1, b"small", {"headers": {**INGEST, "Transfer-Encoding": "chunked"}}),
     ],
 )
-def test_a_part_has_its_number_its_size_and_says_it(
+def test_rejects_part_of_wrong_number_or_size(
     client: FlaskClient, number: int, data: bytes, more: dict[str, Any]
 ) -> None:
     upload_id = begun(client, 5)
@@ -200,7 +200,7 @@ def test_a_file_without_bytes_has_no_parts(client: FlaskClient, stores: Stores) 
 
 
 @pytest.mark.spec("ARU-10")
-def test_a_completion_that_comes_again_is_answered_the_same_whatever_came_of_the_file(
+def test_repeated_completion_gets_same_answer(
     client: FlaskClient, stores: Stores, drain: Callable[[], int]
 ) -> None:
     upload_id = sent(client)
@@ -214,7 +214,7 @@ def test_a_completion_that_comes_again_is_answered_the_same_whatever_came_of_the
 
 
 @pytest.mark.spec("ARU-10")
-def test_who_died_before_the_catalog_knew_completes_again(
+def test_completion_after_crash_before_commit_is_repeatable(
     client: FlaskClient, stores: Stores
 ) -> None:
     upload_id = sent(client)
@@ -228,7 +228,7 @@ def test_who_died_before_the_catalog_knew_completes_again(
 
 
 @pytest.mark.spec("ARU-10")
-def test_who_died_before_the_catalog_knew_does_not_take_anothers_file_for_its_own(
+def test_completion_after_crash_does_not_adopt_another_file(
     client: FlaskClient, stores: Stores
 ) -> None:
     upload_id = sent(client)
@@ -246,9 +246,7 @@ def test_the_same_name_again_replaces_the_file(client: FlaskClient, stores: Stor
 
 
 @pytest.mark.spec("ARU-06", "ARU-11")
-def test_an_aborted_upload_is_gone_and_may_be_aborted_again(
-    client: FlaskClient, stores: Stores
-) -> None:
+def test_abort_is_repeatable(client: FlaskClient, stores: Stores) -> None:
     upload_id = sent(client)
     for _ in range(2):
         gone = client.delete(BEGIN, headers=INGEST, query_string={"upload_id": upload_id})
@@ -281,14 +279,14 @@ def test_an_id_is_of_one_area_one_name_one_size_and_one_person(
 
 @pytest.mark.spec("ARU-03")
 @pytest.mark.parametrize("changed", ["x", "é", "A" * 60, "A" * 401, "", "====", "a+/b"])
-def test_what_is_no_id_of_an_upload_is_refused(client: FlaskClient, changed: str) -> None:
+def test_rejects_invalid_upload_id(client: FlaskClient, changed: str) -> None:
     begun(client)
     assert standing(client, changed).status_code == 400
     assert completed(client, changed).status_code == 400
 
 
 @pytest.mark.spec("ARU-42")
-def test_an_id_that_is_none_is_named_where_it_stood(client: FlaskClient) -> None:
+def test_invalid_upload_id_is_named_as_field(client: FlaskClient) -> None:
     for answer, where in (
         (client.post(BEGIN, headers=INGEST, json={"size": 5, "upload_id": "x"}), "/upload_id"),
         (completed(client, "x"), "/upload_id"),
@@ -298,7 +296,7 @@ def test_an_id_that_is_none_is_named_where_it_stood(client: FlaskClient) -> None
 
 
 @pytest.mark.spec("ARU-03")
-def test_one_bit_of_an_id_makes_it_none(client: FlaskClient) -> None:
+def test_rejects_upload_id_with_any_bit_changed(client: FlaskClient) -> None:
     upload_id = sent(client)
     last = "B" if upload_id[10] == "A" else "A"
     forged = upload_id[:10] + last + upload_id[11:]
@@ -306,7 +304,7 @@ def test_one_bit_of_an_id_makes_it_none(client: FlaskClient) -> None:
 
 
 @pytest.mark.spec("ARU-04", "ARU-11")
-def test_a_locked_area_takes_no_part_and_completes_nothing_but_lets_go(
+def test_locked_area_rejects_parts_and_completion_but_allows_abort(
     client: FlaskClient,
 ) -> None:
     upload_id = sent(client)
@@ -324,7 +322,7 @@ def test_a_locked_area_takes_no_part_and_completes_nothing_but_lets_go(
 
 
 @pytest.mark.spec("ARU-04")
-def test_an_area_that_is_deleted_takes_its_unfinished_uploads_along(
+def test_deleted_area_drops_unfinished_uploads(
     client: FlaskClient, stores: Stores, drain: Callable[[], int]
 ) -> None:
     upload_id = sent(client)
@@ -336,7 +334,7 @@ def test_an_area_that_is_deleted_takes_its_unfinished_uploads_along(
 
 
 @pytest.mark.spec("ARU-02")
-def test_more_than_allowed_and_impossible_sizes_are_refused_before_a_byte_comes(
+def test_rejects_impossible_sizes_before_reading_body(
     client: FlaskClient, settings: Any, stores: Stores, job_queue: Any
 ) -> None:
     small = create_app(
@@ -351,13 +349,13 @@ def test_more_than_allowed_and_impossible_sizes_are_refused_before_a_byte_comes(
 
 @pytest.mark.spec("ARU-02")
 @pytest.mark.parametrize("name", ["../up", "a/../b", "a%0Ab", "~/a", "a%5Cb", "a//b"])
-def test_names_that_could_lead_elsewhere_are_refused(client: FlaskClient, name: str) -> None:
+def test_rejects_unsafe_names(client: FlaskClient, name: str) -> None:
     answer = client.post(f"/v1/area/{AREA}/uploads/{name}", headers=INGEST, json={"size": 1})
     assert answer.status_code in (400, 404), answer.text
 
 
 @pytest.mark.spec("ARU-04")
-def test_what_nobody_goes_on_with_is_forgotten(client: FlaskClient, stores: Stores) -> None:
+def test_expires_abandoned_uploads(client: FlaskClient, stores: Stores) -> None:
     upload_id = sent(client)
     assert area_uploads.abort_stale(stores, older_than_s=60) == 0
     assert area_uploads.abort_stale(stores, older_than_s=-1) == 1
@@ -367,7 +365,7 @@ def test_what_nobody_goes_on_with_is_forgotten(client: FlaskClient, stores: Stor
 
 
 @pytest.mark.spec("ARU-10")
-def test_two_completions_at_once_are_one(client: FlaskClient, stores: Stores) -> None:
+def test_concurrent_completions_are_one(client: FlaskClient, stores: Stores) -> None:
     """The second one had looked before the first one ended."""
     sent(client)
     (row,) = rows(stores)
@@ -386,7 +384,7 @@ def test_two_completions_at_once_are_one(client: FlaskClient, stores: Stores) ->
 
 
 @pytest.mark.spec("ARU-45")
-def test_what_is_said_at_completion_is_said_of_no_file_that_came_in_its_place_meanwhile(
+def test_completion_metadata_never_applies_to_a_replaced_file(
     client: FlaskClient, stores: Stores, drain: Callable[[], int]
 ) -> None:
     sent(client)
@@ -406,9 +404,7 @@ def test_what_is_said_at_completion_is_said_of_no_file_that_came_in_its_place_me
 
 
 @pytest.mark.spec("ARU-10")
-def test_a_completion_between_two_looks_of_another_gives_both_one_answer(
-    client: FlaskClient, stores: Stores
-) -> None:
+def test_interleaved_completions_get_the_same_answer(client: FlaskClient, stores: Stores) -> None:
     upload_id = begun(client)
     for number in (1, 2):
         put(client, upload_id, number, part_of(DATA, number))
@@ -427,7 +423,7 @@ def test_a_completion_between_two_looks_of_another_gives_both_one_answer(
 
 
 @pytest.mark.spec("ARU-07")
-def test_parts_and_completions_may_come_side_by_side(client: FlaskClient, stores: Stores) -> None:
+def test_parts_and_completions_run_concurrently(client: FlaskClient, stores: Stores) -> None:
     upload_id = begun(client)
     app = client.application
     with ThreadPoolExecutor(4) as pool:

@@ -81,7 +81,7 @@ def test_an_aborted_upload_leaves_nothing_in_a_clouds_bucket(
 
 
 @pytest.mark.spec("ARU-14")
-def test_a_file_that_is_put_to_a_clouds_own_url_is_looked_at_when_it_is_said_to_have_come(
+def test_presigned_cloud_upload_is_validated_when_reported(
     client: FlaskClient, cloudy: Stores, job_queue: Outbox
 ) -> None:
     given = client.post(

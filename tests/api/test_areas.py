@@ -22,7 +22,7 @@ def _area(client) -> None:
 
 
 @pytest.mark.spec("ERR-28", "ARE-01")
-def test_opening_it_again_is_200_and_anothers_409(client) -> None:
+def test_reopening_own_area_is_200_and_foreign_area_409(client) -> None:
     again = client.post(PATH, headers=INGEST)
     assert (again.status_code, again.json["uri"]) == (200, f"http://localhost/v1/area/{AREA}/")
     taken = client.post(PATH, headers=OTHER)
@@ -36,7 +36,7 @@ def test_an_absent_area_is_404(client) -> None:
 
 
 @pytest.mark.spec("ERR-30", "ARE-07")
-def test_a_locked_area_takes_nothing(client, stores) -> None:
+def test_locked_area_rejects_files(client, stores) -> None:
     with stores.catalog.write() as tx:
         tx.exec_driver_sql("UPDATE areas SET state = 'LOCKED'")
     refused = client.put(f"{FILES}/a", data=b"a", headers=INGEST)
@@ -44,7 +44,7 @@ def test_a_locked_area_takes_nothing(client, stores) -> None:
 
 
 @pytest.mark.spec("ARE-05")
-def test_its_head_says_whose_it_is_and_in_which_state(client) -> None:
+def test_head_has_owner_and_state(client) -> None:
     answer = client.head(PATH, headers=INGEST)
     assert answer.status_code == 200
     assert answer.headers["X-STORE-STATE"] == "UNLOCKED"
@@ -53,9 +53,7 @@ def test_its_head_says_whose_it_is_and_in_which_state(client) -> None:
 
 
 @pytest.mark.spec("ARU-41")
-def test_an_owner_whose_address_no_header_can_spell_is_told_percent_encoded(
-    settings, stores, job_queue
-) -> None:
+def test_owner_header_is_percent_encoded(settings, stores, job_queue) -> None:
     owner = Principal("\u0141ukasz+100%@\u4f8b.example", frozenset({"store_ingest"}))
     app = create_app(settings, stores, job_queue=job_queue, verify=lambda _: owner)
     client = app.test_client()
@@ -80,7 +78,7 @@ def test_an_owner_whose_address_no_header_can_spell_is_told_percent_encoded(
         ("GET", "/validations", None),
     ],
 )
-def test_an_area_is_its_owners_alone_and_an_absent_one_nobodys(client, method, path, body) -> None:
+def test_area_is_403_for_others_and_404_if_absent(client, method, path, body) -> None:
     client.put(f"{FILES}/a", data=b"a", headers=INGEST)
     for who in (OTHER, ADMIN):
         refused = client.open(PATH + path, method=method, json=body, headers=who)
@@ -92,7 +90,7 @@ def test_an_area_is_its_owners_alone_and_an_absent_one_nobodys(client, method, p
 
 
 @pytest.mark.spec("ARE-07")
-def test_it_is_locked_and_unlocked_by_its_owner(client) -> None:
+def test_owner_locks_and_unlocks(client) -> None:
     for state, status in (("LOCKED", 409), ("LOCKED", 409), ("UNLOCKED", 201)):
         answer = client.patch(PATH, json={"state": state}, headers=INGEST)
         assert (answer.status_code, answer.json) == (200, {"state": state})
@@ -109,14 +107,12 @@ def test_it_is_locked_and_unlocked_by_its_owner(client) -> None:
 @pytest.mark.parametrize(
     "body", [{}, {"state": "DELETED"}, {"state": 1}, {"state": "LOCKED", "x": 1}]
 )
-def test_there_are_no_other_states_to_ask_for(client, body) -> None:
+def test_rejects_other_states(client, body) -> None:
     assert client.patch(PATH, json=body, headers=INGEST).status_code == 400
 
 
 @pytest.mark.spec("ARE-08")
-def test_it_is_deleted_with_all_that_it_holds_and_never_opened_again(
-    client, stores, drain, job_queue
-) -> None:
+def test_deleted_area_is_removed_and_never_reopened(client, stores, drain, job_queue) -> None:
     client.put(f"{FILES}/deep/a", data=b"a", headers=INGEST)
     for _ in range(2):
         answer = client.delete(PATH, headers=INGEST)
@@ -136,7 +132,7 @@ def test_it_is_deleted_with_all_that_it_holds_and_never_opened_again(
 
 
 @pytest.mark.spec("ARE-06")
-def test_its_files_come_in_pages_by_name(client, stores) -> None:
+def test_files_are_paged_by_name(client, stores) -> None:
     names = sorted([f"deep/{n}.txt" for n in range(7)] + ["é.txt", "Z", "a b?"], key=str.encode)
     for name in names:
         stores.areas.put(keys.area_file_key(AREA, name), name.encode(), content_type="text/plain")
@@ -154,7 +150,7 @@ def test_its_files_come_in_pages_by_name(client, stores) -> None:
 
 
 @pytest.mark.spec("ARE-06")
-def test_a_page_that_ends_with_the_last_file_is_the_last(client, stores) -> None:
+def test_page_ending_with_last_file_is_last(client, stores) -> None:
     for name in ("a", "b"):
         stores.areas.put(keys.area_file_key(AREA, name), b"x")
     assert client.get(f"{PATH}?per_page=2", headers=INGEST).status_code == 200
@@ -165,7 +161,7 @@ def test_a_page_that_ends_with_the_last_file_is_the_last(client, stores) -> None
 
 
 @pytest.mark.spec("ARE-06")
-def test_a_pointer_is_good_for_its_own_area_only(client, stores) -> None:
+def test_page_token_is_valid_for_its_area_only(client, stores) -> None:
     for name in ("a", "b"):
         stores.areas.put(keys.area_file_key(AREA, name), b"x")
     link = client.get(f"{PATH}?per_page=1", headers=INGEST).headers["Link"]
@@ -178,9 +174,7 @@ def test_a_pointer_is_good_for_its_own_area_only(client, stores) -> None:
 
 
 @pytest.mark.spec("ARE-01")
-def test_where_areas_are_a_clouds_bucket_the_addresses_are_its_own(
-    settings, stores, job_queue
-) -> None:
+def test_cloud_areas_have_bucket_urls(settings, stores, job_queue) -> None:
     class Cloud:
         def __getattr__(self, verb):
             return getattr(stores.areas, verb)

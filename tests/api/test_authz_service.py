@@ -44,7 +44,7 @@ def created(settings: Settings, catalog: Catalog, **more: Any) -> FlaskClient:
 
 
 @pytest.mark.spec("AUT-01")
-def test_a_token_verifies_with_what_discovery_leads_to(
+def test_token_verifies_with_discovered_keys(
     client: FlaskClient, tmp_path: Path, settings: Settings
 ) -> None:
     found = client.get("/.well-known/openid-configuration").json
@@ -89,7 +89,7 @@ def test_keys_and_algorithms_follow_a_rotation(client: FlaskClient, settings: Se
 
 
 @pytest.mark.spec("AUT-01")
-def test_no_answer_holds_a_private_member(client: FlaskClient) -> None:
+def test_responses_have_no_private_members(client: FlaskClient) -> None:
     for key in (client.get("/.well-known/jwks.json").json or {})["keys"]:
         assert not {"d", "p", "q", "dp", "dq", "qi", "k"} & key.keys()
 
@@ -108,7 +108,7 @@ def test_the_definition_is_valid_and_describes_all_that_exists(client: FlaskClie
 
 
 @pytest.mark.spec("AUT-02")
-def test_health_says_why_a_part_does_not_work(client: FlaskClient, settings: Settings) -> None:
+def test_health_gives_reason_of_failure(client: FlaskClient, settings: Settings) -> None:
     body = client.get("/health").json or {}
     assert (body["status"], body["parts"]["keys"]["status"]) == ("ok", "ok")
     (settings.home / "secrets" / "signing-keys.json").write_text("broken")
@@ -124,7 +124,7 @@ def test_health_says_why_a_part_does_not_work(client: FlaskClient, settings: Set
 
 
 @pytest.mark.spec("OPS-28")
-def test_health_is_503_while_the_home_takes_no_writes(
+def test_health_is_503_if_home_is_not_writable(
     client: FlaskClient, settings: Settings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("storage.writability.FRESH_S", 0.0)
@@ -171,7 +171,7 @@ def test_errors_are_problems(client: FlaskClient) -> None:
 
 
 @pytest.mark.spec("AUT-03")
-def test_another_method_is_405_and_names_the_allowed_ones(client: FlaskClient) -> None:
+def test_rejects_other_methods_with_allow_header(client: FlaskClient) -> None:
     response = client.post("/health")
     assert (response.status_code, (response.json or {})["code"]) == (405, "method_not_allowed")
     assert "GET" in response.headers["Allow"]
@@ -201,7 +201,7 @@ def test_head_is_get_without_its_body(client: FlaskClient) -> None:
 
 
 @pytest.mark.spec("AUT-03")
-def test_who_has_an_answer_already_is_told_so(client: FlaskClient, settings: Settings) -> None:
+def test_matching_etag_is_304(client: FlaskClient, settings: Settings) -> None:
     for path in PATHS[1:]:
         first = client.get(path)
         tag = first.headers["ETag"]
@@ -215,7 +215,7 @@ def test_who_has_an_answer_already_is_told_so(client: FlaskClient, settings: Set
 
 
 @pytest.mark.spec("AUT-03")
-def test_long_answers_are_compressed_for_those_who_take_it(client: FlaskClient) -> None:
+def test_compresses_long_responses_on_request(client: FlaskClient) -> None:
     plain = client.get("/swagger.json")
     packed = client.get("/swagger.json", headers={"Accept-Encoding": "gzip"})
     assert packed.headers["Content-Encoding"] == "gzip"
@@ -224,9 +224,7 @@ def test_long_answers_are_compressed_for_those_who_take_it(client: FlaskClient) 
 
 
 @pytest.mark.spec("AUT-03")
-def test_pages_of_the_origins_that_are_named_are_let_in(
-    settings: Settings, catalog: Catalog
-) -> None:
+def test_allows_configured_origins(settings: Settings, catalog: Catalog) -> None:
     asked = {"Origin": "https://portal.example"}
     closed = created(settings, catalog)
     assert "Access-Control-Allow-Origin" not in closed.get("/health", headers=asked).headers
@@ -240,7 +238,7 @@ def test_pages_of_the_origins_that_are_named_are_let_in(
 
 
 @pytest.mark.spec("AUT-03")
-def test_every_answer_is_taken_for_what_it_says_it_is(client: FlaskClient) -> None:
+def test_forbids_content_sniffing(client: FlaskClient) -> None:
     for path in (*PATHS, "/absent"):
         assert client.get(path).headers["X-Content-Type-Options"] == "nosniff"
     asked = client.options("/health")

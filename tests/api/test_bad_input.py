@@ -261,14 +261,14 @@ def test_a_bad_body_is_400_with_a_pointer(client, method, path, body, code, wher
     "name",
     ["", "/etc/passwd", "../up", "a/../../b", "a/./b", "a//b", "~/x", "a\\b", "a\nb", "a\0b"],
 )
-def test_names_that_could_lead_out_of_a_folder_are_refused(client, name) -> None:
+def test_rejects_names_that_leave_the_folder(client, name) -> None:
     body = {"creator_uid": 7, "files": [ENTRY | {"name": name}]}
     found = check(client.put(BUNDLE, json=body, headers=INGEST), 400, "illegal_arguments")
     assert "/files/0/name" in found["errors"]
 
 
 @pytest.mark.spec("ERR-01")
-def test_malformed_json_says_where(client) -> None:
+def test_reports_position_of_malformed_json(client) -> None:
     answer = client.put(
         BUNDLE, data=b'{"a": 1,\n  oops}', content_type="application/json", headers=INGEST
     )
@@ -277,7 +277,7 @@ def test_malformed_json_says_where(client) -> None:
 
 @pytest.mark.spec("ERR-01")
 @pytest.mark.parametrize("body", [b" ", b"\n\t\r ", b"\x0b", b"\x0c", b"\x00", b"\xef\xbb\xbf"])
-def test_what_is_sent_is_no_json_although_it_looks_like_nothing(client, depositor, body) -> None:
+def test_rejects_blank_body_as_json(client, depositor, body) -> None:
     path = f"/v1/bundles/{depositor.bundle(1)}/checkout?replica=aws"
     answer = client.post(path, data=body)
     assert (answer.status_code, answer.json["code"]) == (400, "illegal_arguments")
@@ -294,7 +294,7 @@ def test_the_query_is_checked_before_the_body(client) -> None:
 
 
 @pytest.mark.spec("CON-08")
-def test_of_a_repeated_query_key_the_first_counts(client) -> None:
+def test_first_of_repeated_query_parameters_counts(client) -> None:
     assert client.get("/v1/bundles/all?replica=aws&replica=moon").status_code == 200
     assert client.get("/v1/bundles/all?replica=moon&replica=aws").status_code == 400
 
@@ -323,7 +323,7 @@ def test_an_oversized_body_is_413(client, settings) -> None:
 
 
 @pytest.mark.spec("CON-16")
-def test_only_a_manifest_may_be_large(client) -> None:
+def test_only_manifests_may_be_large(client) -> None:
     body = {"es_query": {}, "padding": "x" * 1024 * 1024}
     check(client.post(SEARCH, json=body), 413, "too_large")
     check(client.put(BUNDLE, json=body, headers=INGEST), 400, "illegal_arguments")
@@ -365,7 +365,7 @@ GUARDED = [
 
 @pytest.mark.spec("WHO-03", "ERR-17", "ERR-18")
 @pytest.mark.parametrize(("method", "path"), GUARDED)
-def test_writing_wants_a_token_and_a_right(client, method, path) -> None:
+def test_writes_require_token_and_permission(client, method, path) -> None:
     without = client.open(path, method=method)
     check(without, 401, "unauthorized")
     assert without.headers["WWW-Authenticate"] == "Bearer"
@@ -377,7 +377,7 @@ def test_writing_wants_a_token_and_a_right(client, method, path) -> None:
 
 @pytest.mark.spec("WHO-01", "WHO-02", "ERR-17")
 @pytest.mark.parametrize("header", ["Bearer nobody", "Basic YTpi", "Bearer", "Bearer a, Bearer b"])
-def test_a_bad_token_is_401_even_where_none_is_wanted(client, header) -> None:
+def test_rejects_bad_token_on_open_operations(client, header) -> None:
     answer = client.get("/v1/bundles/all?replica=aws", headers={"Authorization": header})
     check(answer, 401, "unauthorized")
 
@@ -523,7 +523,7 @@ def test_texts_of_subscriptions_are_bounded(client, body, code) -> None:
     assert client.get(PATH, headers=READER).json == {"subscriptions": []}
 
 
-def test_the_longest_texts_are_taken(client) -> None:
+def test_accepts_longest_texts(client) -> None:
     made = put(
         client,
         hmac_key_id="k" * 256,

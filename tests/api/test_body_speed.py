@@ -92,5 +92,5 @@ def test_a_decoded_body_loads_like_a_parsed_one(creator_uid: int, files: list[ob
         b"[]",
     ],
 )
-def test_what_has_a_wrong_type_is_left_to_the_general_reader(text: bytes) -> None:
+def test_fast_loader_leaves_wrong_types_to_general_loader(text: bytes) -> None:
     assert decode_bundle(text) is None

@@ -44,7 +44,7 @@ def test_the_same_content_again_in_another_order_is_200(depositor: Depositor) ->
 
 
 @pytest.mark.spec("BUN-26", "ERR-23")
-def test_other_content_is_409(depositor: Depositor) -> None:
+def test_changed_content_is_409(depositor: Depositor) -> None:
     entries = [depositor.file(1), depositor.file(2)]
     depositor.put_bundle(uuid_of(9), entries)
     answer = depositor.put_bundle(uuid_of(9), entries[:1])
@@ -70,7 +70,7 @@ def test_a_file_that_is_still_being_verified_is_409_with_retry_after(depositor, 
 
 
 @pytest.mark.spec("ERR-41")
-def test_files_that_come_and_go_are_503_as_the_definition_says(depositor, monkeypatch) -> None:
+def test_concurrently_vanishing_files_are_503(depositor, monkeypatch) -> None:
     file = depositor.file(1)
     # Each reservation lacks the file, and each look finds it.
     monkeypatch.setattr(bundles, "check_files", lambda *_: None)
@@ -108,7 +108,7 @@ def test_the_same_reason_again_is_200_and_another_409(depositor, client) -> None
 
 
 @pytest.mark.spec("BUN-49", "CON-12")
-def test_the_reason_may_come_in_the_query_but_not_twice_and_different(depositor, client) -> None:
+def test_reason_may_be_in_query_but_must_not_differ(depositor, client) -> None:
     path = f"/v1/bundles/{depositor.bundle(1)}?replica=aws&reason=a"
     assert client.delete(path, json={"reason": "b"}, headers=INGEST).status_code == 400
     assert client.delete(path, headers=INGEST).status_code == 200
@@ -116,7 +116,7 @@ def test_the_reason_may_come_in_the_query_but_not_twice_and_different(depositor,
 
 
 @pytest.mark.spec("BUN-17", "CON-02", "CON-03", "CON-04")
-def test_files_come_in_pages_that_pin_the_version(depositor, client) -> None:
+def test_pages_of_files_pin_the_version(depositor, client) -> None:
     uuid = depositor.bundle(1, files=3)
     first = client.get(f"/v1/bundles/{uuid}?replica=aws&per_page=2&extra=x")
     assert first.status_code == 206
@@ -133,13 +133,13 @@ def test_files_come_in_pages_that_pin_the_version(depositor, client) -> None:
 
 
 @pytest.mark.spec("BUN-17", "CON-02")
-def test_a_page_that_ends_exactly_with_the_manifest_is_the_last(depositor, client) -> None:
+def test_page_ending_with_manifest_is_last(depositor, client) -> None:
     uuid = depositor.bundle(1, files=2)
     assert client.get(f"/v1/bundles/{uuid}?replica=aws&per_page=2").status_code == 200
 
 
 @pytest.mark.spec("BUN-14", "BUN-15", "BUN-16", "ERR-08")
-def test_presigned_urls_serve_the_bytes_and_direct_ones_are_refused(depositor, client) -> None:
+def test_presigned_urls_serve_bytes_and_direct_urls_are_refused(depositor, client) -> None:
     uuid = depositor.bundle(1)
     read = client.get(f"/v1/bundles/{uuid}?replica=gcp&presignedurls=True")
     url = read.json["bundle"]["files"][0]["url"]
@@ -175,7 +175,7 @@ def test_a_prefix_is_lower_cased_and_narrows_the_listing(depositor, client) -> N
 
 
 @pytest.mark.spec("BUN-35")
-def test_what_a_write_left_to_do_is_sent_under_the_request_id(depositor, job_queue) -> None:
+def test_jobs_of_a_write_have_its_request_id(depositor, job_queue) -> None:
     entry = depositor.file(1)
     job_queue.sent.clear()
     depositor.put_bundle(uuid_of(9), [entry], headers={"X-Request-Id": "traced-1"})
@@ -217,7 +217,7 @@ def crc32c(data: bytes) -> str:
 
 
 @pytest.mark.spec("BUN-13")
-def test_files_stand_in_the_order_in_which_they_were_given(depositor, client) -> None:
+def test_files_keep_manifest_order(depositor, client) -> None:
     entries = depositor.files((3, 1, 2))
     depositor.put_bundle(uuid_of(9), entries)
     read = client.get(f"/v1/bundles/{uuid_of(9)}?replica=aws").json["bundle"]
@@ -251,9 +251,7 @@ def test_a_place_beyond_the_last_file_is_an_empty_last_page(depositor, client) -
 
 
 @pytest.mark.spec("BUN-14", "BUN-16")
-def test_direct_urls_are_those_of_the_bucket_where_they_are_allowed(
-    depositor, settings, stores, job_queue
-) -> None:
+def test_direct_urls_name_the_bucket(depositor, settings, stores, job_queue) -> None:
     uuid = depositor.bundle(1)
     open_house = replace(settings, direct_file_urls=True)
     client = create_app(open_house, stores, job_queue=job_queue, verify=verify).test_client()
@@ -313,7 +311,7 @@ def test_a_manifest_of_200_000_entries_fits_into_a_body() -> None:
 
 
 @pytest.mark.spec("BUN-31")
-def test_the_files_of_a_bundle_are_asked_for_together(depositor, stores) -> None:
+def test_files_of_a_bundle_are_queried_together(depositor, stores) -> None:
     entries = depositor.files(range(1, 30))
     seen: list[str] = []
 
@@ -374,9 +372,7 @@ def test_each_live_version_is_listed_once_in_order_by_pages_of_any_size(client, 
 
 @pytest.mark.spec("BUN-05")
 @pytest.mark.parametrize("size", [1, 2, 4])
-def test_what_was_there_and_stayed_is_seen_once_while_others_write(
-    client, depositor, several, size
-) -> None:
+def test_listing_is_stable_during_writes(client, depositor, several, size) -> None:
     entry = depositor.file(0x500)
     fresh = iter([0, 8, 2, 9, 0x7FF])
 
@@ -424,7 +420,7 @@ def test_a_pointer_belongs_to_its_replica_and_prefix(client, several) -> None:
 
 
 @pytest.mark.spec("BUN-09", "BUN-22")
-def test_what_is_in_one_replica_only_is_in_that_one_only(client, depositor, drain) -> None:
+def test_bundle_in_one_replica_is_absent_from_the_other(client, depositor, drain) -> None:
     depositor.put_bundle(uuid_of(9), [depositor.file(1)])
 
     def seen(replica: str) -> tuple[int, int, int, int]:
@@ -467,9 +463,7 @@ def live(client, replica: str) -> list[str]:
 
 @pytest.mark.spec("SVC-07", "BUN-06", "BUN-49", "BUN-50", "BUN-51")
 @pytest.mark.parametrize("replica", REPLICAS)
-def test_a_deleted_version_is_gone_from_every_replica_and_the_others_stay(
-    client, two_versions, replica
-) -> None:
+def test_deleting_a_version_keeps_other_versions(client, two_versions, replica) -> None:
     gone = delete(client, f"replica={replica}&version={LATER}")
     assert (gone.status_code, gone.json) == (200, {})
     for asked in REPLICAS:
@@ -483,7 +477,7 @@ def test_a_deleted_version_is_gone_from_every_replica_and_the_others_stay(
 
 @pytest.mark.spec("SVC-07", "BUN-06", "BUN-32", "BUN-50", "ERR-25")
 @pytest.mark.parametrize("replica", REPLICAS)
-def test_a_deleted_bundle_is_gone_whole_and_for_later_versions_too(
+def test_deleted_bundle_is_gone_with_later_versions(
     client, depositor, two_versions, replica
 ) -> None:
     assert delete(client, f"replica={replica}").status_code == 200
@@ -512,7 +506,7 @@ def test_a_deleted_version_cannot_be_put_again_and_a_later_one_can(
 
 
 @pytest.mark.spec("BUN-53")
-def test_each_version_that_was_live_is_told_of_once_in_each_replica(
+def test_deletion_notifies_each_live_version_in_each_replica(
     client, stores, depositor, two_versions
 ) -> None:
     delete(client, f"replica=aws&version={VERSION}")
@@ -539,7 +533,7 @@ def test_a_version_is_deleted_for_one_reason_only(client, two_versions) -> None:
 
 
 @pytest.mark.spec("BUN-55", "ERR-19")
-def test_what_never_was_cannot_be_deleted(client, two_versions) -> None:
+def test_deleting_absent_bundle_is_404(client, two_versions) -> None:
     for query in (f"replica=aws&version={LATEST}", f"replica=gcp&version={LATEST}"):
         absent = delete(client, query)
         assert (absent.status_code, absent.json["code"]) == (404, "not_found")

@@ -17,7 +17,7 @@ LATER = "2026-02-01T000000.000000Z"
 
 
 @pytest.mark.spec("SVC-10", "CHK-01", "CHK-07", "CHK-08", "CHK-09", "STA-01", "STA-02")
-def test_a_checkout_runs_and_then_tells_where_the_copy_is(depositor, client, drain) -> None:
+def test_finished_checkout_has_location(depositor, client, drain) -> None:
     uuid = depositor.bundle(1, files=2)
     begun = client.post(f"/v1/bundles/{uuid}/checkout?replica=gcp")
     assert begun.status_code == 200
@@ -48,7 +48,7 @@ def allowing(settings, stores, job_queue):
 
 
 @pytest.mark.spec("CHK-03")
-def test_a_destination_wants_a_token_and_the_operators_consent(depositor, allowing, client) -> None:
+def test_destination_requires_token_and_configuration(depositor, allowing, client) -> None:
     path = f"/v1/bundles/{depositor.bundle(1)}/checkout?replica=aws"
     body = {"destination": "lab-results"}
     assert allowing.post(path, json=body).status_code == 401
@@ -75,7 +75,7 @@ def test_the_latest_version_is_copied_unless_one_is_named(depositor, client, dra
 
 
 @pytest.mark.spec("CHK-10")
-def test_a_checkout_that_cannot_be_made_says_why(depositor, allowing, drain) -> None:
+def test_failed_checkout_has_reason(depositor, allowing, drain) -> None:
     path = f"/v1/bundles/{depositor.bundle(1)}/checkout?replica=aws"
     job = allowing.post(path, json={"destination": "lab-nowhere"}, headers=READER).json
     drain()
@@ -86,7 +86,7 @@ def test_a_checkout_that_cannot_be_made_says_why(depositor, allowing, drain) -> 
 
 
 @pytest.mark.spec("CHK-03")
-def test_the_stores_own_buckets_are_no_destination(depositor, settings, stores, job_queue) -> None:
+def test_rejects_store_buckets_as_destination(depositor, settings, stores, job_queue) -> None:
     class Sources:
         """Of which only the store's own are asked."""
 
@@ -114,9 +114,7 @@ def test_a_body_and_its_members_may_be_left_out(depositor, client, member) -> No
 @pytest.mark.parametrize(
     ("destination", "word"), [(None, "is checked out"), ("lab-nowhere", "failed")]
 )
-def test_who_gave_an_address_is_told_how_it_ended(
-    depositor, stores, job_queue, drain, destination, word
-) -> None:
+def test_mails_result_to_requester(depositor, stores, job_queue, drain, destination, word) -> None:
     sent: list[tuple[str, str, str]] = []
     posting = replace(stores, send_mail=lambda *letter: sent.append(letter))
     wanted = checkouts.CheckoutRequest(
@@ -137,7 +135,7 @@ def test_who_gave_an_address_is_told_how_it_ended(
 
 
 @pytest.mark.spec("CHK-08")
-def test_without_a_mail_server_the_status_says_so(depositor, client) -> None:
+def test_status_reports_missing_mail_server(depositor, client) -> None:
     path = f"/v1/bundles/{depositor.bundle(1)}/checkout?replica=aws"
     for body, mail in (({"email": "ada@example.org"}, "not_configured"), ({}, None)):
         begun = client.post(path, json=body)
@@ -148,9 +146,7 @@ def test_without_a_mail_server_the_status_says_so(depositor, client) -> None:
 
 
 @pytest.mark.spec("CHK-11")
-def test_copies_are_kept_for_14_days_and_then_said_to_be_gone(
-    depositor, client, stores, drain
-) -> None:
+def test_copies_expire_after_14_days(depositor, client, stores, drain) -> None:
     assert Settings().checkout_keep_days == 14
     uuid = depositor.bundle(1)
     job = client.post(f"/v1/bundles/{uuid}/checkout?replica=aws").json["checkout_job_id"]
@@ -162,7 +158,7 @@ def test_copies_are_kept_for_14_days_and_then_said_to_be_gone(
 
 
 @pytest.mark.spec("CHK-02")
-def test_a_copy_goes_where_its_requester_wants_it(depositor, allowing, drain, settings) -> None:
+def test_copies_to_requested_destination(depositor, allowing, drain, settings) -> None:
     root = settings.home / "checkouts" / "destinations" / "gcp" / "lab-results"
     root.mkdir(parents=True)
     path = f"/v1/bundles/{depositor.bundle(1)}/checkout?replica=gcp"

@@ -114,7 +114,7 @@ def test_a_collection_is_written_and_read_in_both_replicas(curator: Curator) -> 
 
 
 @pytest.mark.spec("COL-07", "COL-12")
-def test_details_are_any_json_object_and_come_back_as_they_were(curator: Curator) -> None:
+def test_details_are_any_json_object(curator: Curator) -> None:
     details = {"\0": "\0", "é": [1.5, -3, 2**63, True, None, {}], "": {"a": {"b": []}}, "𝄞": "𝄞"}
     curator.made([], body={"details": details, "name": "", "description": "a\nb"})
     for replica in REPLICAS:
@@ -162,7 +162,7 @@ def test_an_integer_of_too_many_digits_is_refused(curator: Curator) -> None:
 
 
 @pytest.mark.spec("SVC-06", "COL-14")
-def test_it_is_elsewhere_only_once_what_it_links_to_is(curator: Curator) -> None:
+def test_collection_reaches_other_replica_after_its_links(curator: Curator) -> None:
     curator.depositor.bundle(1)
     assert curator.put([link(uuid_of(1))]).status_code == 201
     assert curator.get(replica="aws").status_code == 200
@@ -204,7 +204,7 @@ def test_the_same_content_again_is_success_and_other_content_is_not(curator: Cur
 
 
 @pytest.mark.spec("COL-02")
-def test_the_same_content_again_is_success_when_a_target_is_gone(curator: Curator) -> None:
+def test_repeated_put_succeeds_after_target_was_deleted(curator: Curator) -> None:
     bundle = curator.depositor.bundle(1)
     curator.made([link(bundle)])
     curator.client.delete(
@@ -227,7 +227,7 @@ def test_identical_items_are_there_once(curator: Curator) -> None:
 
 
 @pytest.mark.spec("COL-06", "COL-22", "LIM-04")
-def test_a_thousand_items_may_be_given_and_no_more(curator: Curator) -> None:
+def test_accepts_at_most_1000_items(curator: Curator) -> None:
     one = curator.file(1)
     many = [one | {"path": str(place)} for place in range(COLLECTION_ITEMS_MAX)]
     more = refused(curator.put([*many, one]), 400, "illegal_arguments")
@@ -262,7 +262,7 @@ def test_a_target_that_is_not_in_the_replica_is_named_by_its_pointer(
 
 
 @pytest.mark.spec("COL-05")
-def test_a_target_in_the_other_replica_only_is_none(curator: Curator, drain: Any) -> None:
+def test_rejects_target_of_other_replica_only(curator: Curator, drain: Any) -> None:
     bundle = curator.depositor.bundle(1)
     entry = {"uuid": uuid_of(0x100), "version": VERSION, "name": "a", "indexed": False}
     # Written and not synced yet.
@@ -273,7 +273,7 @@ def test_a_target_in_the_other_replica_only_is_none(curator: Curator, drain: Any
 
 
 @pytest.mark.spec("COL-05")
-def test_another_version_of_a_target_is_another_target(curator: Curator) -> None:
+def test_versions_of_a_target_are_different_targets(curator: Curator) -> None:
     one = curator.file(1)
     refused(curator.put([one | {"version": LATER}]), 422, "invalid_link")
 
@@ -289,7 +289,7 @@ def test_a_collection_may_link_to_its_own_earlier_version_and_not_to_itself(
 
 
 @pytest.mark.spec("COL-05")
-def test_another_s_collection_is_linked_to_by_nobody(curator: Curator) -> None:
+def test_rejects_links_to_other_owners_collections(curator: Curator) -> None:
     curator.made([])
     absent = refused(
         curator.put([link(uuid_of(99), "collection")], uuid=uuid_of(2), headers=OTHER),
@@ -322,7 +322,7 @@ def test_a_pointer_that_resolves_is_a_link(curator: Curator, path: str, member: 
     ["donor", "#/donor", "/nothing", "/donor/a~1b/2", "/donor/a~1b/-", "/donor/a~1b/01",
      "/donor/a~1b/1/m~n", "/donor/a~2b", "/donor~", "/donor/a~1b/0/name/0", "/donor/"],
 )  # fmt: skip
-def test_a_pointer_that_does_not_resolve_is_no_link(curator: Curator, path: str) -> None:
+def test_rejects_unresolvable_json_pointer(curator: Curator, path: str) -> None:
     wrong = refused(curator.put([curator.fragment(1, path)]), 422, "invalid_link")
     assert list(wrong["errors"]) == ["/contents/0"]
 
@@ -364,7 +364,7 @@ def test_removal_needs_an_exact_match_and_ignores_what_is_absent(curator: Curato
 
 
 @pytest.mark.spec("COL-20")
-def test_removals_come_first_and_what_is_there_is_not_added_twice(curator: Curator) -> None:
+def test_patch_removes_then_adds_without_duplicates(curator: Curator) -> None:
     one, two = curator.file(1), curator.file(2)
     curator.made([one, two])
     version = curator.patched({"add_contents": [one, two], "remove_contents": [one]})
@@ -372,7 +372,7 @@ def test_removals_come_first_and_what_is_there_is_not_added_twice(curator: Curat
 
 
 @pytest.mark.spec("COL-19")
-def test_a_patch_changes_what_it_gives_and_leaves_the_patched_version_alone(
+def test_patch_changes_only_given_members_and_keeps_old_version(
     curator: Curator,
 ) -> None:
     curator.made([curator.file(1)], body={"details": {"a": 1}})
@@ -421,7 +421,7 @@ def test_a_repeated_patch_is_answered_like_the_first(curator: Curator) -> None:
 
 
 @pytest.mark.spec("SVC-04", "COL-13", "COL-15", "WHO-05")
-def test_another_s_collection_is_forbidden_whatever_is_asked(curator: Curator) -> None:
+def test_other_owners_collection_is_403(curator: Curator) -> None:
     curator.made([])
     for answer in (
         curator.get(headers=OTHER),
@@ -436,7 +436,7 @@ def test_another_s_collection_is_forbidden_whatever_is_asked(curator: Curator) -
 
 
 @pytest.mark.spec("COL-13")
-def test_who_may_not_ingest_has_no_collections(curator: Curator) -> None:
+def test_user_without_ingest_role_has_no_collections(curator: Curator) -> None:
     for headers, status, code in (
         ({}, 401, "unauthorized"),
         (READER, 403, "forbidden"),
@@ -453,9 +453,7 @@ def test_who_may_not_ingest_has_no_collections(curator: Curator) -> None:
 
 @pytest.mark.spec("COL-09", "COL-25", "ERR-26")
 @pytest.mark.parametrize("replica", REPLICAS)
-def test_a_deleted_collection_is_gone_everywhere_at_once(
-    curator: Curator, stores: Stores, replica: str
-) -> None:
+def test_deleted_collection_is_gone_at_once(curator: Curator, stores: Stores, replica: str) -> None:
     curator.made([])
     version = curator.patched({})
     answer = curator.delete(replica=replica)
@@ -479,7 +477,7 @@ def test_a_deleted_collection_is_gone_everywhere_at_once(
 
 
 @pytest.mark.spec("COL-25")
-def test_what_never_was_cannot_be_deleted(curator: Curator) -> None:
+def test_deleting_absent_collection_is_404(curator: Curator) -> None:
     refused(curator.delete(), 404, "not_found")
     curator.made([])
 
@@ -530,7 +528,7 @@ def test_a_walk_is_stable_while_the_list_is_written_to(curator: Curator) -> None
 
 
 @pytest.mark.spec("COL-16", "CON-05")
-def test_a_pointer_of_somebody_else_s_list_is_illegal(curator: Curator) -> None:
+def test_rejects_page_token_of_another_users_list(curator: Curator) -> None:
     for number in (1, 2):
         curator.made([], uuid=uuid_of(number))
     url = curator.listed(per_page=1).headers["Link"]
@@ -558,7 +556,7 @@ def test_a_pointer_of_somebody_else_s_list_is_illegal(curator: Curator) -> None:
         ({"contents": [link(UUID, path="x" * 4097)]}, "/contents/0/path"),
     ],
 )
-def test_what_a_body_must_not_say(curator: Curator, body: Any, pointer: str) -> None:
+def test_rejects_invalid_bodies(curator: Curator, body: Any, pointer: str) -> None:
     wrong = refused(curator.put([], body=body), 400, "illegal_arguments")
     assert pointer in wrong["errors"]
 
@@ -586,7 +584,7 @@ def test_every_member_of_a_new_collection_is_required(curator: Curator) -> None:
 
 
 @pytest.mark.spec("COL-10")
-def test_many_links_are_checked_by_few_queries(
+def test_many_links_take_few_queries(
     curator: Curator, stores: Stores, counted: Callable[[], int]
 ) -> None:
     one, part = curator.file(1), curator.fragment(2, "")

@@ -70,7 +70,7 @@ MOST = {"get_events": 10}
 
 @pytest.mark.spec("BUN-03", "BUN-17", "COL-16", "SUB-29", "EVT-02", "CON-06", "LIM-01")
 @pytest.mark.parametrize(("name", "query"), PER_PAGE, ids=str)
-def test_pages_have_1_to_500_items_where_no_other_bound_is_given(name, query) -> None:
+def test_pages_have_1_to_500_items_by_default(name, query) -> None:
     most = MOST.get(name, 500)
     for size in (1, most):
         assert load_query(query, given(query, per_page=str(size))).per_page == size
@@ -103,7 +103,7 @@ def test_unknown_body_members_are_refused_everywhere(one) -> None:
 
 @pytest.mark.spec("CON-08")
 @pytest.mark.parametrize(("name", "query"), list(queried()), ids=str)
-def test_of_a_repeated_parameter_the_first_counts(name, query) -> None:
+def test_first_of_repeated_parameters_counts(name, query) -> None:
     if "replica" not in query.load_fields:
         return
     first = MultiDict([("replica", "gcp"), *given(query).items(multi=True), ("replica", "azure")])
@@ -157,7 +157,7 @@ def test_head_has_the_headers_of_get_and_no_body(client, depositor, path) -> Non
 
 
 @pytest.mark.spec("CON-18", "ERR-20")
-def test_a_method_that_is_not_there_is_405_with_those_that_are(client) -> None:
+def test_unsupported_method_is_405_with_allow_header(client) -> None:
     answer = client.post(f"/v1/bundles/{uuid_of(1)}?replica=aws")
     assert (answer.status_code, answer.json["code"]) == (405, "method_not_allowed")
     allowed = {method.strip() for method in answer.headers["Allow"].split(",")}
@@ -178,7 +178,7 @@ def test_a_method_that_is_not_there_is_405_with_those_that_are(client) -> None:
         ("/v1/subscriptions", {"GET", "HEAD", "PUT"}),
     ],
 )
-def test_a_word_of_a_path_is_never_taken_for_a_name(client, path, known) -> None:
+def test_fixed_path_words_are_never_uuids(client, path, known) -> None:
     asked = client.options(path)
     assert (asked.status_code, set(asked.headers["Allow"].split(", "))) == (
         200,
@@ -201,13 +201,13 @@ def test_an_unknown_path_is_a_problem(client, path) -> None:
 
 
 @pytest.mark.spec("ERR-32")
-def test_a_body_that_is_no_json_is_415(client) -> None:
+def test_non_json_body_is_415(client) -> None:
     answer = client.post("/v1/search?replica=aws", data="<a/>", content_type="application/xml")
     assert (answer.status_code, answer.json["code"]) == (415, "unsupported_media_type")
 
 
 @pytest.mark.spec("CON-24")
-def test_what_a_client_would_rather_accept_does_not_matter(client) -> None:
+def test_ignores_accept_header(client) -> None:
     answer = client.get(SEVERAL, headers={"Accept": "application/xml"})
     assert (answer.status_code, answer.mimetype) == (200, "application/json")
 
@@ -216,7 +216,7 @@ def test_what_a_client_would_rather_accept_does_not_matter(client) -> None:
 
 
 @pytest.mark.spec("CON-19")
-def test_who_has_an_answer_already_is_told_so(client, depositor) -> None:
+def test_matching_etag_is_304(client, depositor) -> None:
     uuid = depositor.bundle(1, files=2)
     for path in (
         f"/v1/bundles/{uuid}?replica=aws&version={VERSION}",
@@ -235,7 +235,7 @@ def test_who_has_an_answer_already_is_told_so(client, depositor) -> None:
 
 
 @pytest.mark.spec("CON-19")
-def test_an_event_and_a_collection_are_told_to_be_the_same_still(client, depositor) -> None:
+def test_events_and_collections_have_etags(client, depositor) -> None:
     uuid = depositor.bundle(1)
     link = {"type": "bundle", "uuid": uuid, "version": VERSION}
     body = {
@@ -303,7 +303,7 @@ def test_the_latest_version_has_another_tag_once_there_is_a_later_one(client, de
 
 
 @pytest.mark.spec("CON-19")
-def test_a_tombstone_is_no_304(client, depositor) -> None:
+def test_tombstone_is_never_304(client, depositor) -> None:
     uuid = depositor.bundle(1)
     path = f"/v1/bundles/{uuid}?replica=aws"
     tag = client.get(path).headers["ETag"]
@@ -328,7 +328,7 @@ def test_a_file_version_is_its_own_tag(client, depositor) -> None:
 
 
 @pytest.mark.spec("CON-19")
-def test_what_only_its_owner_may_read_is_kept_by_no_shared_cache(client) -> None:
+def test_owner_only_responses_are_not_shared_in_caches(client) -> None:
     put = client.put(
         "/v1/subscriptions?replica=aws",
         json={"callback_url": "http://127.0.0.1:1/x"},
@@ -342,7 +342,7 @@ def test_what_only_its_owner_may_read_is_kept_by_no_shared_cache(client) -> None
 
 
 @pytest.mark.spec("CON-20")
-def test_long_json_is_compressed_for_those_who_take_it(client, depositor) -> None:
+def test_compresses_long_json_on_request(client, depositor) -> None:
     for number in range(1, 13):
         depositor.bundle(number)
     plain = client.get(SEVERAL)
@@ -380,7 +380,7 @@ def from_pages(settings, stores, job_queue):
 
 
 @pytest.mark.spec("CON-23")
-def test_pages_of_other_origins_are_not_let_in_by_default(client) -> None:
+def test_rejects_other_origins_by_default(client) -> None:
     answer = client.get(SEVERAL, headers={"Origin": "https://portal.example"})
     assert not [name for name in dict(answer.headers) if name.startswith("Access-Control")]
 
@@ -403,7 +403,7 @@ def test_pages_of_the_origins_that_are_named_see_our_headers(from_pages) -> None
 
 
 @pytest.mark.spec("CON-23")
-def test_a_preflight_is_answered_before_anything_is_asked_of_it(from_pages) -> None:
+def test_answers_preflight_before_authorization(from_pages) -> None:
     asked = {
         "Origin": "https://portal.example",
         "Access-Control-Request-Method": "PUT",
@@ -460,13 +460,13 @@ def limited(settings, stores, job_queue, counting):
 
 
 @pytest.mark.spec("CON-21")
-def test_nobody_is_counted_by_default(client, stores) -> None:
+def test_rate_limits_are_off_by_default(client, stores) -> None:
     assert stores.rate_limiter is None
     assert "RateLimit-Limit" not in client.get(SEVERAL).headers
 
 
 @pytest.mark.spec("CON-21", "ERR-39")
-def test_who_asks_too_often_is_429_and_told_when_to_come_back(limited) -> None:
+def test_rate_limited_caller_gets_429_with_retry_after(limited) -> None:
     seen = [limited.get(SEVERAL, headers=INGEST) for _ in range(4)]
     assert [answer.status_code for answer in seen] == [200, 200, 200, 429]
     assert [answer.headers["RateLimit-Remaining"] for answer in seen] == ["2", "1", "0", "0"]
@@ -479,7 +479,7 @@ def test_who_asks_too_often_is_429_and_told_when_to_come_back(limited) -> None:
 
 
 @pytest.mark.spec("CON-21")
-def test_who_reads_bytes_by_a_url_of_ours_is_counted_by_address(limited, stores) -> None:
+def test_reads_by_presigned_url_are_limited_by_address(limited, stores) -> None:
     stores.replicas["aws"].put("blobs/aa/x", b"bytes", content_type="text/plain")
     url = stores.replicas["aws"].sign("blobs/aa/x", expires_s=60)
     seen = [limited.get(url, buffered=True) for _ in range(3)]
@@ -489,7 +489,7 @@ def test_who_reads_bytes_by_a_url_of_ours_is_counted_by_address(limited, stores)
 
 
 @pytest.mark.spec("CON-21")
-def test_each_principal_is_counted_alone_wherever_he_asks_from(limited, counting) -> None:
+def test_each_principal_has_its_own_rate_limit(limited, counting) -> None:
     for person, address in (
         ("ingest", "192.0.2.1"),
         ("ingest", "192.0.2.2"),
@@ -501,7 +501,7 @@ def test_each_principal_is_counted_alone_wherever_he_asks_from(limited, counting
 
 
 @pytest.mark.spec("CON-21")
-def test_those_without_a_token_are_counted_by_address(limited, counting) -> None:
+def test_anonymous_callers_are_limited_by_address(limited, counting) -> None:
     given = ("192.0.2.1", "spoofed, 192.0.2.1", "::ffff:192.0.2.1", "192.0.2.2")
     # Some proxies tell the port, too.
     ported = ("192.0.2.1:40001", "192.0.2.1:40002", "[2001:db8::3]:40003")
@@ -512,7 +512,7 @@ def test_those_without_a_token_are_counted_by_address(limited, counting) -> None
 
 
 @pytest.mark.spec("CON-21")
-def test_who_guesses_tokens_is_counted_by_address(limited) -> None:
+def test_invalid_tokens_are_limited_by_address(limited) -> None:
     tries = [limited.get(SEVERAL, headers={"Authorization": f"Bearer {n}"}) for n in range(3)]
     assert [answer.status_code for answer in tries] == [401, 401, 429]
 
@@ -572,7 +572,7 @@ def test_every_operation_that_writes_is_refused_while_read_only(closed, stores, 
 
 
 @pytest.mark.spec("CON-22")
-def test_no_route_takes_anything_beside_the_operations(app) -> None:
+def test_routes_accept_only_operations(app) -> None:
     """So that none is forgotten where writes are refused."""
     routed = {
         (rule.rule, method)
@@ -619,7 +619,7 @@ def test_no_read_writes_to_the_catalog(settings, stores, job_queue, depositor, o
 
 
 @pytest.mark.spec("CON-22")
-def test_the_switch_is_looked_at_once_a_second_and_no_more(stores) -> None:
+def test_reads_read_only_switch_at_most_once_a_second(stores) -> None:
     now = [0.0]
     looking = ReadOnlyMode(stores.catalog, clock=lambda: now[0])
     assert looking.reason() is None
@@ -635,7 +635,7 @@ def test_the_switch_is_looked_at_once_a_second_and_no_more(stores) -> None:
 
 @pytest.mark.spec("ERR-04", "ERR-43")
 @pytest.mark.parametrize("status", [429, 503, 504])
-def test_what_passes_says_when_to_try_again(app, client, status) -> None:
+def test_temporary_errors_have_retry_after(app, client, status) -> None:
     def fail() -> None:
         abort(status)
 
@@ -646,7 +646,7 @@ def test_what_passes_says_when_to_try_again(app, client, status) -> None:
 
 
 @pytest.mark.spec("BUN-29", "ERR-04")
-def test_a_bundle_that_waits_for_files_says_when_to_try_again(depositor) -> None:
+def test_bundle_waiting_for_files_has_retry_after(depositor) -> None:
     depositor.put_file(uuid_of(5))
     entry = {"uuid": uuid_of(5), "version": VERSION, "name": "a", "indexed": False}
     answer = depositor.put_bundle(uuid_of(1), [entry], headers={"Prefer": "wait=0"})

@@ -101,7 +101,7 @@ def test_says_that_a_file_is_damaged_in_both_replicas(client, stores, kind, more
     assert [record for record in caplog.records if record.exc_info] == []
 
 
-def test_what_the_other_replica_does_not_hold_is_not_looked_for_there(client, stores) -> None:
+def test_skips_other_replica_that_lacks_the_file(client, stores) -> None:
     fqid = make_file(stores, CONTENT)
     bundle = FQID(new_uuid(), version())
     new = BundleDraft(bundle, "aws", 1, [NewEntry("a", fqid, False)])
@@ -182,7 +182,7 @@ def test_a_bucket_that_hangs_does_not_keep_the_other_from_being_read(stores, mon
         end.set()
 
 
-def test_the_last_bytes_of_a_large_damaged_file_are_held_back(client, stores, drain) -> None:
+def test_holds_back_last_bytes_of_damaged_large_file(client, stores, drain) -> None:
     content = bytes(INLINE_BYTES + 1)
     fqid = make_file(stores, content, everywhere=True)
     url = get(client, fqid).headers["Location"]
@@ -266,9 +266,7 @@ def test_no_range_is_sent_of_a_large_file_that_is_listed_as_damaged(client, stor
 
 
 @pytest.mark.parametrize("more", [{}, {"Range": "bytes=-3"}])
-def test_bytes_that_rot_after_a_read_are_noticed_when_its_memory_ends(
-    client, stores, monkeypatch, more
-) -> None:
+def test_detects_damage_after_verification_expires(client, stores, monkeypatch, more) -> None:
     make_file(stores, CONTENT, everywhere=True)
     url = stores.replicas["aws"].sign(key_of(CONTENT), expires_s=60)
     assert client.get(url).data == CONTENT

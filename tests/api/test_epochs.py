@@ -46,7 +46,7 @@ def test_every_write_is_503_with_the_way_out(client, method, path) -> None:
     assert int(refused.headers["Retry-After"]) > 0
 
 
-def test_reads_go_on_and_health_says_why_writes_do_not(client) -> None:
+def test_reads_continue_and_health_gives_reason_of_read_only(client) -> None:
     assert client.get("/v1/bundles/all?replica=aws").status_code == 200
     answer = client.get("/health")
     writes = answer.json["parts"]["writes"]
@@ -55,7 +55,7 @@ def test_reads_go_on_and_health_says_why_writes_do_not(client) -> None:
     assert "has no mark of an epoch" in writes["reason"]
 
 
-def test_once_reconciled_writes_are_taken_again(client, settings, stores, job_queue) -> None:
+def test_accepts_writes_after_reconcile(client, settings, stores, job_queue) -> None:
     reconcile.reconcile_catalog(stores)
     after = create_app(settings, stores, job_queue=job_queue, verify=verify).test_client()
     assert after.put(PATH, json={}, headers=INGEST).status_code == 400

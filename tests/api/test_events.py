@@ -80,7 +80,7 @@ def test_a_life_is_listed_with_its_documents_behind_a_url_that_honours_ranges(
 
 
 @pytest.mark.spec("EVT-02")
-def test_pages_have_one_journal_unless_more_are_asked_for(client, depositor, happened) -> None:
+def test_pages_have_one_journal_by_default(client, depositor, happened) -> None:
     for number in range(1, 4):
         depositor.bundle(number)
         happened()
@@ -126,7 +126,7 @@ def test_a_window_cuts_a_journal(client, depositor, stores, happened) -> None:
         ("&token=", "illegal_token"),
     ],
 )
-def test_what_is_no_window_is_refused(client, query: str, code: str) -> None:
+def test_rejects_invalid_windows(client, query: str, code: str) -> None:
     answer = client.get(f"/v1/events?replica=aws{query}")
     assert (answer.status_code, answer.json["code"]) == (400, code)
     assert set(answer.json["errors"]) <= {query[1:].partition("=")[0], "from_date"}
@@ -165,7 +165,7 @@ def test_an_events_document_is_read_until_it_is_purged(client, depositor, stores
 
 
 @pytest.mark.spec("EVT-11", "EVT-12")
-def test_the_feed_tells_everything_once_by_its_cursors(client, depositor, happened) -> None:
+def test_feed_returns_each_event_once(client, depositor, happened) -> None:
     first, second = depositor.bundle(1), depositor.bundle(2)
     happened()
     answer = client.get("/v1/events/feed?replica=aws&after=&per_page=1").json
@@ -179,7 +179,7 @@ def test_the_feed_tells_everything_once_by_its_cursors(client, depositor, happen
 
 
 @pytest.mark.spec("EVT-11")
-def test_the_feed_without_a_cursor_begins_now(client, depositor, happened) -> None:
+def test_feed_without_cursor_starts_now(client, depositor, happened) -> None:
     depositor.bundle(1)
     happened()
     now = client.get("/v1/events/feed?replica=aws").json
@@ -236,9 +236,7 @@ def test_a_window_is_replayed_into_one_subscription(client, depositor, stores, h
 
 
 @pytest.mark.spec("EVT-16")
-def test_a_replay_asks_the_query_and_keeps_to_its_window(
-    client, depositor, stores, happened
-) -> None:
+def test_replay_uses_query_and_window(client, depositor, stores, happened) -> None:
     uuids = []
     for number in range(1, 4):
         uuids.append(depositor.bundle(number))
@@ -254,7 +252,7 @@ def test_a_replay_asks_the_query_and_keeps_to_its_window(
 
 
 @pytest.mark.spec("EVT-18", "ERR-28")
-def test_a_repeated_replay_begins_nothing_and_two_at_once_are_refused(
+def test_repeated_replay_starts_nothing_and_concurrent_one_is_refused(
     client, depositor, happened
 ) -> None:
     depositor.bundle(1)
@@ -286,7 +284,7 @@ def test_replays_are_their_owners_and_windows_are_checked(client, depositor) -> 
 
 
 @pytest.mark.spec("EVT-18")
-def test_a_deleted_subscriptions_replay_ends(client, depositor, stores, happened) -> None:
+def test_replay_ends_with_its_subscription(client, depositor, stores, happened) -> None:
     depositor.bundle(1)
     happened()
     mine = subscribe(client)
@@ -337,7 +335,7 @@ def test_every_member_of_an_event_is_shown(client, depositor, happened) -> None:
 
 
 @pytest.mark.spec("EVT-17")
-def test_a_replay_that_goes_on_says_how_much_is_left(client, depositor, happened) -> None:
+def test_running_replay_reports_events_left(client, depositor, happened) -> None:
     for number in (1, 2):
         depositor.bundle(number)
     happened()
@@ -357,7 +355,7 @@ def test_a_replay_that_goes_on_says_how_much_is_left(client, depositor, happened
 
 
 @pytest.mark.spec("EVT-22")
-def test_a_walk_says_that_the_catalog_was_restored(client, depositor, stores, happened) -> None:
+def test_paging_reports_restored_catalog(client, depositor, stores, happened) -> None:
     for number in (1, 2):
         depositor.bundle(number)
         happened()
@@ -372,7 +370,7 @@ def test_a_walk_says_that_the_catalog_was_restored(client, depositor, stores, ha
 
 
 @pytest.mark.spec("EVT-21")
-def test_streams_lead_to_the_other_bucket_while_theirs_is_down(
+def test_stream_urls_use_other_bucket_during_outage(
     settings, stores, job_queue, client, depositor, happened
 ) -> None:
     depositor.bundle(1)
@@ -394,9 +392,7 @@ def test_streams_lead_to_the_other_bucket_while_theirs_is_down(
 
 
 @pytest.mark.spec("EVT-23")
-def test_the_feed_goes_on_behind_a_restored_catalog_and_says_so(
-    client, depositor, stores, happened
-) -> None:
+def test_feed_continues_after_restore_and_reports_it(client, depositor, stores, happened) -> None:
     first, second = depositor.bundle(1), depositor.bundle(2)
     happened()
     cursor = client.get("/v1/events/feed?replica=aws&after=&per_page=2").json["cursor"]

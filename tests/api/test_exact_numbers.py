@@ -80,7 +80,7 @@ def test_large_numbers_are_exact_wherever_metadata_is_shown(deposited) -> None:
     max_examples=5, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
 )
 @given(METADATA)
-def test_random_metadata_comes_back_exactly(deposited, value) -> None:
+def test_random_metadata_round_trips(deposited, value) -> None:
     for place, found in deposited(json.dumps(value)).items():
         assert same(found, value), place
 

@@ -81,7 +81,7 @@ def test_several_files_are_written_by_one_request(depositor: Depositor) -> None:
 
 
 @pytest.mark.spec("FIL-42")
-def test_a_refused_item_holds_what_put_file_answers(depositor, stores, monkeypatch) -> None:
+def test_refused_item_has_error_of_put_file(depositor, stores, monkeypatch) -> None:
     staged = depositor.stage(b"content")
     key = stores.sources.resolve_area_key(staged)
     declared = dict(stores.areas.head(key).metadata)
@@ -154,7 +154,7 @@ def test_a_file_that_is_verified_while_waited_for_is_201(settings, stores, drain
 
 
 @pytest.mark.spec("FIL-03")
-def test_who_joins_another_writers_verification_is_200(depositor, settings, stores, drain) -> None:
+def test_joining_a_running_verification_is_200(depositor, settings, stores, drain) -> None:
     source = depositor.stage(b"content")
     assert depositor.put_file(uuid_of(1), source=source).status_code == 202
     worker = _Working(drain)
@@ -200,7 +200,7 @@ def test_the_same_content_again_is_200_and_other_content_409(depositor: Deposito
 
 
 @pytest.mark.spec("FIL-04", "FIL-22", "ERR-27")
-def test_other_content_of_a_pending_version_is_409_with_retry_after(depositor: Depositor) -> None:
+def test_changed_content_of_pending_version_is_409_with_retry_after(depositor: Depositor) -> None:
     depositor.put_file(uuid_of(1), b"content")
     other = depositor.put_file(uuid_of(1), source=depositor.stage(b"other", "b.txt"))
     assert (other.status_code, other.json["code"]) == (409, "file_pending")
@@ -322,9 +322,7 @@ def test_without_a_version_the_latest_verified_one_is_read(depositor, client) ->
 
 
 @pytest.mark.spec("FIL-24", "FIL-26", "FIL-32", "STA-06", "ERR-36")
-def test_a_file_whose_content_is_wrong_fails_its_task_and_is_422_when_named(
-    depositor, client, stores
-) -> None:
+def test_wrong_checksum_fails_task_and_is_422_in_bundle(depositor, client, stores) -> None:
     url = depositor.stage(b"content")
     key = stores.sources.resolve_area_key(url)
     info = stores.areas.head(key)
@@ -342,7 +340,7 @@ def test_a_file_whose_content_is_wrong_fails_its_task_and_is_422_when_named(
 
 
 @pytest.mark.spec("FIL-09", "ERR-34", "ERR-35")
-def test_checksums_are_wanted_and_must_be_well_formed(depositor, stores) -> None:
+def test_requires_well_formed_checksums(depositor, stores) -> None:
     url = depositor.stage(b"content")
     key = stores.sources.resolve_area_key(url)
     good = dict(stores.areas.head(key).metadata)
@@ -398,7 +396,7 @@ def test_a_source_that_cannot_be_read_is_422(depositor, monkeypatch, source) -> 
 
 
 @pytest.mark.spec("FIL-20")
-def test_the_stores_own_buckets_are_no_source(depositor, settings) -> None:
+def test_rejects_store_buckets_as_source(depositor, settings) -> None:
     own = (settings.home.absolute() / "replicas" / "aws" / "blobs" / "x").as_uri()
     answer = depositor.put_file(uuid_of(1), source=own)
     assert (answer.status_code, answer.json["code"]) == (403, "forbidden")
@@ -426,7 +424,7 @@ def test_an_absent_task_is_404(client) -> None:
 
 
 @pytest.mark.spec("FIL-30")
-def test_every_header_says_what_was_deposited(depositor, client) -> None:
+def test_headers_have_deposited_values(depositor, client) -> None:
     kind = 'application/json; dcp-type="metadata/biomaterial"'
     depositor.put_file(uuid_of(1), source=depositor.stage(b"{}", "d.json", kind))
     depositor.drain()
@@ -505,7 +503,7 @@ def test_the_replica_is_the_one_named_or_that_of_the_source(depositor, client, n
 
 
 @pytest.mark.spec("FIL-06")
-def test_a_scheme_stands_for_a_replica() -> None:
+def test_scheme_selects_replica() -> None:
     assert REPLICA_BY_SCHEME == {"s3": "aws", "gs": "gcp", "file": "aws"}
 
 
@@ -548,9 +546,7 @@ def test_a_file_that_is_only_in_the_other_replica_is_301_until_it_is_here(
 
 
 @pytest.mark.spec("FIL-34")
-def test_a_direct_url_is_that_of_the_bucket_whatever_disposition_is_asked_for(
-    depositor, settings, stores, job_queue
-) -> None:
+def test_direct_url_ignores_disposition(depositor, settings, stores, job_queue) -> None:
     depositor.file(1)
     own = replace(settings, direct_file_urls=True)
     client = create_app(own, stores, job_queue=job_queue, verify=verify).test_client()

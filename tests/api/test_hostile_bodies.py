@@ -55,7 +55,7 @@ def within(most: int) -> Iterator[None]:
         ),
     ],
 )
-def test_too_many_items_are_refused_before_one_is_looked_at(client, method, path, member, rest):
+def test_rejects_too_many_items_before_loading_any(client, method, path, member, rest):
     body = b'{"%s": %s%s}' % (member.encode(), MANY, rest)
     with within(40 * MB):
         answer = client.open(path, method=method, data=body, headers=READER)
@@ -74,7 +74,7 @@ def test_members_with_names_of_the_client_are_counted_too(client, member):
     assert answer.json["errors"] == {f"/{member}": ["Must have at most 1000 members."]}
 
 
-def test_repeated_members_below_a_long_name_take_no_more_memory_than_they_are(app):
+def test_repeated_members_with_long_names_take_bounded_memory(app):
     body = b'{"details": %s}' % below_a_long_name(b'{"a": 1, "a": 1}')
     with (
         app.test_request_context(method="PUT", data=body) as context,
@@ -87,7 +87,7 @@ def test_repeated_members_below_a_long_name_take_no_more_memory_than_they_are(ap
 
 
 @pytest.mark.spec("COL-07")
-def test_many_large_integers_take_no_more_memory_than_they_are(client):
+def test_many_large_integers_take_bounded_memory(client):
     details = below_a_long_name(b"1" * 30)
     body = b'{"name": "", "description": "", "contents": [], "details": %s}' % details
     with within(40 * MB):
@@ -111,7 +111,7 @@ def test_the_shortest_manifest_entries_are_within_the_bound():
 
 
 @pytest.mark.parametrize("name", ["", "a", "\u00e9", "\U0001f600"])
-def test_decoded_entries_take_less_memory_than_is_reserved_for_them(name):
+def test_decoded_entries_fit_in_reserved_memory(name):
     one = {"uuid": name, "version": name, "name": name, "indexed": True}
     body = {"creator_uid": 1, "files": [one] * 50_000}
     text = json.dumps(body, separators=(",", ":"), ensure_ascii=False).encode()
@@ -119,14 +119,14 @@ def test_decoded_entries_take_less_memory_than_is_reserved_for_them(name):
         assert decode_bundle(text) is not None
 
 
-def test_whoever_may_not_write_has_no_large_body_read(client):
+def test_reads_no_large_body_of_unauthorized_caller(client):
     body = b'{"name": "%s"}' % (b"x" * 20 * MB)
     with within(12 * MB):
         answer = client.put(COLLECTION, data=body, headers=READER)
     assert answer.status_code == 403
 
 
-def test_large_bodies_wait_for_memory_that_others_hold(settings, stores, job_queue, monkeypatch):
+def test_large_bodies_wait_for_memory(settings, stores, job_queue, monkeypatch):
     budget = MemoryBudget(40 * MB, timeout_s=0.01)
     monkeypatch.setattr("api.app.new_memory_budget", lambda: budget)
     client = create_app(settings, stores, job_queue=job_queue, verify=verify).test_client()

@@ -87,7 +87,7 @@ def test_a_request_that_waits_is_answered_when_the_file_is_there(http, depositor
 
 @pytest.mark.spec("CON-17")
 @pytest.mark.parametrize("encoding", ["identity", "gzip"])
-def test_head_and_get_say_the_same_on_the_wire(http, depositor, encoding) -> None:
+def test_head_and_get_have_same_headers(http, depositor, encoding) -> None:
     uuid = depositor.bundle(1, files=6)
     url = f"/v1/bundles/{uuid}?replica=aws&version={VERSION}"
     sent = {"Accept-Encoding": encoding}
@@ -128,7 +128,7 @@ def test_pages_are_walked_by_their_links_compressed_or_not(http, depositor) -> N
 
 
 @pytest.mark.spec("CON-20")
-def test_what_is_sent_compressed_is_what_a_plain_client_reads(base) -> None:
+def test_compressed_and_plain_responses_are_equal(base) -> None:
     with httpx.Client(base_url=base, trust_env=False) as client:
         plain = client.get("/v1/swagger.json", headers={"Accept-Encoding": "identity"})
         with client.stream("GET", "/v1/swagger.json", headers={"Accept-Encoding": "gzip"}) as sent:

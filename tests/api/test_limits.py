@@ -13,7 +13,7 @@ pytestmark = pytest.mark.spec("EVT-15", "CON-15")
 LIMIT_S = 20
 
 
-def test_no_more_requests_run_than_there_are_permits() -> None:
+def test_running_requests_never_exceed_permits() -> None:
     permits, lock = Permits(2), threading.Lock()
     now = most = 0
 
@@ -33,7 +33,7 @@ def test_no_more_requests_run_than_there_are_permits() -> None:
     assert most == 2
 
 
-def test_a_waiting_request_lets_another_run_and_takes_its_turn_again() -> None:
+def test_waiting_request_releases_and_regains_permit() -> None:
     permits, waiting, finish = Permits(1), threading.Event(), threading.Event()
 
     def wait() -> bool:
@@ -50,7 +50,7 @@ def test_a_waiting_request_lets_another_run_and_takes_its_turn_again() -> None:
         assert first.result(LIMIT_S)
 
 
-def test_waits_within_a_wait_give_up_one_permit() -> None:
+def test_nested_waits_release_one_permit() -> None:
     permits = Permits(1)
     with permits.acquire() as permit, permit.suspend(), suspend_permit():
         pass
@@ -73,7 +73,7 @@ def test_without_a_permit_waiting_changes_nothing() -> None:
         pass
 
 
-def test_one_client_holds_so_many_and_all_together_no_more_than_there_are() -> None:
+def test_client_share_and_total_are_bounded() -> None:
     slots = FairSemaphore("streams", 3, 2)
     release = slots.acquire("a")
     slots.acquire("a")
@@ -88,7 +88,7 @@ def test_one_client_holds_so_many_and_all_together_no_more_than_there_are() -> N
     slots.acquire("c")
 
 
-def test_without_a_share_one_client_may_hold_all_and_there_is_always_one() -> None:
+def test_without_share_one_client_may_use_all_slots() -> None:
     slots = FairSemaphore("streams", 0)
     release = slots.acquire("a")
     with pytest.raises(Unavailable):
@@ -97,14 +97,14 @@ def test_without_a_share_one_client_may_hold_all_and_there_is_always_one() -> No
     slots.acquire("a")
 
 
-def test_whoever_holds_none_is_forgotten() -> None:
+def test_forgets_clients_without_slots() -> None:
     slots = FairSemaphore("streams", 8, 1)
     for client in range(100):
         slots.acquire(f"{client}")()
     assert not slots._held
 
 
-def test_threads_take_no_more_than_there_are() -> None:
+def test_threads_never_exceed_slots() -> None:
     slots = FairSemaphore("streams", 5, 3)
 
     def take(place: int) -> int:
@@ -120,7 +120,7 @@ def test_threads_take_no_more_than_there_are() -> None:
     slots.acquire("newcomer")
 
 
-def test_busy_clients_leave_slots_for_the_next_one() -> None:
+def test_busy_clients_leave_slots_for_others() -> None:
     slots = FairSemaphore("waiting requests", 256, 128)
     held = {client: take_all(slots, client) for client in ("a", "b", "c", "d")}
     assert held["a"] == 128
@@ -128,7 +128,7 @@ def test_busy_clients_leave_slots_for_the_next_one() -> None:
     assert take_all(slots, "newcomer") >= 4
 
 
-def test_clients_that_come_together_get_equal_shares() -> None:
+def test_concurrent_clients_get_equal_shares() -> None:
     slots = FairSemaphore("waiting requests", 512, 128)
     clients = [f"{number}" for number in range(7)]
     for client in clients * 64:

@@ -111,7 +111,7 @@ FEED = "/v1/events/feed"
 
 
 @pytest.mark.spec("EVT-13")
-def test_a_stream_tells_what_was_and_what_comes(make: Make, stores: Stores) -> None:
+def test_stream_sends_past_and_new_events(make: Make, stores: Stores) -> None:
     first = happen(stores, 3)
     # What comes comes on this stream, or not before the patience ends.
     long = make(feed_life_s=600.0)
@@ -134,7 +134,7 @@ def test_a_stream_tells_what_was_and_what_comes(make: Make, stores: Stores) -> N
 
 
 @pytest.mark.spec("EVT-13")
-def test_a_stream_is_never_silent_and_ends_by_itself(make: Make) -> None:
+def test_stream_sends_heartbeats_and_ends(make: Make) -> None:
     short = make(feed_life_s=0.6, feed_heartbeat_s=0.1)
     with serving_app(short) as base, httpx.Client(trust_env=False) as http:
         answer = http.get(base + FEED, params={"replica": "aws"}, headers=EVENT_STREAM)
@@ -143,7 +143,7 @@ def test_a_stream_is_never_silent_and_ends_by_itself(make: Make) -> None:
 
 
 @pytest.mark.spec("EVT-14")
-def test_who_was_never_told_of_an_event_knows_where_to_go_on(make: Make, stores: Stores) -> None:
+def test_client_without_events_gets_a_cursor(make: Make, stores: Stores) -> None:
     short = make(feed_life_s=0.2)
     with serving_app(short) as base, httpx.Client(trust_env=False) as http:
         asked = {"replica": "aws"}
@@ -157,7 +157,7 @@ def test_who_was_never_told_of_an_event_knows_where_to_go_on(make: Make, stores:
 
 
 @pytest.mark.spec("EVT-15", "ERR-41")
-def test_streams_are_few_and_leave_room_when_they_end(make: Make) -> None:
+def test_streams_are_limited_and_released(make: Make) -> None:
     few = make(feed_streams=1, feed_life_s=30.0, feed_heartbeat_s=0.05)
     with serving_app(few) as base, httpx.Client(trust_env=False) as http:
         asked = {"params": {"replica": "aws"}, "headers": EVENT_STREAM}
@@ -200,9 +200,7 @@ def test_streams_of_one_client_are_fewer_still_and_it_leaves_room_for_others(mak
 
 
 @pytest.mark.spec("EVT-15")
-def test_a_long_poll_beyond_what_a_client_may_wait_on_comes_later(
-    make: Make, stores: Stores
-) -> None:
+def test_excess_long_polls_of_a_client_get_503(make: Make, stores: Stores) -> None:
     own = make(client_waits=1, wait_s=50.0)
 
     def ask(**more: Any) -> Any:
@@ -220,7 +218,7 @@ def test_a_long_poll_beyond_what_a_client_may_wait_on_comes_later(
 
 
 @pytest.mark.spec("EVT-15")
-def test_a_stream_that_nobody_reads_gives_its_room_back() -> None:
+def test_unread_stream_is_released() -> None:
     streams = ServerSentEvents(MemoryPubSub(), FairSemaphore("streams", 1))
     how: dict[str, Any] = {"client": "c", "topic": "t", "life_s": 1, "heartbeat_s": 1}
     streams.respond(lambda _: [], start=StreamMessage(0, "x", None), **how).close()
@@ -231,7 +229,7 @@ def test_a_stream_that_nobody_reads_gives_its_room_back() -> None:
 
 
 @pytest.mark.spec("EVT-14")
-def test_a_stream_ends_when_the_catalog_is_away() -> None:
+def test_stream_ends_during_catalog_outage() -> None:
     def away(_place: int) -> list[StreamMessage]:
         raise Unavailable("away")
 
@@ -296,7 +294,7 @@ def test_a_long_poll_is_woken_by_the_sequencer(make: Make, stores: Stores) -> No
 
 
 @pytest.mark.spec("EVT-13")
-def test_a_long_poll_asks_for_less_patience(make: Make) -> None:
+def test_prefer_wait_shortens_long_poll(make: Make) -> None:
     client = make(wait_s=20.0).test_client()
     began = time.monotonic()
     for preferred in ("wait=0", "respond-async"):
@@ -305,7 +303,7 @@ def test_a_long_poll_asks_for_less_patience(make: Make) -> None:
 
 
 @pytest.mark.spec("EVT-14")
-def test_what_is_not_numbered_is_not_told(make: Make, stores: Stores) -> None:
+def test_unsequenced_events_are_not_sent(make: Make, stores: Stores) -> None:
     happen(stores, 2, numbered=False)
     assert make().test_client().get(f"{FEED}?replica=aws&after=").json["events"] == []
 

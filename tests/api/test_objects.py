@@ -40,11 +40,11 @@ def url(stores) -> str:
         ("bytes=-", 10, (0, 10)),
     ],
 )
-def test_a_range_is_read_as_rfc_9110_says(header, size, expected) -> None:
+def test_ranges_follow_rfc_9110(header, size, expected) -> None:
     assert parse_range(header, size) == expected
 
 
-def test_what_is_served_cannot_run_on_our_origin(client, url) -> None:
+def test_served_content_cannot_run_scripts(client, url) -> None:
     answer = client.get(url)
     assert (answer.status_code, answer.data) == (200, DATA)
     assert answer.headers["Content-Type"] == "text/html; charset=utf-8"
@@ -54,7 +54,7 @@ def test_what_is_served_cannot_run_on_our_origin(client, url) -> None:
     assert answer.headers["Content-Length"] == str(len(DATA))
 
 
-def test_a_range_is_served_alone(client, url) -> None:
+def test_serves_single_range(client, url) -> None:
     answer = client.get(url, headers={"Range": "bytes=256-258"})
     assert (answer.status_code, answer.data) == (206, b"\x00\x01\x02")
     assert answer.headers["Content-Range"] == f"bytes 256-258/{len(DATA)}"
@@ -75,7 +75,7 @@ def test_head_has_the_same_headers_and_no_body(client, url) -> None:
 
 
 @pytest.mark.parametrize("changed", ["blobs/aa/other", "blobs/aa/object%2F..%2Fx"])
-def test_a_signature_is_good_for_its_key_only(client, url, changed) -> None:
+def test_signature_is_valid_for_its_key_only(client, url, changed) -> None:
     answer = client.get(url.replace(KEY, changed))
     assert (answer.status_code, answer.json["code"]) == (403, "forbidden")
 
@@ -104,7 +104,7 @@ def test_every_replica_is_served(client, stores) -> None:
         assert served.data == replica.encode()
 
 
-def test_an_answer_that_nobody_reads_leaves_no_file_open(client, url, monkeypatch) -> None:
+def test_abandoned_response_closes_file(client, url, monkeypatch) -> None:
     payload = FolderBlobs.open_payload
     files = []
 
@@ -156,7 +156,7 @@ def test_a_server_with_means_of_its_own_is_handed_the_file(client, url) -> None:
         ("shown", "attachment"),
     ],
 )
-def test_whatever_was_asked_for_is_an_attachment_under_the_name_asked_for(asked, told) -> None:
+def test_serves_attachments_under_requested_name(asked, told) -> None:
     assert force_attachment(asked) == told
 
 

@@ -108,14 +108,14 @@ def every(value: Any) -> Iterator[dict[str, Any]]:
 
 
 @pytest.mark.spec("DEF-01")
-def test_it_is_valid_and_the_same_at_both_paths(client, document) -> None:
+def test_definition_is_valid_and_equal_at_both_paths(client, document) -> None:
     assert document["openapi"].startswith("3.0.")
     validate(document)
     assert client.get("/swagger.json").json == document
 
 
 @pytest.mark.spec("CON-07", "CON-12", "DEF-02")
-def test_it_holds_exactly_the_operations_with_their_paths(document) -> None:
+def test_definition_has_exactly_the_operations(document) -> None:
     found = {one["operationId"]: (verb, path) for path, verb, one in operations(document)}
     assert found == SPECIFIED
 
@@ -134,7 +134,7 @@ def test_the_server_is_the_external_base_with_v1(document) -> None:
 
 
 @pytest.mark.spec("DEF-06")
-def test_only_verbs_stand_under_a_path(document) -> None:
+def test_paths_have_only_methods(document) -> None:
     assert {verb for verbs in document["paths"].values() for verb in verbs} <= VERBS
 
 
@@ -148,7 +148,7 @@ def test_parameter_names_are_identifiers_and_no_keywords(document) -> None:
 
 
 @pytest.mark.spec("DEF-06")
-def test_nothing_is_in_it_that_generated_clients_trip_over(document) -> None:
+def test_avoids_constructs_that_break_code_generators(document) -> None:
     for item in every(document):
         assert not {"anyOf", "oneOf", "allOf"} & item.keys()
         assert "$ref" not in item or len(item) == 1
@@ -170,7 +170,7 @@ def test_no_schema_contains_itself(document) -> None:
 
 
 @pytest.mark.spec("CON-12")
-def test_what_is_only_answered_for_old_clients_is_not_in_it(document) -> None:
+def test_omits_aliases_for_old_clients(document) -> None:
     described = {one["operationId"]: one for _, _, one in operations(document)}
     (body,) = described["put_subscription"]["requestBody"]["content"].values()
     named = body["schema"].get("$ref", "").rpartition("/")[2]
@@ -184,7 +184,7 @@ def test_what_is_only_answered_for_old_clients_is_not_in_it(document) -> None:
 
 
 @pytest.mark.spec("DEF-05", "WHO-04")
-def test_security_stands_only_where_a_token_is_wanted(document) -> None:
+def test_security_is_listed_only_where_required(document) -> None:
     for _, _, one in operations(document):
         name = one["operationId"]
         if name == "get_subscriptions":
@@ -207,7 +207,7 @@ def test_every_operation_has_responses_and_206_only_where_pages_are(document) ->
 
 
 @pytest.mark.spec("DEF-04")
-def test_every_status_that_any_request_may_bring_is_named(document) -> None:
+def test_lists_every_possible_status(document) -> None:
     for _, _, one in operations(document):
         named = {int(status) for status in one["responses"] if status.isdigit()}
         wants_token = one["operationId"] not in OPEN_OPERATIONS
@@ -218,7 +218,7 @@ def test_every_status_that_any_request_may_bring_is_named(document) -> None:
 
 
 @pytest.mark.spec("DEF-07")
-def test_a_member_that_may_be_null_is_said_to_be_so(document) -> None:
+def test_nullable_members_are_marked(document) -> None:
     for operation in OPERATIONS:
         if operation.body is not None:
             described = document["components"]["schemas"][type(operation.body).__name__]
@@ -228,7 +228,7 @@ def test_a_member_that_may_be_null_is_said_to_be_so(document) -> None:
 
 
 @pytest.mark.spec("DEF-07")
-def test_a_body_that_may_be_left_out_is_said_to_be_so(client, document) -> None:
+def test_optional_bodies_are_marked(client, document) -> None:
     for path, verb, one in operations(document):
         if "application/json" not in one.get("requestBody", {}).get("content", {}):
             continue
@@ -238,7 +238,7 @@ def test_a_body_that_may_be_left_out_is_said_to_be_so(client, document) -> None:
 
 
 @pytest.mark.spec("DEF-07")
-def test_no_parameter_is_said_to_be_null(document) -> None:
+def test_no_parameter_is_nullable(document) -> None:
     schemas = [one["schema"] for _, _, item in operations(document) for one in item["parameters"]]
     assert [one for one in schemas if one.get("nullable") or None in one.get("enum", ())] == []
 

@@ -136,7 +136,7 @@ def test_the_example_of_several_files_is_an_item_with_its_task(document) -> None
     assert sorted(item) == ["task_id", "uuid", "version"]
 
 
-def test_the_checksums_of_the_examples_are_those_of_the_bytes(document) -> None:
+def test_example_checksums_match_example_bytes(document) -> None:
     shown = document["components"]["schemas"]["AreaChecksums"]["properties"]
     assert {name: part["example"] for name, part in shown.items()} == {
         "sha1": hashlib.sha1(SAMPLE).hexdigest(),
@@ -146,9 +146,7 @@ def test_the_checksums_of_the_examples_are_those_of_the_bytes(document) -> None:
     }
 
 
-def test_the_requests_of_the_examples_one_after_the_other_do_what_they_say(
-    client, drain, document
-) -> None:
+def test_example_requests_work_in_order(client, drain, document) -> None:
     operations = {one["operationId"]: (path, verb, one) for path, verb, one in described(document)}
     assert sorted(STORY) == sorted(operations)
     known: dict[str, str] = {}

@@ -18,7 +18,7 @@ SCOPE = ("get_bundles_all", "aws", "4c")
 POINTER = CURSORS.seal(SCOPE, ["uuid", "version"])
 
 
-def test_a_pointer_leads_back_to_its_position_after_a_restart() -> None:
+def test_page_token_is_valid_after_restart() -> None:
     assert Cursors(b"a key of this deployment").open(SCOPE, POINTER) == ["uuid", "version"]
 
 

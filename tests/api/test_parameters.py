@@ -18,7 +18,7 @@ COLLECTION = "ABCDEF00-0000-4000-8000-00000000000C"
 
 
 @pytest.mark.spec("FMT-01")
-def test_uuids_are_taken_in_any_case_and_kept_and_answered_in_lower(
+def test_accepts_uuids_in_any_case_and_returns_lower_case(
     client: Any, depositor: Depositor
 ) -> None:
     begun = depositor.put_file(FILE)
@@ -69,14 +69,14 @@ DEFAULTS = {
 
 @pytest.mark.spec("BUN-03", "BUN-17", "COL-16", "EVT-02", "CON-06", "LIM-02")
 @pytest.mark.parametrize("name", DEFAULTS)
-def test_pages_have_the_size_of_the_contract_when_nothing_is_said(name: str) -> None:
+def test_pages_have_default_size(name: str) -> None:
     query = next(one.query for one in OPERATIONS if one.name == name)
     assert load_query(query, given(query)).per_page == DEFAULTS[name]
 
 
 @pytest.mark.spec("SEA-05", "LIM-02")
 @pytest.mark.parametrize(("form", "size"), [("", 100), ("summary", 100), ("raw", 10)])
-def test_a_search_has_pages_of_100_and_raw_ones_of_10(
+def test_search_pages_have_100_hits_or_10_raw_ones(
     settings: Any, stores: Any, job_queue: Any, form: str, size: int
 ) -> None:
     class Noting:
@@ -151,7 +151,7 @@ def test_a_replica_is_aws_or_gcp_wherever_one_is_named(replica: str) -> None:
 
 
 @pytest.mark.spec("SVC-05")
-def test_every_operation_of_data_names_a_replica_but_those_that_the_contract_excepts() -> None:
+def test_data_operations_require_replica() -> None:
     without = {one.name for one in OPERATIONS if "replica" not in one.query.load_fields}
     assert without == {
         *("get_collections", "get_task", "get_replication", "get_integrity"),
@@ -167,7 +167,7 @@ def test_every_operation_of_data_names_a_replica_but_those_that_the_contract_exc
 
 
 @pytest.mark.spec("CON-04")
-def test_every_paged_operation_names_what_its_pages_hold() -> None:
+def test_paged_operations_name_their_items() -> None:
     assert {one.name: one.paged for one in OPERATIONS if one.paged} == {
         "get_bundles_all": "bundles",
         "get_bundle": "bundle.files",

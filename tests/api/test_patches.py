@@ -46,7 +46,7 @@ def patching(depositor: Depositor) -> Patching:
 
 
 @pytest.mark.spec("SVC-06", "BUN-36")
-def test_a_patch_adds_and_removes_and_leaves_the_patched_version_alone(patching: Patching) -> None:
+def test_patch_adds_and_removes_and_keeps_old_version(patching: Patching) -> None:
     new = patching.depositor.file(4)
     version = patching.patched({"add_files": [new], "remove_files": [patching.entries[0]]})
     assert version > VERSION
@@ -80,7 +80,7 @@ def test_any_live_version_may_be_patched_and_what_follows_is_later_than_it(
 
 
 @pytest.mark.spec("BUN-38", "BUN-39")
-def test_the_specification_s_words_are_understood(patching: Patching) -> None:
+def test_accepts_member_names_of_specification(patching: Patching) -> None:
     new = patching.depositor.file(4)
     told = {"uuid": new["uuid"], "version": new["version"], "path": "m.json", "type": "metadata"}
     version = patching.patched({"add_files": [told]})
@@ -96,7 +96,7 @@ def test_the_specification_s_words_are_understood(patching: Patching) -> None:
 
 
 @pytest.mark.spec("BUN-38")
-def test_indexed_is_false_unless_it_is_said(patching: Patching) -> None:
+def test_indexed_defaults_to_false(patching: Patching) -> None:
     new = {**patching.depositor.file(4)}
     del new["indexed"]
     version = patching.patched({"add_files": [new]})
@@ -115,13 +115,13 @@ def test_indexed_is_false_unless_it_is_said(patching: Patching) -> None:
     ],
     ids=["uuid", "version", "name", "indexed"],
 )
-def test_what_does_not_match_exactly_is_ignored(patching: Patching, other: dict[str, Any]) -> None:
+def test_ignores_removals_without_exact_match(patching: Patching, other: dict[str, Any]) -> None:
     version = patching.patched({"remove_files": [{**patching.entries[0], **other}]})
     assert patching.names(version) == ["f1.txt", "f2.txt", "f3.txt"]
 
 
 @pytest.mark.spec("BUN-41")
-def test_a_file_may_take_the_name_of_one_that_goes(patching: Patching) -> None:
+def test_added_file_may_reuse_removed_name(patching: Patching) -> None:
     new = {**patching.depositor.file(4), "name": "f1.txt"}
     body = {"add_files": [new], "remove_files": [patching.entries[0]]}
     assert patching.names(patching.patched(body)) == ["f2.txt", "f3.txt", "f1.txt"]
@@ -129,7 +129,7 @@ def test_a_file_may_take_the_name_of_one_that_goes(patching: Patching) -> None:
 
 @pytest.mark.spec("BUN-41")
 @pytest.mark.parametrize("name", ["f1.txt", "f1.txt/inside"])
-def test_a_name_that_is_taken_is_refused(patching: Patching, name: str) -> None:
+def test_rejects_used_name(patching: Patching, name: str) -> None:
     new = {**patching.depositor.file(4), "name": name}
     answer = patching.patch({"add_files": [new]})
     assert (answer.status_code, answer.json["code"]) == (400, "duplicate_filename")
@@ -223,7 +223,7 @@ def test_a_version_must_be_named_and_be_there(patching: Patching) -> None:
 
 
 @pytest.mark.spec("BUN-46")
-def test_what_is_under_a_tombstone_is_not_patched(patching: Patching) -> None:
+def test_rejects_patch_of_deleted_bundle(patching: Patching) -> None:
     patching.client.delete(
         f"/v1/bundles/{UUID}?replica=aws&version={VERSION}", json={"reason": "x"}, headers=INGEST
     )
@@ -231,7 +231,7 @@ def test_what_is_under_a_tombstone_is_not_patched(patching: Patching) -> None:
 
 
 @pytest.mark.spec("BUN-48")
-def test_patching_wants_the_right_to_ingest(patching: Patching) -> None:
+def test_patch_requires_ingest_role(patching: Patching) -> None:
     url = f"/v1/bundles/{UUID}?replica=aws&version={VERSION}"
     assert patching.client.patch(url, json={}).status_code == 401
     assert patching.client.patch(url, json={}, headers=READER).status_code == 403

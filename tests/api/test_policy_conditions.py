@@ -120,7 +120,7 @@ def where(operator: str, key: str, wanted: Any, effect: str = "Allow") -> dict[s
     return statement(effect, Condition={operator: {key: wanted}})
 
 
-def test_who_is_not_in_the_network_is_denied(judge: Judge) -> None:
+def test_denies_addresses_outside_network(judge: Judge) -> None:
     judge.rules(statement(), where("NotIpAddress", "store:SourceIp", NETWORK, "Deny"))
     assert [judge.may(each) for each in (INSIDE, "2001:db8:1::9", f"::ffff:{INSIDE}")] == [True] * 3
     assert not judge.may(OUTSIDE)
@@ -157,7 +157,7 @@ def test_the_time_of_the_request_decides(judge: Judge, clock: Clock) -> None:
 
 
 @pytest.mark.parametrize("header", ["X_Forwarded_For", "Forwarded", "X_Real_IP", "True_Client_IP"])
-def test_what_a_client_says_of_its_address_is_nothing(judge: Judge, header: str) -> None:
+def test_ignores_forged_address_header(judge: Judge, header: str) -> None:
     judge.rules(where("IpAddress", "store:SourceIp", NETWORK))
     assert not judge.may(OUTSIDE, **{header: INSIDE})
     assert judge.may(INSIDE, **{header: OUTSIDE})
@@ -179,7 +179,7 @@ def test_what_a_client_says_of_its_address_is_nothing(judge: Judge, header: str)
         (1, "", False),
     ],
 )
-def test_behind_proxies_the_first_of_them_tells_the_address(
+def test_uses_address_seen_by_first_proxy(
     make: Make, proxies: int, told: str, expected: bool
 ) -> None:
     judge = make(proxies=proxies)
@@ -188,7 +188,7 @@ def test_behind_proxies_the_first_of_them_tells_the_address(
     assert judge.may(OUTSIDE, X_Forwarded_For=told) is expected
 
 
-def test_an_address_that_nobody_knows_is_absent(make: Make) -> None:
+def test_unknown_address_is_an_absent_key(make: Make) -> None:
     judge = make(proxies=1)
     judge.rules(where("Null", "store:SourceIp", True))
     assert judge.may(INSIDE)
@@ -222,7 +222,7 @@ def test_transport_is_what_the_server_knows_and_no_header(judge: Judge) -> None:
         (3, "https, https", False),
     ],
 )
-def test_behind_proxies_they_tell_the_transport(
+def test_uses_transport_reported_by_proxy(
     make: Make, proxies: int, told: str, expected: bool
 ) -> None:
     judge = make(proxies=proxies)
@@ -231,7 +231,7 @@ def test_behind_proxies_they_tell_the_transport(
         assert judge.may(base=base, X_Forwarded_Proto=told) is expected
 
 
-def test_the_program_that_asks_is_what_it_calls_itself(judge: Judge) -> None:
+def test_user_agent_condition_uses_header(judge: Judge) -> None:
     judge.rules(statement(), where("StringLike", "store:UserAgent", "curl/*", "Deny"))
     assert [judge.may(User_Agent="curl/8.0"), judge.may(User_Agent="store/1")] == [False, True]
     judge.rules(where("Null", "store:UserAgent", True))
@@ -239,7 +239,7 @@ def test_the_program_that_asks_is_what_it_calls_itself(judge: Judge) -> None:
     assert not judge.may(User_Agent="x")
 
 
-def test_old_tokens_and_those_of_another_issuer_can_be_denied(judge: Judge) -> None:
+def test_denies_old_tokens_and_other_issuers(judge: Judge) -> None:
     old = where("DateLessThan", "store:TokenIssueTime", "2026-05-28T20:16:41Z", "Deny")
     judge.rules(statement(), old)
     assert not judge.may()
@@ -251,7 +251,7 @@ def test_old_tokens_and_those_of_another_issuer_can_be_denied(judge: Judge) -> N
         assert judge.may() is expected
 
 
-def test_who_is_disabled_may_nothing_wherever_and_whenever(judge: Judge) -> None:
+def test_disabled_user_is_always_denied(judge: Judge) -> None:
     judge.rules(where("IpAddress", "store:SourceIp", NETWORK))
     assert judge.may()
     accounts.set_account_status(judge.people.catalog, ADA.email, "disabled", BY)
@@ -260,7 +260,7 @@ def test_who_is_disabled_may_nothing_wherever_and_whenever(judge: Judge) -> None
     assert judge.may()
 
 
-def test_no_request_says_who_asks_it(judge: Judge) -> None:
+def test_request_cannot_choose_its_principal(judge: Judge) -> None:
     judge.rules(where("StringEquals", "store:user_email", "eve@example.org"))
     assert not judge.may(**{"store:user_email": "eve@example.org"})
 
@@ -291,7 +291,7 @@ def status(judge: Judge, method: str, path: str, address: str, **given: Any) -> 
     ).status_code
 
 
-def test_open_operations_are_judged_by_nothing_until_they_are_closed(opened: Make) -> None:
+def test_conditions_apply_to_closed_operations_only(opened: Make) -> None:
     path = f"/v1/bundles/{uuid_of(1)}?replica=aws"
     for changed, expected in (({}, 404), ({"closed_operations": ("get_bundle",)}, 403)):
         judge = opened(**changed)
@@ -303,7 +303,7 @@ def test_open_operations_are_judged_by_nothing_until_they_are_closed(opened: Mak
         assert status(judge, "GET", path, INSIDE) == 404
 
 
-def test_who_is_denied_there_is_told_so_before_a_large_body_is_read(opened: Make) -> None:
+def test_denied_caller_is_rejected_before_large_body_is_read(opened: Make) -> None:
     judge = opened(max_body_bytes=1000)
     only = where("IpAddress", "store:SourceIp", NETWORK) | {"Action": "store:PutBundle"}
     judge.rules(only)
@@ -313,15 +313,13 @@ def test_who_is_denied_there_is_told_so_before_a_large_body_is_read(opened: Make
     assert status(judge, "PUT", path, OUTSIDE, **body) == 403
 
 
-def test_figures_are_for_those_who_may_have_them_there(opened: Make) -> None:
+def test_metrics_require_permission(opened: Make) -> None:
     judge = opened()
     judge.rules(where("IpAddress", "store:SourceIp", NETWORK) | {"Action": "store:GetMetrics"})
     assert [status(judge, "GET", "/metrics", each) for each in (INSIDE, OUTSIDE)] == [200, 403]
 
 
-def test_an_evaluation_knows_what_it_is_told_and_nothing_of_the_request_that_asks(
-    settings: Settings, stores: Stores
-) -> None:
+def test_evaluation_uses_given_context_only(settings: Settings, stores: Stores) -> None:
     people = People(stores.catalog)
     condition = {
         "IpAddress": {"aws:SourceIp": NETWORK},
@@ -381,7 +379,7 @@ def told(principal: Principal | None = None, **environ: Any) -> Mapping[str, Any
     )
 
 
-def test_all_that_is_told() -> None:
+def test_context_has_every_key() -> None:
     found = told(ADA, REMOTE_ADDR="192.0.2.7", headers={"User_Agent": "curl/8"})
     assert found == {
         "store:SourceIp": "192.0.2.7",
@@ -394,12 +392,12 @@ def test_all_that_is_told() -> None:
     }
 
 
-def test_what_is_not_known_is_absent() -> None:
+def test_unknown_values_are_absent_keys() -> None:
     always = {"store:SecureTransport", "store:CurrentTime", "store:EpochTime"}
     assert set(told(Principal("ada@example.org", frozenset()))) == always
     assert set(told(None, REMOTE_ADDR="/run/socket")) == always
 
 
-def test_no_more_is_told_than_an_evaluation_takes() -> None:
+def test_context_fits_limits_of_evaluation() -> None:
     found = told(headers={"User_Agent": "x" * 8_000})
     assert len(found["store:UserAgent"]) == MAX_EVALUATED_LENGTH

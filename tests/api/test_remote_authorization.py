@@ -221,9 +221,7 @@ def test_the_services_records_decide_and_a_change_counts_from_the_next_request_o
 
 
 @pytest.mark.spec("APA-01")
-def test_a_disabled_users_next_request_fails_whatever_is_remembered(
-    store: Store, service: Service
-) -> None:
+def test_disabled_user_is_rejected_despite_cache(store: Store, service: Service) -> None:
     by_login, by_operator = service.person(), service.operator(ADA)
     ingester(service)
     assert [store.write(by_login).status_code for _ in range(3)] == [201, 200, 200]
@@ -247,9 +245,7 @@ def taken_back(answer: TestResponse) -> bool:
 
 
 @pytest.mark.spec("APA-08")
-def test_a_login_that_is_given_back_is_refused_from_the_next_request_on(
-    store: Store, service: Service
-) -> None:
+def test_revoked_login_is_rejected_from_next_request_on(store: Store, service: Service) -> None:
     log_in(service, PHONE)
     laptop, phone = service.person(), service.person(grant=PHONE)
     ingester(service)
@@ -263,16 +259,14 @@ def test_a_login_that_is_given_back_is_refused_from_the_next_request_on(
 
 
 @pytest.mark.spec("APA-08")
-def test_a_login_that_the_service_does_not_know_is_nobodys(store: Store, service: Service) -> None:
+def test_unknown_login_is_rejected(store: Store, service: Service) -> None:
     ingester(service)
     assert taken_back(store.write(service.person(grant="another")))
     assert taken_back(store.read(service.person(grant="another")))
 
 
 @pytest.mark.spec("APA-08")
-def test_a_login_that_is_given_back_is_refused_when_the_version_is_looked_at(
-    start: Started, service: Service
-) -> None:
+def test_revoked_login_is_rejected_at_next_version_check(start: Started, service: Service) -> None:
     store = start(service.url, policies_check_ms=300)
     ada = service.person()
     ingester(service)
@@ -285,9 +279,7 @@ def test_a_login_that_is_given_back_is_refused_when_the_version_is_looked_at(
 
 
 @pytest.mark.spec("APA-09")
-def test_a_large_body_is_read_only_of_who_may_do_such_a_thing(
-    store: Store, service: Service
-) -> None:
+def test_reads_large_body_only_if_action_is_possible(store: Store, service: Service) -> None:
     large = b'{"creator_uid": 1, "files": [], "x": "' + b"x" * SMALL_BODY_BYTES + b'"}'
     headers = {"Authorization": f"Bearer {service.person()}", "Content-Type": "application/json"}
 
@@ -301,7 +293,7 @@ def test_a_large_body_is_read_only_of_who_may_do_such_a_thing(
 
 
 @pytest.mark.spec("APA-02")
-def test_what_is_remembered_costs_one_look_at_the_version(store: Store, service: Service) -> None:
+def test_cached_decision_costs_one_version_check(store: Store, service: Service) -> None:
     ada = service.person()
     ingester(service)
     store.write(ada)
@@ -352,9 +344,7 @@ def conditional(service: Service, *conditions: Mapping[str, Any], effect: str = 
 
 
 @pytest.mark.spec("APA-02")
-def test_a_condition_on_the_address_is_judged_by_the_one_of_each_request(
-    store: Store, service: Service
-) -> None:
+def test_address_condition_uses_address_of_each_request(store: Store, service: Service) -> None:
     ada = service.person()
     conditional(service, {"NotIpAddress": {"store:SourceIp": "192.0.2.0/24"}})
     assert store.write(ada).status_code == 201
@@ -401,9 +391,7 @@ def test_without_conditions_an_address_costs_nothing(start: Started, service: Se
 
 
 @pytest.mark.spec("APA-02")
-def test_somebody_who_is_disabled_is_refused_wherever_they_are(
-    store: Store, service: Service
-) -> None:
+def test_disabled_user_is_rejected_from_any_address(store: Store, service: Service) -> None:
     ada = service.operator(ADA)
     conditional(service, {"NotIpAddress": {"store:SourceIp": "192.0.2.0/24"}})
     assert store.write(ada).status_code == 201
@@ -415,7 +403,7 @@ def test_somebody_who_is_disabled_is_refused_wherever_they_are(
 
 
 @pytest.mark.spec("APA-02")
-def test_whatever_a_client_calls_itself_can_be_judged(store: Store, service: Service) -> None:
+def test_user_agent_conditions_work_remotely(store: Store, service: Service) -> None:
     ada = service.person()
     conditional(service, {"StringLike": {"store:UserAgent": "bad*"}})
     for number, name in enumerate(("x" * 8_000, "h\xe9", "\x7f")):
@@ -440,7 +428,7 @@ def test_the_stores_own_catalog_decides_nothing(
 
 
 @pytest.mark.spec("APA-03")
-def test_a_service_that_is_away_is_503_for_what_is_judged_and_nothing_else(
+def test_unreachable_service_is_503_for_authorized_operations_only(
     store: Store, service: Service
 ) -> None:
     ada = service.person()
@@ -480,7 +468,7 @@ def test_a_service_that_was_restored_decides_by_what_it_has_now(
 
 
 @pytest.mark.spec("APA-03")
-def test_a_store_whose_account_may_not_ask_lets_nobody_in(store: Store, service: Service) -> None:
+def test_rejects_all_if_store_account_lacks_permission(store: Store, service: Service) -> None:
     ada = service.person()
     ingester(service)
     assert store.write(ada).status_code == 201
@@ -507,7 +495,7 @@ def test_a_store_whose_account_may_not_ask_lets_nobody_in(store: Store, service:
     ],
     ids=["broken", "redirecting", "short", "without results", "huge", "no HTTP"],
 )
-def test_whatever_a_service_answers_that_is_no_answer_nobody_is_let_in(
+def test_rejects_all_on_invalid_service_responses(
     start: Started, service: Service, script: Script
 ) -> None:
     with serving(handler(script)) as url:
@@ -518,7 +506,7 @@ def test_whatever_a_service_answers_that_is_no_answer_nobody_is_let_in(
 
 
 @pytest.mark.spec("APA-03")
-def test_another_issuers_keys_never_stand_in_for_the_services(
+def test_keys_of_other_issuers_never_replace_service_keys(
     start: Started, service: Service, settings: Settings
 ) -> None:
     # The store's own home has signing keys, too: nothing that they sign is taken.

@@ -30,7 +30,7 @@ REPORT = "/v1/replication"
 
 
 @pytest.mark.spec("REP-01")
-def test_an_empty_store_has_nothing_to_tell(client) -> None:
+def test_empty_store_reports_nothing(client) -> None:
     answer = client.get(REPORT)
     assert answer.status_code == 200
     told = answer.json
@@ -145,7 +145,7 @@ def test_files_and_collections_have_a_lag_too(client, depositor, stores, kind) -
 
 
 @pytest.mark.spec("REP-02", "REP-03", "REP-04")
-def test_what_has_not_come_is_told_with_its_age_and_reason(client, depositor, stores) -> None:
+def test_missing_copy_has_age_and_reason(client, depositor, stores) -> None:
     entry = depositor.file(1)
     uuid = uuid_of(7)
     assert depositor.put_bundle(uuid, [entry]).status_code == 201
@@ -169,7 +169,7 @@ def test_what_has_not_come_is_told_with_its_age_and_reason(client, depositor, st
 
 
 @pytest.mark.spec("REP-04")
-def test_a_collection_that_waits_for_a_link_says_for_which(client, stores) -> None:
+def test_waiting_collection_names_missing_link(client, stores) -> None:
     """With the real step: its target's own copy was put aside."""
     file = make_file(stores, b"stuck")
     fqid = FQID(uuid_of(8), VERSION)
@@ -192,7 +192,7 @@ def test_a_collection_that_waits_for_a_link_says_for_which(client, stores) -> No
 
 
 @pytest.mark.spec("REP-02", "REP-03", "REP-04")
-def test_what_was_put_aside_is_a_failure_and_stays_the_oldest(client, stores) -> None:
+def test_dead_job_counts_as_failure(client, stores) -> None:
     row = Job("sync_large", "aws", f"file:{uuid_of(1)}.{VERSION}")
     with stores.catalog.write() as tx:
         others = [Job("sync", "aws", f"file:{uuid_of(number)}.{VERSION}") for number in (2, 3)]
@@ -232,7 +232,7 @@ def test_diverged_records_and_refused_documents_are_named(client, depositor, sto
 
 
 @pytest.mark.spec("REP-07")
-def test_the_looks_use_their_indexes(stores) -> None:
+def test_report_queries_use_indexes(stores) -> None:
     if not stores.catalog.sqlite:
         pytest.skip("the planner of an empty PostgreSQL scans")
 
@@ -254,7 +254,7 @@ def test_the_looks_use_their_indexes(stores) -> None:
 
 
 @pytest.mark.spec("BUN-20")
-def test_a_bundle_says_how_it_stands_in_each_replica(client, depositor, stores) -> None:
+def test_bundle_shows_status_of_each_replica(client, depositor, stores) -> None:
     entry = depositor.file(1)
     uuid = uuid_of(7)
     depositor.put_bundle(uuid, [entry])
@@ -274,7 +274,7 @@ def test_a_bundle_says_how_it_stands_in_each_replica(client, depositor, stores) 
 
 
 @pytest.mark.spec("BUN-20")
-def test_a_copy_that_was_put_aside_says_why(client, depositor, stores) -> None:
+def test_failed_copy_has_reason(client, depositor, stores) -> None:
     uuid = uuid_of(7)
     depositor.put_bundle(uuid, [depositor.file(1)])
     row = Job("sync", "gcp", f"bundle:{uuid}.{VERSION}")

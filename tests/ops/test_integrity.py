@@ -205,7 +205,7 @@ def test_a_catalog_that_was_copied_back_takes_in_what_it_lacks(home: Path) -> No
     assert "file\taws\t0\t1\t0" in shown
     assert "bundle\taws\t0\t1\t0" in shown
     assert "All logins have ended" in shown
-    assert "Who may do what is as it was" in shown
+    assert "Users and rights are as they were" in shown
     assert there(home, fqid)
     assert "All logins" not in run("reconcile")
 

@@ -9,7 +9,7 @@ ADA = "ada@example.org"
 
 
 @pytest.mark.spec("ACC-02")
-def test_what_is_made_is_answered_and_read_as_it_was_made(admin: Admin) -> None:
+def test_created_records_are_returned_and_read_back(admin: Admin) -> None:
     role = admin.call("POST", "/v1/role", {"role_id": "does", "policy": policy()})
     group = admin.call(
         "POST", "/v1/group", {"group_id": "team", "roles": ["does"], "policy": policy("x:Y")}
@@ -33,7 +33,7 @@ def test_what_is_made_is_answered_and_read_as_it_was_made(admin: Admin) -> None:
 
 
 @pytest.mark.spec("ACC-02")
-def test_what_there_is_already_is_409(admin: Admin) -> None:
+def test_existing_record_is_409(admin: Admin) -> None:
     bodies = {
         "user": {"user_id": admin.user(ADA)},
         "group": {"group_id": admin.group("team")},
@@ -68,13 +68,13 @@ def test_what_there_is_already_is_409(admin: Admin) -> None:
         ("PUT", "/v1/role/absent/policy"),
     ],
 )
-def test_what_there_is_not_is_404(admin: Admin, method: str, path: str) -> None:
+def test_absent_record_is_404(admin: Admin, method: str, path: str) -> None:
     answer = admin.call(method, path, {} if method == "PUT" else None)
     assert (answer.status_code, answer.json["code"]) == (404, "not_found")
 
 
 @pytest.mark.spec("ACC-05")
-def test_a_change_that_changes_nothing_says_so(admin: Admin) -> None:
+def test_reports_whether_a_change_had_effect(admin: Admin) -> None:
     admin.role("does")
     admin.group("team")
     admin.user(ADA)
@@ -97,7 +97,7 @@ def test_a_change_that_changes_nothing_says_so(admin: Admin) -> None:
 
 
 @pytest.mark.spec("ACC-07")
-def test_nothing_said_of_a_policy_leaves_it(admin: Admin) -> None:
+def test_omitted_policy_stays(admin: Admin) -> None:
     admin.user(ADA, policy=policy("a:B"))
     assert admin.put(of_user(ADA, "/policy"), {}).json["changed"] is False
     assert admin.put(of_user(ADA, "/policy")).json["changed"] is False
@@ -132,7 +132,7 @@ def test_every_bad_id_of_a_change_is_named_and_nothing_changed(admin: Admin) -> 
 
 
 @pytest.mark.spec("ACC-08")
-def test_deleting_a_group_takes_its_rights_from_its_members(admin: Admin) -> None:
+def test_deleted_group_takes_rights_from_members(admin: Admin) -> None:
     admin.role("does")
     admin.group("team", roles=["does"])
     admin.user(ADA, groups=["team"])
@@ -144,7 +144,7 @@ def test_deleting_a_group_takes_its_rights_from_its_members(admin: Admin) -> Non
 
 
 @pytest.mark.spec("ACC-08")
-def test_deleting_a_role_takes_it_from_users_and_groups(admin: Admin) -> None:
+def test_deleted_role_is_detached_from_users_and_groups(admin: Admin) -> None:
     admin.role("does")
     admin.group("team", roles=["does"])
     admin.user(ADA, roles=["does"])
@@ -155,7 +155,7 @@ def test_deleting_a_role_takes_it_from_users_and_groups(admin: Admin) -> None:
 
 
 @pytest.mark.spec("ERR-29", "ACC-09")
-def test_what_is_built_in_is_shown_and_protected(admin: Admin) -> None:
+def test_protects_built_in_records(admin: Admin) -> None:
     admin.user(ADA)
     assert admin.all("/v1/groups", "groups") == ["user_default"]
     assert admin.all("/v1/roles", "roles") == ["store_admin", "store_ingest", "user_default"]
@@ -173,7 +173,7 @@ def test_what_is_built_in_is_shown_and_protected(admin: Admin) -> None:
 
 
 @pytest.mark.spec("ACC-04")
-def test_who_is_disabled_is_refused_at_the_next_request_and_let_in_again(admin: Admin) -> None:
+def test_disabled_user_is_rejected_until_enabled_again(admin: Admin) -> None:
     admin.user(ADA, roles=["store_admin"])
     ada = Admin(admin.client, ADA)
     assert ada.get("/v1/users").status_code == 200
@@ -220,7 +220,7 @@ def test_ids_are_spelled_as_the_interface_has_them(admin: Admin, wrong: object) 
 
 
 @pytest.mark.spec("ACC-03")
-def test_every_character_that_ids_may_have_is_taken(admin: Admin) -> None:
+def test_accepts_every_allowed_character_in_ids(admin: Admin) -> None:
     for name in ("Az09.@_-$,=", "a" * 128, "..", "-"):
         admin.group(name)
         assert admin.client.get(f"/v1/group/{name}", headers=bearer(admin.token)).status_code == 200
@@ -281,7 +281,7 @@ def test_a_bad_body_is_400(admin: Admin, body: object) -> None:
         (policy() | {"Comment": "x" * 11_000}, "/policy"),
     ],
 )
-def test_a_policy_that_is_none_is_400_with_a_pointer_to_the_fault(
+def test_rejects_invalid_policy_with_pointer_to_error(
     admin: Admin, document: object, pointer: str
 ) -> None:
     admin.user(ADA)
@@ -310,9 +310,7 @@ def test_too_many_groups_are_406(admin: Admin) -> None:
 
 
 @pytest.mark.spec("ACC-18")
-def test_a_store_that_is_read_only_lets_nobody_change_records(
-    catalog: Catalog, admin: Admin
-) -> None:
+def test_rejects_changes_in_read_only_store(catalog: Catalog, admin: Admin) -> None:
 
     with catalog.write() as tx:
         store_state.set_read_only(tx, "Moving house.")
@@ -324,7 +322,7 @@ def test_a_store_that_is_read_only_lets_nobody_change_records(
 
 
 @pytest.mark.spec("ACC-18")
-def test_another_method_is_405(admin: Admin) -> None:
+def test_rejects_other_methods(admin: Admin) -> None:
     for method, path in (("DELETE", "/v1/user/a@b"), ("POST", "/v1/users"), ("PATCH", "/v1/role")):
         answer = admin.call(method, path)
         assert (answer.status_code, answer.json["code"]) == (405, "method_not_allowed")
@@ -344,7 +342,7 @@ def test_reads_have_tags_that_change_with_the_record(admin: Admin) -> None:
 
 
 @pytest.mark.spec("ACC-19")
-def test_a_user_is_one_in_whatever_case_of_letters(admin: Admin) -> None:
+def test_user_ids_ignore_case(admin: Admin) -> None:
     admin.user("Ada@Example.org")
     assert admin.all("/v1/users", "users") == ["ada@example.org"]
     again = admin.call("POST", "/v1/user", {"user_id": "ADA@example.org"})
@@ -363,7 +361,7 @@ def test_a_user_is_one_in_whatever_case_of_letters(admin: Admin) -> None:
 
 
 @pytest.mark.spec("ACC-19")
-def test_disabling_somebody_disables_every_spelling_of_them(admin: Admin) -> None:
+def test_disabling_a_user_covers_every_spelling(admin: Admin) -> None:
     admin.user("ada@example.org", policy=policy("*"))
     shouting = Admin(admin.client, "ADA@Example.ORG")
     assert shouting.get("/v1/users").status_code == 200
@@ -373,7 +371,7 @@ def test_disabling_somebody_disables_every_spelling_of_them(admin: Admin) -> Non
 
 
 @pytest.mark.spec("ACC-19")
-def test_a_named_administrator_is_one_in_whatever_case(admin: Admin) -> None:
+def test_administrator_setting_ignores_case(admin: Admin) -> None:
     named = Admin(admin.client, "Named@Example.org")
     assert named.get("/v1/audit").status_code == 200
     assert named.user("bob@example.org")
@@ -402,9 +400,7 @@ def test_a_named_administrator_is_one_in_whatever_case(admin: Admin) -> None:
     ],
     ids=["member", "condition", "effect", "name"],
 )
-def test_a_member_that_is_given_twice_is_refused_by_its_place(
-    admin: Admin, body: bytes, where: str
-) -> None:
+def test_rejects_duplicate_members_with_pointer(admin: Admin, body: bytes, where: str) -> None:
     answer = admin.client.post("/v1/role", data=body, headers=bearer(admin.token))
     told = answer.json or {}
     assert (answer.status_code, told["code"]) == (400, "illegal_arguments")
@@ -413,7 +409,7 @@ def test_a_member_that_is_given_twice_is_refused_by_its_place(
 
 
 @pytest.mark.spec("ACC-20")
-def test_a_long_name_of_a_member_comes_back_cut_off(admin: Admin) -> None:
+def test_shortens_long_member_names_in_errors(admin: Admin) -> None:
     for body in (
         {"role_id": "a", "policy": policy(), "x" * 5_000: 1},
         {"policy": {"x" * 5_000: 1}},

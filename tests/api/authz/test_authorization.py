@@ -47,7 +47,7 @@ def filled(admin: Admin) -> Admin:
 
 
 @EVERY
-def test_every_operation_wants_a_token_and_a_right(
+def test_every_operation_requires_token_and_permission(
     filled: Admin, name: str, method: str, path: str
 ) -> None:
     client = filled.client
@@ -61,7 +61,7 @@ def test_every_operation_wants_a_token_and_a_right(
 
 
 @EVERY
-def test_exactly_the_action_of_its_name_is_asked(
+def test_asks_for_action_named_after_operation(
     filled: Admin, name: str, method: str, path: str
 ) -> None:
     bob = filled.user("bob@example.org", policy=policy(REQUIRED_ACTIONS[name].name))
@@ -87,7 +87,7 @@ def test_a_user_reads_their_own_profile_and_no_other(filled: Admin) -> None:
     assert ada.call("POST", "/v1/policies/evaluate", question).status_code == 403
 
 
-def test_a_right_over_users_is_none_over_roles(filled: Admin) -> None:
+def test_permission_on_users_does_not_cover_roles(filled: Admin) -> None:
     users = policy("auth:*", "arn:auth:local:*:user/*")
     bob = Admin(filled.client, filled.user("bob@example.org", policy=users))
     climb = bob.put(of_user(bob.token, "/roles"), {"roles": ["store_admin"]}, action="add")
@@ -98,7 +98,7 @@ def test_a_right_over_users_is_none_over_roles(filled: Admin) -> None:
     assert bob.put(of_user(ADA), status="disabled").status_code == 200
 
 
-def test_a_right_over_one_group_is_none_over_another(filled: Admin) -> None:
+def test_permission_on_one_group_does_not_cover_another(filled: Admin) -> None:
     filled.group("other")
     document = policy("auth:PutUserGroup", "arn:auth:local:*:group/team")
     document["Statement"] += policy("auth:PutUserGroup", "arn:auth:local:*:user/*")["Statement"]
@@ -108,7 +108,7 @@ def test_a_right_over_one_group_is_none_over_another(filled: Admin) -> None:
         assert answer.status_code == status
 
 
-def test_what_the_path_names_is_judged_whatever_the_body_says(filled: Admin) -> None:
+def test_authorizes_path_not_body(filled: Admin) -> None:
     own = policy("auth:PutUserPolicy", "arn:auth:local:*:user/bob@example.org")
     bob = Admin(filled.client, filled.user("bob@example.org", policy=own))
     assert bob.put(of_user(bob.token, "/policy"), {"policy": own}).status_code == 200
@@ -128,7 +128,7 @@ def test_an_administrator_of_the_settings_may_all_until_disabled(filled: Admin) 
     assert filled.token.startswith(ADMIN)
 
 
-def test_401_comes_before_400_and_that_before_403_and_that_before_404(admin: Admin) -> None:
+def test_checks_token_then_arguments_then_permission_then_existence(admin: Admin) -> None:
     client, eve = admin.client, Admin(admin.client, "eve@example.org")
     bad, absent = "/v1/user/a%20b/policy", of_user("absent@example.org", "/policy")
     assert client.put(bad, json={}).status_code == 401
@@ -158,7 +158,7 @@ def test_resources_are_what_the_request_names() -> None:
     assert resource_arns(action, "prod", braces) == [f"{lead}user/{{groups}}"]
 
 
-def test_who_may_make_users_makes_nobody_who_may_more(filled: Admin) -> None:
+def test_user_creation_does_not_allow_granting_more_rights(filled: Admin) -> None:
     statement = {
         "Effect": "Allow",
         "Action": ["auth:PostUser", "auth:PostGroup"],
@@ -176,7 +176,7 @@ def test_who_may_make_users_makes_nobody_who_may_more(filled: Admin) -> None:
         assert helper.call("POST", f"/v1/{kind}", {f"{kind}_id": name}).status_code == 201
 
 
-def test_nobody_learns_what_a_group_may_by_evaluating_themselves_in_it(filled: Admin) -> None:
+def test_evaluating_oneself_does_not_reveal_group_policies(filled: Admin) -> None:
     filled.group("secret", policy=policy("store:PutBundle"))
     asked = {"principal": ADA, "action": ["store:PutBundle"], "resource": ["a:b"]}
     inside = {**asked, "groups": ["secret"]}

@@ -23,7 +23,7 @@ def evaluated(admin: Admin, **more: Any) -> dict[str, Any]:
     return found
 
 
-def test_the_answer_says_which_statement_of_whose_policy(admin: Admin) -> None:
+def test_result_names_statement_and_policy(admin: Admin) -> None:
     document = policy()
     document["Statement"][0]["Sid"] = "Deposits"
     admin.role("does", policy=document)
@@ -54,14 +54,14 @@ def test_the_answer_says_which_statement_of_whose_policy(admin: Admin) -> None:
     assert denied["statement"] == "/Statement/0"
 
 
-def test_all_of_it_must_be_allowed(admin: Admin) -> None:
+def test_all_actions_and_resources_must_be_allowed(admin: Admin) -> None:
     admin.user(ADA, policy=policy("store:PutBundle", BUNDLE))
     found = evaluated(admin, action=["store:PutBundle", "store:PutFile"], resource=[BUNDLE, "a:b"])
     assert (found["result"], found["reason"]) == (False, "implicit_deny")
     assert [one["result"] for one in found["evaluation_results"]] == [True, False, False, False]
 
 
-def test_who_is_disabled_is_false_for_everything(admin: Admin) -> None:
+def test_disabled_user_is_denied_everything(admin: Admin) -> None:
     admin.user(ADA, policy=policy("*"))
     admin.put(of_user(ADA), status="disabled")
     found = evaluated(admin, action=["store:GetBundle", "store:PutBundle"])
@@ -69,7 +69,7 @@ def test_who_is_disabled_is_false_for_everything(admin: Admin) -> None:
     assert {one["reason"] for one in found["evaluation_results"]} == {"disabled"}
 
 
-def test_an_unknown_principal_has_what_everybody_has_and_gets_no_record(admin: Admin) -> None:
+def test_unknown_principal_has_default_rights_and_gets_no_record(admin: Admin) -> None:
     found = evaluated(admin, principal="new@example.org", action=["store:GetBundle"])
     (one,) = found["evaluation_results"]
     assert one["source"] == "group user_default, role user_default"
@@ -79,7 +79,7 @@ def test_an_unknown_principal_has_what_everybody_has_and_gets_no_record(admin: A
     assert admin.all("/v1/audit", "audit") == []
 
 
-def test_groups_that_a_token_would_claim_can_be_said(admin: Admin) -> None:
+def test_evaluates_claimed_groups(admin: Admin) -> None:
     admin.group("team", policy=policy())
     assert not evaluated(admin)["result"]
     assert evaluated(admin, groups=["team"])["result"]
@@ -134,12 +134,12 @@ def test_conditions_see_the_context_but_never_another_principal(admin: Admin) ->
     ],
     ids=lambda wrong: str(wrong)[:40],
 )
-def test_what_cannot_be_asked_is_400(admin: Admin, wrong: dict[str, Any]) -> None:
+def test_rejects_invalid_questions(admin: Admin, wrong: dict[str, Any]) -> None:
     answer = admin.call("POST", "/v1/policies/evaluate", question(**wrong))
     assert (answer.status_code, answer.json["code"]) == (400, "illegal_arguments")
 
 
-def test_values_of_every_kind_are_taken(admin: Admin) -> None:
+def test_accepts_context_values_of_every_type(admin: Admin) -> None:
     values = {"a:text": "x", "a:whole": 1, "a:part": 1.5, "a:truth": True, "a:list": ["x", "y"]}
     assert evaluated(admin, context=values)["result"] is False
 
@@ -178,7 +178,7 @@ def test_the_version_of_policies_changes_with_every_change_and_with_nothing_else
     assert len(set(seen)) == len(seen)
 
 
-def test_the_version_has_a_tag_and_is_told_to_everybody_with_a_token(admin: Admin) -> None:
+def test_policy_version_has_etag_and_is_readable_with_any_token(admin: Admin) -> None:
     eve = Admin(admin.client, "eve@example.org")
     tag = eve.get("/v1/policies/version").headers["ETag"]
     headers = {"Authorization": "Bearer eve@example.org", "If-None-Match": tag}

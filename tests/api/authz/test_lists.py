@@ -27,7 +27,7 @@ def test_a_walk_sees_each_once_in_byte_order(admin: Admin, size: int) -> None:
 
 
 @pytest.mark.spec("ACC-10")
-def test_a_page_has_15_items_and_says_whether_there_are_more(admin: Admin) -> None:
+def test_page_has_15_items_and_has_more_flag(admin: Admin) -> None:
     for name in numbered(14):
         admin.group(name)
     whole = admin.get("/v1/groups")
@@ -143,7 +143,7 @@ def owning(catalog: Catalog, admin: Admin) -> dict[str, list[str]]:
 
 
 @pytest.mark.spec("ACC-11")
-def test_what_somebody_owns_is_listed_by_type_then_uuid(
+def test_owned_resources_are_sorted_by_type_and_uuid(
     admin: Admin, owning: dict[str, list[str]]
 ) -> None:
     found = admin.all(of_user(ADA, "/owns"), "resources", per_page="5")
@@ -156,7 +156,7 @@ def test_what_somebody_owns_is_listed_by_type_then_uuid(
 
 
 @pytest.mark.spec("ACC-11")
-def test_who_owns_something_is_answered_without_a_record(catalog: Catalog, admin: Admin) -> None:
+def test_lists_owned_resources_of_user_without_record(catalog: Catalog, admin: Admin) -> None:
     """A foreign issuer's token may deposit before anybody made a record of its user."""
     uuid = "c0000000-0000-4000-8000-000000000000"
     with catalog.write() as tx:
@@ -174,7 +174,7 @@ def test_who_owns_something_is_answered_without_a_record(catalog: Catalog, admin
 
 
 @pytest.mark.spec("ACC-11")
-def test_what_somebody_owns_is_404_for_who_has_neither_record_nor_belongings(admin: Admin) -> None:
+def test_owned_resources_of_unknown_user_are_404(admin: Admin) -> None:
     assert admin.get(of_user(ADA, "/owns")).status_code == 404
     admin.user(ADA)
     assert admin.all(of_user(ADA, "/owns"), "resources") == []
@@ -195,7 +195,7 @@ def entries(admin: Admin, **query: str) -> list[dict[str, Any]]:
 
 
 @pytest.mark.spec("ACC-16")
-def test_every_change_is_told_the_newest_first(admin: Admin) -> None:
+def test_audit_log_lists_changes_newest_first(admin: Admin) -> None:
     admin.role("does")
     admin.group("team", roles=["does"])
     admin.user(ADA, groups=["team"])
@@ -226,7 +226,7 @@ def test_every_change_is_told_the_newest_first(admin: Admin) -> None:
 
 
 @pytest.mark.spec("ACC-16")
-def test_an_entry_says_who_did_what_to_whom_when_and_in_which_request(admin: Admin) -> None:
+def test_audit_entry_has_actor_action_target_time_and_request(admin: Admin) -> None:
     admin.user(ADA)
     changed = admin.put(of_user(ADA), status="disabled")
     first = entries(admin)[0]
@@ -242,7 +242,7 @@ def test_an_entry_says_who_did_what_to_whom_when_and_in_which_request(admin: Adm
 
 
 @pytest.mark.spec("ACC-16")
-def test_what_failed_or_changed_nothing_is_not_told(admin: Admin) -> None:
+def test_failed_and_ineffective_changes_are_not_audited(admin: Admin) -> None:
     admin.user(ADA)
     admin.put(of_user(ADA), status="enabled")
     admin.put(of_user(ADA, "/groups"), {"groups": ["absent"]}, action="add")
@@ -253,7 +253,7 @@ def test_what_failed_or_changed_nothing_is_not_told(admin: Admin) -> None:
 
 
 @pytest.mark.spec("ACC-16")
-def test_the_log_is_filtered_by_who_what_and_since(admin: Admin) -> None:
+def test_filters_audit_log_by_who_what_and_since(admin: Admin) -> None:
     other = Admin(admin.client, "named@example.org")
     for number in range(8):
         (admin if number % 2 else other).group(f"group{number}")

@@ -80,14 +80,14 @@ def test_every_operation_of_the_specification_is_there(document: dict[str, Any])
     assert {name: found.get(name) for name in SPECIFIED} == SPECIFIED
 
 
-def test_a_token_is_wanted_where_an_action_is_asked(document: dict[str, Any]) -> None:
+def test_operations_with_action_require_token(document: dict[str, Any]) -> None:
     secured = {one["operationId"] for _, _, one in described(document) if one.get("security")}
     assert secured & REQUIRED_ACTIONS.keys() == REQUIRED_ACTIONS.keys()
     assert secured - REQUIRED_ACTIONS.keys() == AUTHENTICATED_OPERATIONS
     assert all(describe_requirement(name) is None for name in OPEN_OPERATIONS)
 
 
-def test_only_paged_operations_answer_206(document: dict[str, Any]) -> None:
+def test_only_paged_operations_have_206(document: dict[str, Any]) -> None:
     partial = {one["operationId"] for _, _, one in described(document) if "206" in one["responses"]}
     assert partial == PAGED
     assert {"get_v1_users", "get_v1_group_users", "get_v1_user_owns", "get_v1_audit"} <= PAGED
@@ -104,7 +104,7 @@ def test_no_parameter_may_be_null(document: dict[str, Any]) -> None:
     assert [one for one in schemas if one.get("nullable") or None in one.get("enum", ())] == []
 
 
-def test_a_body_is_wanted_where_a_member_is(document: dict[str, Any]) -> None:
+def test_body_is_required_if_a_member_is(document: dict[str, Any]) -> None:
     """Spec: `groups`, `roles`, `users` and `policy` of changes may be left out."""
     schemas = document["components"]["schemas"]
     for _, _, one in described(document):
@@ -114,7 +114,7 @@ def test_a_body_is_wanted_where_a_member_is(document: dict[str, Any]) -> None:
             assert body["required"] == bool(schemas[name].get("required")), one["operationId"]
 
 
-def test_whoever_is_answered_with_a_page_is_told_so(document: dict[str, Any]) -> None:
+def test_documents_html_answers(document: dict[str, Any]) -> None:
     answers = document["paths"]["/oauth/authorize"]["get"]["responses"]
     pages = {status for status, one in answers.items() if "text/html" in one.get("content", {})}
     assert pages == {"200", "400", "429"}

@@ -20,15 +20,13 @@ def named(row: Row) -> str:
 
 @pytest.mark.spec("WHO-03", "WHO-08")
 @pytest.mark.parametrize("row", STORE, ids=named)
-def test_the_store_answers_each_caller_as_the_table_says(world: World, row: Row) -> None:
+def test_store_answers_match_permissions_table(world: World, row: Row) -> None:
     assert answered(world, world.store, row) == row.expected
 
 
 @pytest.mark.spec("WHO-08")
 @pytest.mark.parametrize("row", AUTH, ids=named)
-def test_the_authorization_service_answers_each_caller_as_the_table_says(
-    world: World, row: Row
-) -> None:
+def test_authorization_service_answers_match_permissions_table(world: World, row: Row) -> None:
     assert answered(world, world.auth, row) == row.expected
 
 
@@ -36,7 +34,7 @@ def test_the_authorization_service_answers_each_caller_as_the_table_says(
 @pytest.mark.parametrize(
     "row", [row for row in STORE if row.operation in OPEN_OPERATIONS], ids=named
 )
-def test_what_is_closed_is_answered_to_nobody_without_a_token(world: World, row: Row) -> None:
+def test_closed_operations_require_token(world: World, row: Row) -> None:
     closed = {} if row.operation in NEVER_CLOSED else {"anonymous": 401}
     assert answered(world, world.closed, row) == row.expected | closed
 
@@ -53,7 +51,7 @@ def test_the_table_has_every_operation() -> None:
 
 
 @pytest.mark.spec("WHO-08")
-def test_what_the_table_says_of_roles_is_what_their_policies_say() -> None:
+def test_roles_of_table_match_policies() -> None:
     least = [(row, least_role(row.operation)) for row in STORE]
     judged = [row for row in AUTH if row.operation in REQUIRED_ACTIONS]
     least += [(row, least_role_over_accounts(row.operation)) for row in judged]

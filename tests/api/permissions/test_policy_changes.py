@@ -82,9 +82,7 @@ def own(world: World, email: str, action: str) -> None:
 
 @pytest.mark.spec("WHO-11")
 @pytest.mark.parametrize("right", [to_user, to_group, of_group, by_group, of_role, own])
-def test_a_right_that_is_given_or_taken_counts_at_the_next_request(
-    world: World, right: Any
-) -> None:
+def test_granted_and_revoked_rights_apply_to_next_request(world: World, right: Any) -> None:
     email = world.person()
     assert opens(world, email) == 403
     right(world, email, "add")
@@ -94,7 +92,7 @@ def test_a_right_that_is_given_or_taken_counts_at_the_next_request(
 
 
 @pytest.mark.spec("WHO-11")
-def test_who_is_disabled_is_refused_at_the_next_request_even_where_no_token_is_wanted(
+def test_disabled_user_is_rejected_even_on_open_operations(
     world: World,
 ) -> None:
     email = world.person(roles=["store_ingest"])
@@ -123,7 +121,7 @@ def test_an_administrator_of_the_settings_may_all_until_disabled(world: World) -
 
 
 @pytest.mark.spec("WHO-12")
-def test_claimed_groups_give_the_roles_that_the_settings_say_and_no_others(world: World) -> None:
+def test_claimed_groups_give_only_configured_roles(world: World) -> None:
     world.tokens["claims"] = world.token("claims@example.org", "team", "curators")
     assert opens(world, "claims") == 403
     chosen = world.opened(ingest_groups=("curators",))
@@ -133,7 +131,7 @@ def test_claimed_groups_give_the_roles_that_the_settings_say_and_no_others(world
 
 
 @pytest.mark.spec("SUB-12")
-def test_subscribing_wants_an_authorized_domain_and_an_allowed_action(world: World) -> None:
+def test_subscribing_requires_authorized_domain_and_allowed_action(world: World) -> None:
     here = world.opened(authorized_domains=("example.org",))
     there = world.opened(authorized_domains=("example.com",))
     path, body = "/v1/subscriptions?replica=aws", {"callback_url": "http://127.0.0.1:9/told"}
@@ -174,7 +172,7 @@ READS = [
 @pytest.mark.spec("WHO-10")
 @pytest.mark.parametrize(("kind", "action", "method", "path", "fine"), READS)
 @pytest.mark.parametrize("spelled", [str.lower, str.upper])
-def test_a_read_without_a_version_is_judged_on_the_one_that_is_read(
+def test_read_of_latest_version_is_authorized_for_that_version(
     world: World,
     versions: Any,
     kind: str,
@@ -217,7 +215,7 @@ def test_the_version_that_is_read_is_the_one_that_is_left(world: World, versions
 
 
 @pytest.mark.spec("WHO-10")
-def test_what_is_nowhere_is_404_for_those_who_might_read_it_and_403_for_others(
+def test_absent_object_is_404_for_possible_readers_and_403_for_others(
     world: World,
 ) -> None:
     absent = world.fresh()
@@ -228,7 +226,7 @@ def test_what_is_nowhere_is_404_for_those_who_might_read_it_and_403_for_others(
 
 
 @pytest.mark.spec("WHO-10")
-def test_what_is_told_of_a_file_that_is_being_verified_is_judged_on_its_version(
+def test_status_of_pending_file_is_authorized_for_its_version(
     world: World,
 ) -> None:
     file = world.fresh()
@@ -241,7 +239,7 @@ def test_what_is_told_of_a_file_that_is_being_verified_is_judged_on_its_version(
 
 
 @pytest.mark.spec("CHK-03", "WHO-10")
-def test_a_checkout_to_elsewhere_is_judged_on_the_version_that_is_copied(
+def test_checkout_to_destination_is_authorized_for_copied_version(
     world: World, versions: Any
 ) -> None:
     uuid = versions["bundles"]
@@ -260,7 +258,7 @@ def test_a_checkout_to_elsewhere_is_judged_on_the_version_that_is_copied(
 
 
 @pytest.mark.spec("WHO-10")
-def test_a_deposit_is_judged_on_the_replica_that_it_goes_to(world: World) -> None:
+def test_deposit_is_authorized_for_its_replica(world: World) -> None:
     email = world.person(policy=all_but("store:PutFile", "arn:store:local:gcp:*"))
     own = world.staged(email)
     for source, replica, status in (
@@ -275,7 +273,7 @@ def test_a_deposit_is_judged_on_the_replica_that_it_goes_to(world: World) -> Non
 
 
 @pytest.mark.spec("FIL-43")
-def test_several_files_are_written_by_who_may_write_each(world: World) -> None:
+def test_put_files_requires_permission_for_each_file(world: World) -> None:
     forbidden, allowed = world.fresh(), world.fresh()
     email = world.person(policy=all_but("store:PutFile", f"*:files/{forbidden}.*"))
     source = world.staged(email)
@@ -291,7 +289,7 @@ def test_several_files_are_written_by_who_may_write_each(world: World) -> None:
 
 
 @pytest.mark.spec("WHO-09")
-def test_what_a_request_does_not_name_is_a_star_for_a_policy(world: World, versions: Any) -> None:
+def test_unnamed_values_are_wildcards_in_resource(world: World, versions: Any) -> None:
     """Who denies deletions of one version lets the whole bundle be deleted; who denies those of
     any, does not."""
     uuid = versions["bundles"]
@@ -306,7 +304,7 @@ def test_what_a_request_does_not_name_is_a_star_for_a_policy(world: World, versi
 
 
 @pytest.mark.spec("WHO-13")
-def test_the_policy_of_the_page_of_permissions_does_what_is_said_of_it(world: World) -> None:
+def test_policy_of_permissions_page_works_as_documented(world: World) -> None:
     page = (ROOT / "docs" / "permissions.md").read_text(encoding="utf-8")
     (printed,) = re.findall(r"^```json\n(.*?)^```$", page, re.DOTALL | re.MULTILINE)
     email = world.person(policy=json.loads(printed))

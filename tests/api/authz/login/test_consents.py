@@ -90,15 +90,13 @@ def shown(page: TestResponse) -> list[str]:
     return re.findall(r'name="grant" value="([^"]+)"', page.text)
 
 
-def test_who_has_let_nobody_in_is_told_so(browser: Browser) -> None:
+def test_shows_no_applications_without_consents(browser: Browser) -> None:
     browser.log_in()
     page = browser.get(ACCOUNT)
     assert (shown(page), "No application has access." in page.text) == ([], True)
 
 
-def test_somebody_sees_what_applications_have_and_ends_one_of_them(
-    app: Flask, browser: Browser, clock: Clock
-) -> None:
+def test_user_lists_and_revokes_consents(app: Flask, browser: Browser, clock: Clock) -> None:
     browser.log_in()
     first = let_in(browser)
     clock.now += 600
@@ -118,7 +116,7 @@ def test_somebody_sees_what_applications_have_and_ends_one_of_them(
     assert "already revoked" in again.text
 
 
-def test_the_last_use_is_when_tokens_were_last_had(browser: Browser, clock: Clock) -> None:
+def test_last_use_is_time_of_last_token(browser: Browser, clock: Clock) -> None:
     browser.log_in()
     tokens = let_in(browser)
     clock.now += 600
@@ -126,7 +124,7 @@ def test_the_last_use_is_when_tokens_were_last_had(browser: Browser, clock: Cloc
     assert "last used 2023-11-14 22:23 UTC" in browser.get(ACCOUNT).text
 
 
-def test_an_application_that_was_ended_has_to_ask_again(browser: Browser, catalog: Catalog) -> None:
+def test_revoked_application_must_ask_again(browser: Browser, catalog: Catalog) -> None:
     browser.log_in()
     let_in(browser)
     assert browser.get(asking()).status_code == 302
@@ -141,7 +139,7 @@ def test_an_application_that_was_ended_has_to_ask_again(browser: Browser, catalo
     assert "Allow access?" in browser.get(asking()).text
 
 
-def test_nobody_sees_or_ends_what_is_anothers(app: Flask, browser: Browser) -> None:
+def test_rejects_consents_of_other_users(app: Flask, browser: Browser) -> None:
     browser.log_in()
     tokens = let_in(browser)
     (hers,) = shown(browser.get(ACCOUNT))
@@ -157,7 +155,7 @@ def test_nobody_sees_or_ends_what_is_anothers(app: Flask, browser: Browser) -> N
 
 
 @pytest.mark.parametrize("path", [END, EVERYWHERE])
-def test_nothing_ends_by_a_form_of_another_page_or_a_link(browser: Browser, path: str) -> None:
+def test_rejects_revocation_by_foreign_form_or_link(browser: Browser, path: str) -> None:
     browser.log_in()
     tokens = let_in(browser)
     page = browser.get(ACCOUNT)
@@ -173,7 +171,7 @@ def test_nothing_ends_by_a_form_of_another_page_or_a_link(browser: Browser, path
 
 
 @pytest.mark.parametrize("path", [END, EVERYWHERE])
-def test_who_is_not_logged_in_is_sent_to_log_in(browser: Browser, path: str) -> None:
+def test_redirects_anonymous_user_to_login(browser: Browser, path: str) -> None:
     answer = browser.post(path, {"grant": "x", "csrf": "x"})
     assert (answer.status_code, "/login?redirect_uri=/login/account" in answer.location) == (
         303,
@@ -181,7 +179,7 @@ def test_who_is_not_logged_in_is_sent_to_log_in(browser: Browser, path: str) -> 
     )
 
 
-def test_somebody_logs_out_everywhere(app: Flask, browser: Browser, catalog: Catalog) -> None:
+def test_user_logs_out_everywhere(app: Flask, browser: Browser, catalog: Catalog) -> None:
     browser.log_in()
     tokens = let_in(browser)
     other, eve = browser_of(app), browser_of(app)

@@ -17,5 +17,5 @@ pytestmark = pytest.mark.spec("LOG-11")
         (900, "15 minutes"),
     ],
 )
-def test_how_long_somebody_waits_is_said_as_people_say_it(seconds: int | None, said: str) -> None:
+def test_wait_is_shown_in_words(seconds: int | None, said: str) -> None:
     assert format_wait(seconds) == said

@@ -25,7 +25,7 @@ PAGES = ("/login/select", "/login/local", "/login/account", "/logout", "/logout/
 
 
 @pytest.mark.spec("LOG-01")
-def test_who_logs_in_comes_back_with_the_state(browser: Browser, catalog: Catalog) -> None:
+def test_login_returns_to_client_with_state(browser: Browser, catalog: Catalog) -> None:
     state = "a b&c=d%C3%A4/?#\u00e4"
     first = browser.client.get(
         "/login", query_string={"redirect_uri": BACK, "state": state}, base_url=BASE
@@ -41,7 +41,7 @@ def test_who_logs_in_comes_back_with_the_state(browser: Browser, catalog: Catalo
 
 
 @pytest.mark.spec("LOG-01")
-def test_without_a_state_none_comes_back(browser: Browser) -> None:
+def test_login_without_state_returns_without_state(browser: Browser) -> None:
     page = browser.get(browser.get(f"/login?redirect_uri={BACK}").headers["Location"])
     answer = browser.send(page, email=ADA.upper(), password=RIGHT)
     assert answer.headers["Location"] == BACK
@@ -73,7 +73,7 @@ def test_without_a_state_none_comes_back(browser: Browser) -> None:
         " https://app.example/back",
     ],
 )
-def test_nobody_is_sent_where_no_client_registered(browser: Browser, uri: str) -> None:
+def test_rejects_unregistered_redirect_uri(browser: Browser, uri: str) -> None:
     answer = browser.client.get("/login", query_string={"redirect_uri": uri}, base_url=BASE)
     assert answer.status_code == 400
     assert "Location" not in answer.headers
@@ -81,7 +81,7 @@ def test_nobody_is_sent_where_no_client_registered(browser: Browser, uri: str) -
 
 
 @pytest.mark.spec("LOG-01")
-def test_a_redirect_uri_is_wanted(browser: Browser) -> None:
+def test_requires_redirect_uri(browser: Browser) -> None:
     answer = browser.get("/login")
     assert answer.status_code == 400
     assert (answer.json or {})["detail"] == "Missing query parameter 'redirect_uri'"
@@ -97,13 +97,13 @@ def test_a_state_is_bounded(browser: Browser) -> None:
 
 @pytest.mark.spec("LOG-01")
 @pytest.mark.parametrize("path", ["/login/account", "/device?user_code=ABCD", "/"])
-def test_pages_of_ours_may_be_led_to(browser: Browser, path: str) -> None:
+def test_accepts_redirects_to_own_pages(browser: Browser, path: str) -> None:
     answer = browser.log_in(back=f"{BASE}{path}".replace("?", "%3F"), state="")
     assert answer.headers["Location"].startswith(BASE + path)
 
 
 @pytest.mark.spec("LOG-01")
-def test_what_the_authorization_request_sealed_goes_back_as_it_came(browser: Browser) -> None:
+def test_keeps_sealed_authorization_request_unchanged(browser: Browser) -> None:
     carried = "AbC-_0123" * 20
     first = browser.get(f"/login?redirect_uri=/oauth/authorize?continue%3D{carried}")
     page = browser.get(first.headers["Location"])
@@ -125,7 +125,9 @@ def test_what_the_authorization_request_sealed_goes_back_as_it_came(browser: Bro
         (f"{ADA}\x00", RIGHT),
     ],
 )
-def test_every_wrong_pair_is_told_the_same(browser: Browser, email: str, password: str) -> None:
+def test_gives_same_error_for_unknown_user_and_wrong_password(
+    browser: Browser, email: str, password: str
+) -> None:
     answer = browser.log_in(email, password)
     assert answer.status_code == 403
     assert "Wrong e-mail address or password." in answer.text
@@ -134,15 +136,13 @@ def test_every_wrong_pair_is_told_the_same(browser: Browser, email: str, passwor
 
 
 @pytest.mark.spec("LOG-08")
-def test_what_was_typed_is_shown_as_text(browser: Browser) -> None:
+def test_escapes_submitted_text(browser: Browser) -> None:
     answer = browser.log_in('"><script>alert(1)</script>', "wrong")
     assert "<script" not in answer.text
 
 
 @pytest.mark.spec("LOG-07")
-def test_a_login_has_a_new_session_and_the_one_from_before_ends(
-    app: Flask, browser: Browser, catalog: Catalog
-) -> None:
+def test_login_replaces_earlier_session(app: Flask, browser: Browser, catalog: Catalog) -> None:
     browser.log_in()
     first = browser.cookie("store-session")
     again = browser.get(f"/login?redirect_uri={BACK}&prompt=login")
@@ -155,9 +155,7 @@ def test_a_login_has_a_new_session_and_the_one_from_before_ends(
 
 
 @pytest.mark.spec("LOG-07")
-def test_a_session_that_somebody_planted_is_not_taken_over(
-    browser: Browser, catalog: Catalog
-) -> None:
+def test_ignores_planted_session_cookie(browser: Browser, catalog: Catalog) -> None:
     planted = "attackers-value"
     browser.set_cookie("store-session", planted)
     browser.log_in()
@@ -187,7 +185,7 @@ def test_over_plain_http_cookies_have_plain_names(make: Make) -> None:
 
 
 @pytest.mark.spec("LOG-08")
-def test_a_form_of_another_site_logs_nobody_in(app: Flask, browser: Browser) -> None:
+def test_rejects_login_form_of_another_site(app: Flask, browser: Browser) -> None:
     theirs = fields(browser_of(app).form())
     page = browser.form()
     own = fields(page)
@@ -209,7 +207,7 @@ def test_a_form_of_another_site_logs_nobody_in(app: Flask, browser: Browser) -> 
 
 @pytest.mark.spec("LOG-02")
 @pytest.mark.parametrize("target", ["", "t.", "t.AAAA", "x", "c", "https://evil.example", "t.é"])
-def test_a_target_that_we_did_not_make_leads_nowhere(browser: Browser, target: str) -> None:
+def test_rejects_forged_login_target(browser: Browser, target: str) -> None:
     page = browser.form()
     form = {**fields(page), "next": target, "email": ADA, "password": RIGHT}
     answer = browser.post("/login/local", form)
@@ -219,14 +217,14 @@ def test_a_target_that_we_did_not_make_leads_nowhere(browser: Browser, target: s
 
 
 @pytest.mark.spec("LOG-02")
-def test_a_target_ends(browser: Browser, clock: Clock) -> None:
+def test_rejects_expired_login_target(browser: Browser, clock: Clock) -> None:
     page = browser.form()
     clock.now += 86_401
     assert browser.send(page, email=ADA, password=RIGHT).status_code == 400
 
 
 @pytest.mark.spec("LOG-05")
-def test_failures_make_wait_and_a_right_password_is_let_in_after_that(
+def test_failed_logins_delay_the_next_correct_one(
     app: Flask, browser: Browser, clock: Clock
 ) -> None:
     for _ in range(5):
@@ -295,7 +293,7 @@ def test_a_browser_that_was_used_by_another_is_not_known_to_this_account(
 
 
 @pytest.mark.spec("LOG-05")
-def test_addresses_behind_proxies_are_those_that_the_proxy_saw(make: Make) -> None:
+def test_counts_address_reported_by_proxy(make: Make) -> None:
     app = make(proxies=1, lockout_address_after=3)
     for number in range(3):
         guesser = browser_of(app)
@@ -320,7 +318,7 @@ def test_login_pages_have_a_rate(make: Make, clock: Clock) -> None:
 
 
 @pytest.mark.spec("LOG-07")
-def test_a_disabled_user_is_not_let_in_and_not_kept_in(browser: Browser, catalog: Catalog) -> None:
+def test_rejects_disabled_user_and_ends_session(browser: Browser, catalog: Catalog) -> None:
     browser.log_in()
     assert ADA in browser.get("/login/account").text
     users.set_user_status(catalog, ADA, enabled=False)
@@ -333,7 +331,7 @@ def test_a_disabled_user_is_not_let_in_and_not_kept_in(browser: Browser, catalog
 
 
 @pytest.mark.spec("LOG-07")
-def test_a_changed_password_ends_every_session(
+def test_password_change_ends_all_sessions(
     app: Flask, browser: Browser, catalog: Catalog, settings: Settings
 ) -> None:
     browser.log_in()
@@ -346,7 +344,7 @@ def test_a_changed_password_ends_every_session(
 
 
 @pytest.mark.spec("LOG-07")
-def test_somebody_changes_their_own_password(app: Flask, browser: Browser) -> None:
+def test_user_changes_own_password(app: Flask, browser: Browser) -> None:
     other = browser_of(app)
     browser.log_in()
     other.log_in()
@@ -376,7 +374,7 @@ LONG = "a new and long one"
         ({"password": RIGHT, "new": LONG, "again": LONG, "csrf": "x"}, 403, []),
     ],
 )
-def test_a_password_is_not_changed_otherwise_and_the_page_says_at_which_field(
+def test_rejects_invalid_new_password_and_names_field(
     browser: Browser, typed: dict[str, str], status: int, beside: list[str]
 ) -> None:
     browser.log_in()
@@ -400,14 +398,14 @@ def faulty(page: TestResponse) -> list[str]:
 
 @pytest.mark.spec("LOG-15")
 @pytest.mark.parametrize("path", ["/login/password", "/login/applications", "/login/everywhere"])
-def test_the_address_of_a_form_that_was_sent_may_be_gone_to(browser: Browser, path: str) -> None:
+def test_redirects_after_form_to_allowed_address(browser: Browser, path: str) -> None:
     browser.log_in()
     answer = browser.get(path)
     assert (answer.status_code, answer.location) == (302, f"{BASE}/login/account")
 
 
 @pytest.mark.spec("LOG-03")
-def test_who_logs_out_is_out_everywhere(browser: Browser, catalog: Catalog) -> None:
+def test_logout_ends_login_everywhere(browser: Browser, catalog: Catalog) -> None:
     browser.log_in()
     cookie = browser.cookie("store-session") or ""
     answer = browser.get("/logout")
@@ -419,7 +417,7 @@ def test_who_logs_out_is_out_everywhere(browser: Browser, catalog: Catalog) -> N
 
 
 @pytest.mark.spec("LOG-13")
-def test_who_only_looks_at_the_log_out_is_still_logged_in(browser: Browser) -> None:
+def test_viewing_logout_page_keeps_login(browser: Browser) -> None:
     browser.log_in()
     refused = browser.head("/logout")
     assert (refused.status_code, refused.headers["Allow"]) == (405, "GET, OPTIONS, POST")
@@ -428,7 +426,7 @@ def test_who_only_looks_at_the_log_out_is_still_logged_in(browser: Browser) -> N
 
 
 @pytest.mark.spec("LOG-02", "LOG-03")
-def test_a_log_out_leads_to_registered_addresses_only(browser: Browser, make: Make) -> None:
+def test_logout_redirects_to_registered_addresses_only(browser: Browser, make: Make) -> None:
     browser.log_in()
     told = f"/logout?client_id=portal&post_logout_redirect_uri={BACK}&state=x%26y"
     answer = browser.get(told)
@@ -455,7 +453,7 @@ def filled_in(page: TestResponse) -> str:
 
 
 @pytest.mark.spec("OID-14")
-def test_a_hint_of_who_logs_in_is_filled_in(browser: Browser) -> None:
+def test_fills_in_login_hint(browser: Browser) -> None:
     for hint, shown in ((ADA, ADA), ('"><script>', '"><script>'), ("\n", "")):
         first = browser.get(f"/login?{urlencode({'redirect_uri': BACK, 'login_hint': hint})}")
         page = browser.get(first.headers["Location"])
@@ -465,7 +463,7 @@ def test_a_hint_of_who_logs_in_is_filled_in(browser: Browser) -> None:
 
 
 @pytest.mark.spec("LOG-01")
-def test_who_is_known_may_go_on_as_they_are(browser: Browser) -> None:
+def test_logged_in_user_may_continue(browser: Browser) -> None:
     browser.log_in()
     first = browser.get(f"/login?redirect_uri={BACK}&state=again")
     page = browser.get(first.headers["Location"])
@@ -476,7 +474,7 @@ def test_who_is_known_may_go_on_as_they_are(browser: Browser) -> None:
 
 
 @pytest.mark.spec("LOG-08")
-def test_pages_are_kept_by_nobody_framed_by_nobody_and_run_no_script(browser: Browser) -> None:
+def test_pages_are_not_cached_framed_or_scripted(browser: Browser) -> None:
     shown = [browser.form(), browser.log_in(password="wrong"), browser.log_in()]
     shown += [browser.get(path) for path in PAGES]
     for answer in shown:
@@ -493,7 +491,7 @@ def test_pages_are_kept_by_nobody_framed_by_nobody_and_run_no_script(browser: Br
 
 
 @pytest.mark.spec("LOG-08")
-def test_forms_may_lead_to_where_the_login_does(browser: Browser) -> None:
+def test_content_policy_allows_forms_to_redirect_to_login_target(browser: Browser) -> None:
     # Browsers hold what a form is redirected to against the page's policy.
     assert (
         "form-action 'self' https://app.example"
@@ -535,7 +533,7 @@ def test_every_field_has_a_label_and_every_page_a_language_and_a_title(browser: 
 
 
 @pytest.mark.spec("LOG-10")
-def test_the_audit_log_tells_of_logins_and_of_no_password(
+def test_audits_logins_without_passwords(
     browser: Browser, catalog: Catalog, settings: Settings, clock: Clock
 ) -> None:
     for _ in range(5):
@@ -563,9 +561,7 @@ def test_the_audit_log_tells_of_logins_and_of_no_password(
 
 
 @pytest.mark.spec("LOG-10")
-def test_nothing_of_a_password_or_a_session_is_logged(
-    browser: Browser, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_logs_no_passwords_or_sessions(browser: Browser, caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level("DEBUG"):
         browser.log_in(password="a wrong secret")
         browser.log_in()
@@ -576,7 +572,7 @@ def test_nothing_of_a_password_or_a_session_is_logged(
 
 
 @pytest.mark.spec("LOG-04")
-def test_without_local_logins_there_is_no_form(make: Make) -> None:
+def test_hides_form_without_local_logins(make: Make) -> None:
     browser = browser_of(make(local_logins=False))
     first = browser.get(f"/login?redirect_uri={BACK}")
     page = browser.get(first.headers["Location"])
@@ -586,7 +582,7 @@ def test_without_local_logins_there_is_no_form(make: Make) -> None:
 
 
 @pytest.mark.spec("LOG-04")
-def test_a_password_hashed_at_other_costs_is_hashed_anew(make: Make, catalog: Catalog) -> None:
+def test_rehashes_password_of_other_cost(make: Make, catalog: Catalog) -> None:
     browser_of(make(password_memory_kib=128)).log_in()
     with catalog.read() as tx:
         row = login.find_password(tx, ADA)

@@ -74,7 +74,7 @@ def come_back(
 
 
 @pytest.mark.spec("LOG-01")
-def test_the_only_provider_is_gone_to_at_once(browser: Browser, issuer: Issuer) -> None:
+def test_redirects_to_only_provider(browser: Browser, issuer: Issuer) -> None:
     told = sent_away(browser)
     assert told["redirect_uri"] == BASE + CALLBACK
     assert told["code_challenge_method"] == "S256"
@@ -85,7 +85,7 @@ def test_the_only_provider_is_gone_to_at_once(browser: Browser, issuer: Issuer) 
 
 
 @pytest.mark.spec("LOG-13")
-def test_who_only_looks_is_neither_sent_away_nor_taken_back(
+def test_head_request_neither_redirects_nor_logs_in(
     browser: Browser, issuer: Issuer, catalog: Catalog
 ) -> None:
     away = browser.get(f"/login?redirect_uri={BACK}&state=s").headers["Location"]
@@ -101,7 +101,7 @@ def test_who_only_looks_is_neither_sent_away_nor_taken_back(
     assert browser.get(back).status_code == 303
 
 
-def test_who_logs_in_elsewhere_has_a_record_and_a_session(
+def test_provider_login_creates_record_and_session(
     browser: Browser, issuer: Issuer, catalog: Catalog
 ) -> None:
     told = sent_away(browser)
@@ -133,7 +133,7 @@ def test_a_choice_lists_every_provider(make: Make, issuer: Issuer) -> None:
     assert paths == ["/login/upstream/idp", "/login/upstream/other", "/login/local"]
 
 
-def test_a_state_is_good_once(browser: Browser, issuer: Issuer) -> None:
+def test_provider_state_is_valid_once(browser: Browser, issuer: Issuer) -> None:
     told = sent_away(browser)
     bound = browser.cookie("store-login") or ""
     assert come_back(browser, issuer, told).status_code == 303
@@ -144,7 +144,7 @@ def test_a_state_is_good_once(browser: Browser, issuer: Issuer) -> None:
     assert issuer.paths().count("/token") == 1
 
 
-def test_a_state_of_another_browser_is_none(make: Make, browser: Browser, issuer: Issuer) -> None:
+def test_rejects_state_of_another_browser(make: Make, browser: Browser, issuer: Issuer) -> None:
     told = sent_away(browser)
     victim = browser_of(make(**of(issuer.url)))
     for prepared in (False, True):
@@ -156,7 +156,7 @@ def test_a_state_of_another_browser_is_none(make: Make, browser: Browser, issuer
     assert come_back(browser, issuer, told).status_code == 303
 
 
-def test_a_state_of_another_provider_is_none(make: Make, issuer: Issuer) -> None:
+def test_rejects_state_of_another_provider(make: Make, issuer: Issuer) -> None:
     settings = of(issuer.url)
     one = ProviderSettings(issuer.url, CLIENT)
     browser = browser_of(make(**{**settings, "providers": {"idp": one, "evil": one}}))
@@ -167,20 +167,20 @@ def test_a_state_of_another_provider_is_none(make: Make, issuer: Issuer) -> None
 
 
 @pytest.mark.parametrize("state", ["", "x", "AAAA", "é", "A" * 9000, "%00"])
-def test_a_state_that_we_did_not_make_is_none(browser: Browser, issuer: Issuer, state: str) -> None:
+def test_rejects_forged_state(browser: Browser, issuer: Issuer, state: str) -> None:
     sent_away(browser)
     answer = browser.get(f"{CALLBACK}?code=x&state={state}")
     assert answer.status_code == 400
     assert "/token" not in issuer.paths()
 
 
-def test_a_state_ends(browser: Browser, issuer: Issuer, clock: Clock) -> None:
+def test_rejects_expired_state(browser: Browser, issuer: Issuer, clock: Clock) -> None:
     told = sent_away(browser)
     clock.now += 901
     assert come_back(browser, issuer, told).status_code == 400
 
 
-def test_an_answer_that_names_another_issuer_is_not_taken(browser: Browser, issuer: Issuer) -> None:
+def test_rejects_response_of_another_issuer(browser: Browser, issuer: Issuer) -> None:
     told = sent_away(browser)
     answer = come_back(browser, issuer, told, "&iss=https://evil.example")
     assert (answer.status_code, browser.cookie("store-session")) == (403, None)
@@ -199,7 +199,7 @@ def test_an_answer_that_names_another_issuer_is_not_taken(browser: Browser, issu
         ({"email": "none"}, 403),
     ],
 )
-def test_what_a_hostile_provider_says_logs_nobody_in(
+def test_rejects_hostile_provider_responses(
     browser: Browser, issuer: Issuer, catalog: Catalog, claims: dict[str, object], status: int
 ) -> None:
     issuer.claims = claims
@@ -211,7 +211,7 @@ def test_what_a_hostile_provider_says_logs_nobody_in(
     assert last.what == "login_failed"
 
 
-def test_a_provider_that_refuses_is_told_of_without_its_words(browser: Browser) -> None:
+def test_shows_provider_refusal_without_its_text(browser: Browser) -> None:
     told = sent_away(browser)
     evil = "error=access_denied&error_description=<script>call+0900</script>"
     answer = browser.get(f"{CALLBACK}?{evil}&state={told['state']}")
@@ -226,7 +226,7 @@ def test_a_provider_that_refuses_is_told_of_without_its_words(browser: Browser) 
     assert query(browser.get(there).headers["Location"])["prompt"] == "login"
 
 
-def test_a_provider_that_is_away_is_told_of(browser: Browser, issuer: Issuer) -> None:
+def test_shows_unreachable_provider(browser: Browser, issuer: Issuer) -> None:
     issuer.answers["/.well-known/openid-configuration"] = (500, {}, b"")
     first = browser.get(f"/login?redirect_uri={BACK}")
     answer = browser.get(first.headers["Location"])
@@ -237,7 +237,7 @@ def test_a_provider_that_is_away_is_told_of(browser: Browser, issuer: Issuer) ->
     assert browser.get("/login/upstream/nobody?next=x").status_code == 404
 
 
-def test_a_disabled_user_is_not_let_in_by_any_provider(
+def test_rejects_disabled_user_of_any_provider(
     browser: Browser, issuer: Issuer, catalog: Catalog
 ) -> None:
     assert come_back(browser, issuer, sent_away(browser)).status_code == 303
@@ -247,13 +247,13 @@ def test_a_disabled_user_is_not_let_in_by_any_provider(
 
 
 @pytest.mark.spec("LOG-02")
-def test_no_state_is_made_for_a_target_that_is_none(browser: Browser, catalog: Catalog) -> None:
+def test_makes_no_state_for_invalid_target(browser: Browser, catalog: Catalog) -> None:
     assert browser.get("/login/upstream/idp?next=https://evil.example").status_code == 400
     with catalog.read() as tx:
         assert not tx.exec_driver_sql("SELECT * FROM upstream_logins").all()
 
 
-def test_the_catalog_holds_neither_state_nor_verifier(
+def test_catalog_stores_no_state_or_verifier(
     browser: Browser, issuer: Issuer, catalog: Catalog
 ) -> None:
     told = sent_away(browser)
@@ -270,7 +270,7 @@ def test_the_catalog_holds_neither_state_nor_verifier(
 
 
 @pytest.mark.spec("OID-14")
-def test_a_hint_of_who_logs_in_goes_to_the_provider(browser: Browser) -> None:
+def test_passes_login_hint_to_provider(browser: Browser) -> None:
     first = browser.get(f"/login?redirect_uri={BACK}&login_hint={ADA}")
     assert query(browser.get(first.headers["Location"]).headers["Location"])["login_hint"] == ADA
 
@@ -336,7 +336,7 @@ def _wait(url: str) -> None:
     raise TimeoutError(url)
 
 
-def test_a_foreign_provider_logs_somebody_in_and_out(
+def test_real_provider_logs_user_in_and_out(
     make: Make, foreign: str, catalog: Catalog, clock: Clock
 ) -> None:
     clock.now = time.time()

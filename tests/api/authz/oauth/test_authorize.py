@@ -28,7 +28,7 @@ def grants(catalog: Catalog) -> int:
         return int(tx.execute(sql("SELECT count(*) FROM grants")).scalar_one())
 
 
-def test_who_is_logged_in_and_asked_goes_straight_back_with_a_code(browser: Browser) -> None:
+def test_logged_in_user_with_consent_gets_code_at_once(browser: Browser) -> None:
     browser.log_in()
     browser.code()
     response = browser.authorize()
@@ -42,9 +42,7 @@ def test_who_is_logged_in_and_asked_goes_straight_back_with_a_code(browser: Brow
 
 
 @pytest.mark.spec("LOG-13")
-def test_who_looks_at_a_request_without_making_it_gets_no_code(
-    browser: Browser, catalog: Catalog
-) -> None:
+def test_head_request_gets_no_code(browser: Browser, catalog: Catalog) -> None:
     browser.log_in()
     refused = browser.head("/oauth/authorize?" + urlencode(request()))
     assert (refused.status_code, refused.headers.get("Location")) == (405, None)
@@ -54,7 +52,7 @@ def test_who_looks_at_a_request_without_making_it_gets_no_code(
     assert options.headers["Allow"] == "GET, OPTIONS, POST"
 
 
-def test_who_is_not_logs_in_first_and_comes_back_to_the_same_request(browser: Browser) -> None:
+def test_anonymous_user_logs_in_and_returns_to_request(browser: Browser) -> None:
     away = browser.authorize()
     assert away.status_code == 302
     assert away.headers["Location"].startswith("/login?")
@@ -66,13 +64,13 @@ def test_who_is_not_logs_in_first_and_comes_back_to_the_same_request(browser: Br
     assert query(browser.allow(browser.back(away)))["state"] == "the state"
 
 
-def test_the_login_takes_who_is_sent_there(browser: Browser) -> None:
+def test_login_accepts_sealed_request(browser: Browser) -> None:
     response = browser.get(browser.authorize().headers["Location"])
     assert response.status_code == 302
     assert urlsplit(response.headers["Location"]).path.startswith("/login/")
 
 
-def test_the_first_login_makes_the_users_record(browser: Browser, catalog: Catalog) -> None:
+def test_first_login_creates_user_record(browser: Browser, catalog: Catalog) -> None:
     browser.log_in("new@example.org")
     browser.code()
     with catalog.read() as tx:
@@ -90,7 +88,7 @@ def test_the_first_login_makes_the_users_record(browser: Browser, catalog: Catal
     ],
 )
 @pytest.mark.parametrize("logged_in", [True, False])
-def test_what_is_wrong_before_the_address_is_known_is_shown(
+def test_shows_errors_before_redirect_uri_is_known(
     browser: Browser, catalog: Catalog, changed: dict[str, Any], logged_in: bool
 ) -> None:
     if logged_in:
@@ -104,7 +102,7 @@ def test_what_is_wrong_before_the_address_is_known_is_shown(
     assert grants(catalog) == 0
 
 
-def test_what_is_wrong_after_that_is_brought_to_the_client(browser: Browser) -> None:
+def test_redirects_later_errors_to_client(browser: Browser) -> None:
     response = browser.authorize(code_challenge_method="plain")
     assert response.status_code == 302
     told = query(response)
@@ -112,7 +110,7 @@ def test_what_is_wrong_after_that_is_brought_to_the_client(browser: Browser) -> 
     assert told == {"error": "invalid_request", "state": "the state", "iss": BASE}
 
 
-def test_nobody_is_asked_anything_when_nobody_may_be(browser: Browser, portal: str) -> None:
+def test_prompt_none_never_shows_a_page(browser: Browser, portal: str) -> None:
     assert query(browser.authorize(prompt="none"))["error"] == "login_required"
     browser.log_in()
     assert query(browser.authorize(prompt="none"))["error"] == "consent_required"
@@ -123,7 +121,7 @@ def test_nobody_is_asked_anything_when_nobody_may_be(browser: Browser, portal: s
 
 
 @pytest.mark.parametrize("changed", [{"prompt": "login"}, {"max_age": "0"}])
-def test_an_old_login_is_made_anew_and_is_no_loop(
+def test_old_login_is_renewed_without_loop(
     browser: Browser, clock: Clock, changed: dict[str, str]
 ) -> None:
     browser.log_in()
@@ -137,7 +135,7 @@ def test_an_old_login_is_made_anew_and_is_no_loop(
     assert "code" in query(browser.allow(browser.back(away)))
 
 
-def test_a_disabled_person_is_brought_back_with_nothing(
+def test_disabled_user_returns_without_code(
     browser: Browser, disable: Callable[[str], None], catalog: Catalog
 ) -> None:
     browser.log_in()
@@ -171,7 +169,7 @@ def test_a_request_that_is_too_long_to_carry_is_not_carried(browser: Browser) ->
     assert query(browser.allow(page))["state"] == "é" * 2000
 
 
-def test_a_form_is_as_good_as_a_link(browser: Browser) -> None:
+def test_accepts_request_as_form(browser: Browser) -> None:
     browser.log_in()
     response = browser.post("/oauth/authorize", request())
     assert response.status_code == 303
@@ -184,7 +182,7 @@ def asked(browser: Browser, **changed: Any) -> tuple[Any, dict[str, str]]:
     return page, hidden(page)
 
 
-def test_another_client_asks_once_and_is_remembered(browser: Browser, portal: str) -> None:
+def test_third_party_client_asks_for_consent_once(browser: Browser, portal: str) -> None:
     browser.log_in()
     page, form = asked(browser)
     assert "Portal" in page.text
@@ -235,7 +233,7 @@ def test_the_command_line_client_shows_the_consent_page_once_in_a_session(
     assert browser.authorize().status_code == 200
 
 
-def test_a_form_of_another_site_is_no_consent(browser: Browser, catalog: Catalog) -> None:
+def test_rejects_consent_form_of_another_site(browser: Browser, catalog: Catalog) -> None:
     browser.log_in()
     page = browser.authorize()
     for site in ("cross-site", "same-site"):
@@ -244,7 +242,7 @@ def test_a_form_of_another_site_is_no_consent(browser: Browser, catalog: Catalog
     assert grants(catalog) == 0
 
 
-def test_no_is_brought_to_the_client_and_not_remembered(browser: Browser, portal: str) -> None:
+def test_denial_returns_to_client_and_is_not_remembered(browser: Browser, portal: str) -> None:
     browser.log_in()
     _, form = asked(browser)
     for decision in ({"decision": "deny"}, {}, {"decision": "Allow"}):
@@ -254,9 +252,7 @@ def test_no_is_brought_to_the_client_and_not_remembered(browser: Browser, portal
 
 
 @pytest.mark.spec("OID-12")
-def test_a_question_is_answered_by_who_was_asked(
-    browser: Browser, portal: str, catalog: Catalog
-) -> None:
+def test_rejects_consent_of_another_user(browser: Browser, portal: str, catalog: Catalog) -> None:
     browser.log_in()
     _, form = asked(browser)
     browser.log_in("eve@example.org")
@@ -280,7 +276,7 @@ def test_a_question_is_answered_by_who_was_asked(
     assert grants(catalog) == 0
 
 
-def test_a_page_that_was_carried_elsewhere_is_no_consent(browser: Browser, portal: str) -> None:
+def test_rejects_consent_form_of_another_session(browser: Browser, portal: str) -> None:
     away = browser.authorize(**of_portal())
     carried = query(away)["redirect_uri"].partition("continue=")[2]
     browser.log_in()
@@ -289,9 +285,7 @@ def test_a_page_that_was_carried_elsewhere_is_no_consent(browser: Browser, porta
     assert response.status_code == 400
 
 
-def test_the_page_that_asks_runs_no_script_and_is_in_no_frame(
-    browser: Browser, portal: str
-) -> None:
+def test_consent_page_is_not_framed_or_scripted(browser: Browser, portal: str) -> None:
     browser.log_in()
     page, _ = asked(browser)
     policy = page.headers["Content-Security-Policy"]
@@ -304,9 +298,7 @@ def test_the_page_that_asks_runs_no_script_and_is_in_no_frame(
     assert page.headers["Cache-Control"] == "no-store"
 
 
-def test_nothing_of_a_request_is_taken_for_markup(
-    browser: Browser, portal: str, catalog: Catalog
-) -> None:
+def test_escapes_request_parameters(browser: Browser, portal: str, catalog: Catalog) -> None:
     browser.log_in('"><b>@example.org')
     page, form = asked(browser, state='"><script>')
     assert "<b>" not in page.text

@@ -61,13 +61,13 @@ def test_a_person_connects_a_device(browser: Browser, clock: Clock) -> None:
 
 
 @pytest.mark.spec("LOG-15")
-def test_addresses_of_forms_that_were_sent_may_be_gone_to(browser: Browser) -> None:
+def test_redirects_after_device_form_to_allowed_address(browser: Browser) -> None:
     assert browser.get("/device/confirm").location == "/device"
     page = browser.get("/oauth/consent")
     assert (page.status_code, "Go back to the application" in page.text) == (400, True)
 
 
-def test_who_is_not_logged_in_logs_in_and_keeps_the_code(browser: Browser) -> None:
+def test_login_keeps_device_code(browser: Browser) -> None:
     away = browser.get("/device?user_code=BCDF-GHJK")
     assert query(away) == {"redirect_uri": "/device?user_code=BCDF-GHJK"}
     assert browser.get(away.headers["Location"]).status_code == 302
@@ -75,7 +75,7 @@ def test_who_is_not_logged_in_logs_in_and_keeps_the_code(browser: Browser) -> No
     assert query(strange) == {"redirect_uri": "/device"}
 
 
-def test_a_device_is_told_no(browser: Browser) -> None:
+def test_user_denies_device(browser: Browser) -> None:
     device = begun(browser)
     browser.log_in()
     asking = entered(browser, device["user_code"])
@@ -146,7 +146,7 @@ def test_a_disabled_person_connects_nothing(
 
 
 @pytest.mark.parametrize("code", ["", "é" * 40, "<b>", "'; DROP TABLE grants; --", "A" * 9000])
-def test_whatever_is_entered_is_a_wrong_code(browser: Browser, code: str) -> None:
+def test_rejects_invalid_user_codes(browser: Browser, code: str) -> None:
     browser.log_in()
     response = entered(browser, code)
     assert response.status_code == 400

@@ -30,7 +30,7 @@ def error_of(response: Any) -> tuple[int, str]:
 
 
 @pytest.mark.spec("OID-01")
-def test_discovery_tells_of_what_works(browser: Browser) -> None:
+def test_discovery_lists_what_works(browser: Browser) -> None:
     found = browser.get("/.well-known/openid-configuration").json or {}
     assert found["issuer"] == BASE
     assert found["response_types_supported"] == ["code"]
@@ -73,7 +73,7 @@ def test_every_grant_of_discovery_is_understood(browser: Browser) -> None:
         assert error_of(answer) == (400, "unsupported_grant_type")
 
 
-def test_tokens_are_kept_by_nobody(browser: Browser) -> None:
+def test_tokens_are_not_cached(browser: Browser) -> None:
     browser.log_in()
     response = browser.redeem(browser.code())
     assert response.status_code == 200
@@ -82,7 +82,7 @@ def test_tokens_are_kept_by_nobody(browser: Browser) -> None:
     assert response.content_type == "application/json"
 
 
-def test_a_body_may_be_json_and_may_say_more(browser: Browser) -> None:
+def test_accepts_json_bodies_with_extra_members(browser: Browser) -> None:
     browser.log_in()
     tokens = browser.tokens()
     form = {
@@ -134,9 +134,7 @@ def test_a_body_that_cannot_be_read_is_refused_as_oauth_does(
     ],
 )
 @pytest.mark.parametrize("path", ["/oauth/token", "/oauth/revoke", "/oauth/device_authorization"])
-def test_a_member_that_is_given_twice_is_refused(
-    browser: Browser, path: str, body: bytes, kind: str
-) -> None:
+def test_rejects_duplicate_members(browser: Browser, path: str, body: bytes, kind: str) -> None:
     response = browser.client.post(path, base_url=BASE, data=body, content_type=kind)
     assert error_of(response) == (400, "invalid_request")
     assert "more than once" in response.text
@@ -153,7 +151,7 @@ def basic(name: str, secret: str) -> dict[str, str]:
     return {"Authorization": "Basic " + base64.b64encode(f"{name}:{secret}".encode()).decode()}
 
 
-def test_a_client_that_is_not_proven_is_told_how(browser: Browser, portal: str) -> None:
+def test_unauthenticated_client_gets_www_authenticate(browser: Browser, portal: str) -> None:
     form = {"grant_type": "refresh_token", "refresh_token": "x"}
     for headers in ({}, basic("portal", "wrong"), basic("nobody", portal)):
         response = browser.token(form, headers=headers)
@@ -162,14 +160,14 @@ def test_a_client_that_is_not_proven_is_told_how(browser: Browser, portal: str) 
     assert error_of(browser.token(form, headers=basic("portal", portal))) == (400, "invalid_grant")
 
 
-def test_what_is_in_the_query_is_not_read(browser: Browser) -> None:
+def test_ignores_parameters_in_query(browser: Browser) -> None:
     response = browser.client.post(
         "/oauth/token?grant_type=refresh_token&refresh_token=x&client_id=store-cli", base_url=BASE
     )
     assert error_of(response)[0] in (400, 401)
 
 
-def test_a_code_used_twice_ends_what_it_gave(browser: Browser) -> None:
+def test_code_reuse_revokes_its_tokens(browser: Browser) -> None:
     browser.log_in()
     code = browser.code()
     tokens = browser.redeem(code).json or {}
@@ -184,7 +182,7 @@ def info(browser: Browser, token: str, method: str = "GET") -> Any:
 
 @pytest.mark.spec("OID-08")
 @pytest.mark.parametrize("method", ["GET", "POST"])
-def test_a_token_tells_whose_it_is(browser: Browser, method: str) -> None:
+def test_userinfo_names_owner_of_token(browser: Browser, method: str) -> None:
     browser.log_in()
     response = info(browser, browser.tokens()["access_token"], method)
     assert response.status_code == 200
@@ -215,7 +213,7 @@ def test_a_token_may_be_in_a_body_and_not_in_the_query(browser: Browser) -> None
     assert error_of(twice) == (400, "invalid_request")
 
 
-def test_who_brings_no_good_token_is_told_what_is_wrong(browser: Browser, clock: Clock) -> None:
+def test_invalid_token_gets_reason(browser: Browser, clock: Clock) -> None:
     bare = browser.get("/oauth/userinfo")
     assert (bare.status_code, bare.headers["WWW-Authenticate"]) == (401, "Bearer")
     browser.log_in()
@@ -254,7 +252,7 @@ def test_a_disabled_persons_tokens_end_at_once(
 
 
 @pytest.mark.spec("OID-08")
-def test_a_token_is_given_back(browser: Browser) -> None:
+def test_revokes_token(browser: Browser) -> None:
     browser.log_in()
     tokens = browser.tokens()
     form = {"token": tokens["refresh_token"], "client_id": "store-cli"}
@@ -266,7 +264,7 @@ def test_a_token_is_given_back(browser: Browser) -> None:
     assert error_of(browser.post("/oauth/revoke", {"token": "x"})) == (401, "invalid_client")
 
 
-def test_the_store_takes_the_token(browser: Browser, settings: Settings, clock: Clock) -> None:
+def test_store_accepts_token(browser: Browser, settings: Settings, clock: Clock) -> None:
     # `app` verifies as the store does: an operation that wants a token lets it in.
     browser.log_in()
     token = browser.tokens()["access_token"]
@@ -276,7 +274,7 @@ def test_the_store_takes_the_token(browser: Browser, settings: Settings, clock: 
 
 
 @pytest.mark.spec("OID-02")
-def test_tokens_of_a_retired_key_hold_until_they_expire(
+def test_tokens_of_retired_key_are_valid_until_expiry(
     browser: Browser, settings: Settings, keys: SigningKeyFile, clock: Clock
 ) -> None:
     browser.log_in()
@@ -292,9 +290,7 @@ def test_tokens_of_a_retired_key_hold_until_they_expire(
     assert browser.tokens()["id_token"].split(".")[0] != token.split(".")[0]
 
 
-def test_nothing_secret_is_logged(
-    browser: Browser, portal: str, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_logs_no_secrets(browser: Browser, portal: str, caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.DEBUG):
         browser.log_in()
         code = browser.code()
@@ -351,7 +347,7 @@ def test_pages_of_public_clients_call_the_token_end_points(
 
 
 @pytest.mark.spec("OID-15")
-def test_browsers_are_told_of_errors_by_pages(browser: Browser) -> None:
+def test_browsers_get_error_pages(browser: Browser) -> None:
     chrome = "text/html,application/xhtml+xml,application/xml;q=0.9,image/avif,*/*;q=0.8"
     for path, status in (
         ("/nowhere", 404),
@@ -373,16 +369,14 @@ def test_browsers_are_told_of_errors_by_pages(browser: Browser) -> None:
     assert (refused.status_code, refused.mimetype) == (401, "application/json")
 
 
-def test_another_method_is_405(browser: Browser) -> None:
+def test_rejects_other_methods(browser: Browser) -> None:
     for path in ("/oauth/token", "/oauth/revoke", "/oauth/device_authorization"):
         response = browser.get(path)
         assert response.status_code == 405
         assert "POST" in response.headers["Allow"]
 
 
-def test_who_asks_for_tokens_too_often_waits(
-    settings: Settings, catalog: Catalog, clock: Clock
-) -> None:
+def test_limits_rate_of_token_requests(settings: Settings, catalog: Catalog, clock: Clock) -> None:
     limited = replace(settings, token_rate_per_minute=60, token_rate_burst=3)
     accepted = build_verifier(limited, clock).verify
     app = create_auth_app(limited, catalog, verify=accepted, clock=clock)

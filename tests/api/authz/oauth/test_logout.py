@@ -94,7 +94,7 @@ def test_a_request_may_be_a_form_of_another_site(browser: Browser, hint: str) ->
     ],
 )
 @pytest.mark.parametrize("method", ["GET", "POST"])
-def test_nobody_is_sent_where_the_client_did_not_register(
+def test_rejects_unregistered_logout_redirect(
     browser: Browser, hint: str, changed: dict[str, str], named: str, method: str
 ) -> None:
     browser.headers["Sec-Fetch-Site"] = "cross-site"
@@ -108,7 +108,7 @@ def test_nobody_is_sent_where_the_client_did_not_register(
     assert is_logged_in(browser)
 
 
-def test_only_an_id_token_of_ours_is_a_hint(
+def test_accepts_only_own_id_tokens_as_hint(
     browser: Browser, hint: str, settings: Settings
 ) -> None:
     keys = SigningKeyFile(settings.home, settings.secret_key)
@@ -130,7 +130,7 @@ def test_only_an_id_token_of_ours_is_a_hint(
         refused(log_out(browser, id_token_hint=bad, post_logout_redirect_uri=BACK), "id_token_hint")
 
 
-def test_what_another_site_asks_for_without_a_hint_is_asked_about(
+def test_confirms_logout_requested_by_another_site_without_hint(
     browser: Browser, portal: str, hint: str
 ) -> None:
     browser.headers["Sec-Fetch-Site"] = "cross-site"
@@ -151,7 +151,7 @@ def test_what_another_site_asks_for_without_a_hint_is_asked_about(
     assert not is_logged_in(browser)
 
 
-def test_a_hint_about_someone_else_is_asked_about(browser: Browser, hint: str) -> None:
+def test_confirms_logout_with_hint_about_another_user(browser: Browser, hint: str) -> None:
     browser.log_in("eve@example.org")
     page = log_out(browser, id_token_hint=hint, post_logout_redirect_uri=BACK)
     assert "eve@example.org" in page.text
@@ -189,7 +189,7 @@ def test_a_loopback_address_matches_on_any_port(
         "http://127.0.0.1:65536/out",
     ],
 )
-def test_nothing_else_is_a_loopback_address(browser: Browser, catalog: Catalog, uri: str) -> None:
+def test_rejects_other_hosts_as_loopback(browser: Browser, catalog: Catalog, uri: str) -> None:
     with catalog.write() as tx:
         add_client(
             tx, NewOAuthClient("viewer", "Viewer", ("http://127.0.0.1/out",), public=True), 1
@@ -221,7 +221,7 @@ def asked(client: FlaskClient, path: str, token: str) -> TestResponse:
     return client.get(path, base_url=BASE, headers={"Authorization": f"Bearer {token}"})
 
 
-def test_a_token_is_401_everywhere_as_soon_as_it_is_given_back(
+def test_revoked_token_is_rejected_everywhere_at_once(
     both: list[tuple[FlaskClient, str]], browser: Browser
 ) -> None:
     browser.log_in()

@@ -101,7 +101,7 @@ def test_authlib_finds_the_discovery_document_valid(service: Service) -> None:
             getattr(metadata, f"validate_{name}", lambda: None)()
 
 
-def test_authlib_logs_somebody_in_with_pkce(service: Service, monkeypatch: Any) -> None:
+def test_authlib_logs_in_with_pkce(service: Service, monkeypatch: Any) -> None:
     monkeypatch.setenv("AUTHLIB_INSECURE_TRANSPORT", "1")
     verifier_ = "v" * 50
     with OAuth2Session(
@@ -132,7 +132,7 @@ def test_authlib_logs_somebody_in_with_pkce(service: Service, monkeypatch: Any) 
 
 
 @pytest.mark.parametrize("proof", ["client_secret_basic", "client_secret_post"])
-def test_authlib_logs_somebody_in_with_a_secret_after_asking(
+def test_authlib_logs_in_with_secret_and_consent(
     service: Service, portal: str, proof: str, monkeypatch: Any
 ) -> None:
     monkeypatch.setenv("AUTHLIB_INSECURE_TRANSPORT", "1")
@@ -150,9 +150,7 @@ def test_authlib_logs_somebody_in_with_a_secret_after_asking(
             checked(service, token, "portal", "a nonce of another login")
 
 
-def test_requests_oauthlib_logs_somebody_in(
-    service: Service, portal: str, monkeypatch: Any
-) -> None:
+def test_requests_oauthlib_logs_in(service: Service, portal: str, monkeypatch: Any) -> None:
     monkeypatch.setenv("OAUTHLIB_INSECURE_TRANSPORT", "1")
     with OtherSession("store-cli", redirect_uri=URI, scope=["openid", "email"], pkce="S256") as one:
         url, _ = one.authorization_url(service.found["authorization_endpoint"])
@@ -173,7 +171,7 @@ def test_requests_oauthlib_logs_somebody_in(
         assert token["scope"] == ["openid"]
 
 
-def test_the_stores_verifier_takes_the_token(service: Service, monkeypatch: Any) -> None:
+def test_store_verifier_accepts_token(service: Service, monkeypatch: Any) -> None:
     monkeypatch.setenv("AUTHLIB_INSECURE_TRANSPORT", "1")
     with OAuth2Session(
         "store-cli", redirect_uri=URI, code_challenge_method="S256", scope="openid offline_access"

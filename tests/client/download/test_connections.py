@@ -9,8 +9,14 @@ import httpx
 import pytest
 
 from store_client.errors import StoreError
-from store_client.transfer.connections import BucketConnections, TransferFailure
+from store_client.transfer.connections import (
+    BucketConnections,
+    DirectBody,
+    TransferFailure,
+)
 from tests.client.download.bucket import Bucket, Harm
+
+LONG = bytes(range(256)) * 8192
 
 
 def test_a_proxy_of_the_environment_is_asked_for_the_whole_address(
@@ -35,6 +41,50 @@ def test_a_connection_that_the_server_closed_meanwhile_is_made_anew(bucket: Buck
             assert answer.readinto(buffer) == 3
     assert bucket.connections == 2
     wire.close()
+
+
+def test_long_bodies_come_whole_and_over_one_connection(bucket: Bucket) -> None:
+    bucket.contents["a"] = LONG
+    buffer = memoryview(bytearray(len(LONG)))
+    with contextlib.closing(BucketConnections()) as wire:
+        for start in (0, 1, 70_000):
+            with wire.get(bucket.signed("a"), start=start) as answer:
+                assert answer.readinto(buffer) == len(LONG) - start
+                assert buffer[: len(LONG) - start] == LONG[start:]
+    assert bucket.connections == 1
+
+
+def test_reads_the_rest_of_a_long_body_past_the_library(bucket: Bucket) -> None:
+    bucket.contents["a"] = LONG
+    with httpx.Client() as client:
+        for _ in range(2):
+            with client.stream("GET", bucket.signed("a")) as response:
+                pieces = response.iter_raw()
+                body = bytearray(next(pieces))
+                left = len(LONG) - len(body)
+                assert DirectBody.take_over(response, left + 1) is None
+                direct = DirectBody.take_over(response, left)
+                assert direct
+                buffer = memoryview(bytearray(100_000))
+                while count := direct.readinto(buffer):
+                    body += buffer[:count]
+                assert body == LONG
+                assert not list(pieces)
+    assert bucket.connections == 1
+
+
+def test_a_long_body_that_breaks_off_or_stalls_is_a_failure(bucket: Bucket) -> None:
+    bucket.contents["a"] = LONG
+    bucket.harms = [Harm(cut_at=1_000_000), Harm(stall_at=1_000_000)]
+    buffer = memoryview(bytearray(len(LONG)))
+    with contextlib.closing(BucketConnections(silence_s=0.2)) as wire:
+        with wire.get(bucket.signed("a")) as answer:
+            assert answer.readinto(buffer) == 1_000_000
+        with wire.get(bucket.signed("a")) as answer, pytest.raises(TimeoutError):
+            answer.readinto(buffer)
+        bucket.go_on.set()
+        with wire.get(bucket.signed("a")) as answer:
+            assert answer.readinto(buffer) == len(LONG)
 
 
 def test_repeats_request_when_server_closes_idle_connection_without_answer() -> None:

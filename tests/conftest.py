@@ -19,7 +19,14 @@ from storage.pubsub import MemoryPubSub
 from storage.stores import Stores
 from tests import property_depth
 from tests.catalogs import ENGINES, Spares
-from tests.speedups import arrange, routes_compiled_once, services_read_once, settle
+from tests.speedups import (
+    arrange,
+    one_root_certificate,
+    private_keys_parsed_once,
+    routes_compiled_once,
+    services_read_once,
+    settle,
+)
 from workers.actors import BATCH_FUNCTIONS, STEP_FUNCTIONS
 from workers.claims import WorkerContext, run_job
 
@@ -36,9 +43,10 @@ def pytest_collection_finish() -> None:
 
 
 @pytest.fixture(scope="session", autouse=True)
-def spared() -> Iterator[None]:
+def spared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     """What all applications and all clients of a cloud have in common."""
-    with routes_compiled_once(), services_read_once():
+    roots = one_root_certificate(tmp_path_factory.mktemp("roots"))
+    with routes_compiled_once(), services_read_once(), private_keys_parsed_once(), roots:
         yield
 
 

@@ -4,14 +4,21 @@ Nothing of ours is changed. The routes of thousands of applications are the same
 them takes longer than most tests; so does reading what a client of S3 is made from.
 """
 
+import functools
 import gc
+import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
 import pytest
 from botocore.loaders import JSONFileLoader
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+from google.auth.crypt import RSASigner
 from werkzeug.routing import Rule
 
 Build = Callable[..., tuple[str, str]]
@@ -55,6 +62,53 @@ def services_read_once() -> Iterator[None]:
         yield
     finally:
         JSONFileLoader.load_file = _load
+
+
+@contextmanager
+def private_keys_parsed_once() -> Iterator[None]:
+    """Google's library parses the key of a service account once, not for each client."""
+    from_string = RSASigner.from_string
+    RSASigner.from_string = functools.cache(from_string)
+    try:
+        yield
+    finally:
+        RSASigner.from_string = from_string
+
+
+@contextmanager
+def one_root_certificate(folder: Path) -> Iterator[None]:
+    """TLS contexts of this process and its children load one certificate instead of the system's.
+
+    No test connects to a public server; those that serve TLS name their own certificate.
+    """
+    path = folder / "roots.pem"
+    path.write_bytes(_make_certificate())
+    before = os.environ.get("SSL_CERT_FILE")
+    os.environ["SSL_CERT_FILE"] = str(path)
+    try:
+        yield
+    finally:
+        if before is None:
+            del os.environ["SSL_CERT_FILE"]
+        else:
+            os.environ["SSL_CERT_FILE"] = before
+
+
+def _make_certificate() -> bytes:
+    key = ec.generate_private_key(ec.SECP256R1())
+    name = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, "tests")])
+    now = datetime.now(UTC)
+    made = (
+        x509.CertificateBuilder()
+        .subject_name(name)
+        .issuer_name(name)
+        .public_key(key.public_key())
+        .serial_number(x509.random_serial_number())
+        .not_valid_before(now - timedelta(days=1))
+        .not_valid_after(now + timedelta(days=1))
+        .sign(key, hashes.SHA256())
+    )
+    return made.public_bytes(serialization.Encoding.PEM)
 
 
 def settle() -> None:

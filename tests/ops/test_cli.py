@@ -3,6 +3,7 @@
 import json
 import os
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -32,7 +33,8 @@ def run(*words: str) -> str:
 
 
 @pytest.fixture
-def settings(home: Path) -> Settings:
+def settings(home: Path, put_catalog: Callable[[Path], None]) -> Settings:
+    put_catalog(home)
     run("migrate")
     return Settings(home=home)
 

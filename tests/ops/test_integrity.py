@@ -1,6 +1,7 @@
 """The commands `purge`, `reconcile`, `verify` and `status` on a store's home."""
 
 import shutil
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -23,8 +24,11 @@ AUTHOR = "writer@example.org"
 
 
 @pytest.fixture
-def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def home(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, put_catalog: Callable[[Path], None]
+) -> Path:
     monkeypatch.setenv("STORE_HOME", str(tmp_path))
+    put_catalog(tmp_path)
     typed("migrate")
     return tmp_path
 

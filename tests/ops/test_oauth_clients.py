@@ -1,5 +1,6 @@
 """The operator's commands for OAuth clients."""
 
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -15,9 +16,12 @@ pytestmark = pytest.mark.spec("OPS-23")
 
 
 @pytest.fixture
-def settings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Settings:
+def settings(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, put_catalog: Callable[[Path], None]
+) -> Settings:
     home = tmp_path / "home"
     monkeypatch.setenv("STORE_HOME", str(home))
+    put_catalog(home)
     run("migrate")
     return Settings(home=home)
 

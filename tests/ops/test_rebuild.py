@@ -4,7 +4,7 @@ import gzip
 import os
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -32,8 +32,11 @@ from tests.waiting import until
 
 
 @pytest.fixture
-def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def home(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, put_catalog: Callable[[Path], None]
+) -> Path:
     monkeypatch.setenv("STORE_HOME", str(tmp_path))
+    put_catalog(tmp_path)
     typed("migrate")
     return tmp_path
 

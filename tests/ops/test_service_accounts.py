@@ -3,6 +3,7 @@
 import json
 import stat
 import time
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -26,9 +27,12 @@ ROBOT = "robot@example.org"
 
 
 @pytest.fixture
-def settings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Settings:
+def settings(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, put_catalog: Callable[[Path], None]
+) -> Settings:
     home = tmp_path / "home"
     monkeypatch.setenv("STORE_HOME", str(home))
+    put_catalog(home)
     run("migrate")
     return Settings(home=home)
 

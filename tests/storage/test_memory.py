@@ -61,7 +61,7 @@ def test_what_is_larger_than_the_budget_is_alone() -> None:
 
 
 def test_small_requests_do_not_overtake_a_large_one_for_ever() -> None:
-    budget, order = MemoryBudget(2 * BIG), list[str]()
+    budget, order = MemoryBudget(2 * BIG, timeout_s=PATIENCE_S), list[str]()
 
     def use(name: str, size: int) -> None:
         with budget.reserve(size):

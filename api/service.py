@@ -18,8 +18,8 @@ from api.http.auth import identify_caller
 from api.http.metrics import METRICS_CONTENT_TYPE, MetricSample
 from api.http.operation import Services, json_response
 from auth.remote import RemoteDecisionPoint
+from storage.catalog import deliveries, documents, jobs, store_state, versions
 from storage.catalog import integrity as integrity_rows
-from storage.catalog import jobs, store_state, versions
 from storage.errors import DomainError, NotFoundError
 from storage.protocols import BlobStore, SearchIndex
 from storage.stores import Stores
@@ -189,8 +189,8 @@ def _check_replication(stores: Stores) -> PartStatus:
 def _check_unindexed(stores: Stores) -> PartStatus:
     with stores.catalog.read() as tx:
         counts, rows = (
-            store_state.count_unindexed(tx),
-            store_state.list_unindexed(tx, limit=MAX_NAMED),
+            documents.count_unindexed(tx),
+            documents.list_unindexed(tx, limit=MAX_NAMED),
         )
     examples = "; ".join(f"{fqid} in {replica}: {why}" for replica, fqid, why in rows)
     reason = f"{sum(counts.values())} documents were refused by the search engine"
@@ -235,8 +235,8 @@ def collect_samples(services: Services) -> Iterable[MetricSample]:
     with services.stores.catalog.read() as tx:
         waiting, dead = jobs.count_open(tx), jobs.count_dead(tx)
         pending, unindexed = (
-            store_state.count_pending_deliveries(tx),
-            store_state.count_unindexed(tx),
+            deliveries.count_pending(tx),
+            documents.count_unindexed(tx),
         )
     for (step, replica), rows in waiting.items():
         labels = {"step": step, "replica": replica}

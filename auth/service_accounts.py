@@ -17,7 +17,7 @@ from joserfc.errors import JoseError, SecurityWarning
 from joserfc.jwk import RSAKey
 
 from auth.accounts import AuditContext, is_user_id, record_audit
-from storage.catalog import Catalog, Tx, service_accounts
+from storage.catalog import Catalog, Tx, accounts
 from storage.errors import ConflictError, Invalid, NotFoundError, Unauthorized
 from storage.model import normalize_identity
 
@@ -163,7 +163,7 @@ class ServiceAccounts:
         if not is_user_id(email):
             return None
         with self._catalog.read() as tx:
-            jwk = service_accounts.find_usable_key(tx, normalize_identity(email), kid)
+            jwk = accounts.find_usable_service_key(tx, normalize_identity(email), kid)
         return None if jwk is None else _load_key(jwk)
 
     def check(self, algorithm: str, claims: Mapping[str, Any]) -> None:
@@ -188,14 +188,14 @@ def add_account_key(tx: Tx, email: str, key: RegisteredKey, *, by: AuditContext)
     email = normalize_identity(email)
     if not is_user_id(email):
         raise Invalid("An account is named by an e-mail address of at most 128 characters")
-    registered = {each.kid: each.jwk for each in service_accounts.list_keys(tx, email)}
+    registered = {each.kid: each.jwk for each in accounts.list_service_keys(tx, email)}
     if registered.get(key.kid) == key.jwk:
         return
     if key.kid in registered:
         raise ConflictError(f"{email} has another key {key.kid}")
     if len(registered) >= MAX_KEYS:
         raise ConflictError(f"{email} has {MAX_KEYS} keys already; remove one first")
-    if not service_accounts.insert_key(tx, email, key.kid, key.jwk):
+    if not accounts.insert_service_key(tx, email, key.kid, key.jwk):
         raise ConflictError(f"{email} has just got another key {key.kid}")
     record_audit(tx, by, _audit_target(email), before=None, after={"kid": key.kid})
 
@@ -203,7 +203,7 @@ def add_account_key(tx: Tx, email: str, key: RegisteredKey, *, by: AuditContext)
 def remove_account_keys(tx: Tx, email: str, kid: str | None, *, by: AuditContext) -> list[str]:
     """Remove one key, or all keys of the account; NotFoundError if there are none."""
     email = normalize_identity(email)
-    removed = service_accounts.delete_keys(tx, email, kid)
+    removed = accounts.delete_service_keys(tx, email, kid)
     if not removed:
         raise NotFoundError(
             f"{email} has no key {kid}" if kid else f"{email} is no service account"

@@ -33,7 +33,6 @@ from storage.catalog import (
     endpoints,
     migrate,
     now_us,
-    store_state,
     subscriptions,
 )
 from storage.catalog.deliveries import NewDelivery
@@ -256,7 +255,7 @@ def deliver_all(catalog: Catalog, rules: DeliveryRules = SETTLED, *, but: int = 
 def pending(catalog: Catalog) -> int:
     """Deliveries that are not done."""
     with catalog.read() as tx:
-        return store_state.count_pending_deliveries(tx)
+        return deliveries.count_pending(tx)
 
 
 if __name__ == "__main__":

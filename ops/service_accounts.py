@@ -18,7 +18,7 @@ from auth.service_accounts import (
 )
 from config import Settings
 from ops.commands import open_catalog, print_table
-from storage.catalog import service_accounts as listed
+from storage.catalog import accounts as catalog_accounts
 from storage.catalog.audit import OPERATOR
 from storage.model import normalize_identity
 
@@ -75,7 +75,7 @@ def remove(settings: Settings, email: str, kid: str | None) -> None:
     """Take an account, or one of its keys, from the list: its next request fails."""
     with open_catalog(settings).write() as tx:
         gone = accounts.remove_account_keys(tx, email, kid, by=_build_change("remove_service_key"))
-        left = len(listed.list_keys(tx, normalize_identity(email)))
+        left = len(catalog_accounts.list_service_keys(tx, normalize_identity(email)))
     click.echo(f"{email}: {len(gone)} removed, {left} left.")
 
 
@@ -84,7 +84,7 @@ def remove(settings: Settings, email: str, kid: str | None) -> None:
 def list_service_accounts(settings: Settings) -> None:
     """Show every account with its keys."""
     with open_catalog(settings).read() as tx:
-        keys = listed.list_keys(tx)
+        keys = catalog_accounts.list_service_keys(tx)
     rows = [(key.email, key.kid, _format_time(key.created_us)) for key in keys]
     print_table(Console(), "Service accounts", ("account", "key", "since"), rows)
 

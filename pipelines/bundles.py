@@ -11,8 +11,7 @@ from pipelines.idempotency import IdempotentRequest
 from pipelines.limits import PENDING_RETRY_S, SEGMENT_ENTRIES
 from pipelines.manifests import ManifestKind, PatchedVersion, Publication, WriteResult
 from storage import keys
-from storage.catalog import Tx, bundles, events, files, heads, jobs, versions
-from storage.catalog import manifests as segments
+from storage.catalog import Tx, bundles, events, files, jobs, versions
 from storage.catalog import purges as catalog_purges
 from storage.errors import ConflictError, Invalid, NotFoundError, Unavailable
 from storage.model import FQID, BundleVersion, Job, ManifestEntry, Replica
@@ -124,7 +123,7 @@ def _reserve(
         author=author,
         parent=new.parent,
         event_id=events.make_event_id("CREATE", new.replica, new.fqid),
-        runs=segments.split_entries(new.entries, SEGMENT_ENTRIES),
+        runs=bundles.split_entries(new.entries, SEGMENT_ENTRIES),
     )
     for _ in range(RESERVE_ATTEMPTS):
         with suppress(_FilesAppeared), stores.catalog.write() as tx:
@@ -161,7 +160,7 @@ def publish_in_replica(
     A tombstone keeps it hidden. The caller locks the head.
     """
     is_buried = versions.find_covering_tombstone(tx, KIND, *row.bundle.fqid) is not None
-    change = 0 if is_buried else heads.count_change(tx, KIND, row.bundle.fqid.uuid)
+    change = 0 if is_buried else versions.count_change(tx, KIND, row.bundle.fqid.uuid)
     publication = bundles.publish_in_replica(tx, row, replica, change=change, is_buried=is_buried)
     return _following_jobs(row, replica, publication, step=step)
 
@@ -193,7 +192,7 @@ BUNDLE = ManifestKind(name=KIND, find=bundles.find, publish=_publish)
 
 def resolve_entries(
     tx: Tx, replica: Replica, new: Sequence[EntryRow], *, pointer: str = "/files/{}"
-) -> tuple[bytes, list[segments.EntryRow]]:
+) -> tuple[bytes, list[bundles.EntryRow]]:
     """Look up the files of all entries; return the entries as JSON and as rows of a segment.
 
     Raise Invalid (`file_missing`), FilesPending.
@@ -286,7 +285,7 @@ class _PatchBase:
     row: bundles.BundleRow
     kept: Sequence[ManifestEntry]
     added: bytes
-    runs: Sequence[segments.ManifestRun]
+    runs: Sequence[bundles.ManifestRun]
 
 
 def _read_base(tx: Tx, ident: int, patch: BundlePatch) -> _PatchBase:
@@ -302,7 +301,7 @@ def _read_base(tx: Tx, ident: int, patch: BundlePatch) -> _PatchBase:
         or (entry.name, entry.file, None) in removals
     }
     added, rows = resolve_entries(tx, patch.replica, patch.add, pointer="/add_files/{}")
-    stored = segments.list_segments(tx, ident)
+    stored = bundles.list_segments(tx, ident)
     runs = manifests.patch_segments(
         stored,
         [segment.count for segment in stored],
@@ -315,9 +314,9 @@ def _read_base(tx: Tx, ident: int, patch: BundlePatch) -> _PatchBase:
 
 
 def _read_segments(
-    tx: Tx, changed: Sequence[segments.StoredSegment]
-) -> list[list[segments.EntryRow]]:
-    rows = segments.read_segment_rows(tx, [segment.segment_id for segment in changed])
+    tx: Tx, changed: Sequence[bundles.StoredSegment]
+) -> list[list[bundles.EntryRow]]:
+    rows = bundles.read_segment_rows(tx, [segment.segment_id for segment in changed])
     return [rows[segment.segment_id] for segment in changed]
 
 
@@ -430,7 +429,7 @@ def delete(
     Raise NotFoundError if it never existed, ConflictError if its tombstone has another reason.
     """
     with stores.catalog.write() as tx:
-        heads.lock(tx, KIND, [uuid])
+        versions.lock_heads(tx, KIND, [uuid])
         if not _has_existed(tx, uuid, version):
             raise NotFoundError(f"There is no bundle {uuid}{'.' + version if version else ''}.")
         tombstone = versions.find_tombstone(tx, KIND, uuid, version or "")
@@ -460,7 +459,7 @@ def _unpublish(tx: Tx, uuid: str, version: str | None) -> set[Job]:
     follow: set[Job] = set()
     hidden = versions.unpublish(tx, KIND, uuid, version)
     if hidden:
-        heads.count_change(tx, KIND, uuid)
+        versions.count_change(tx, KIND, uuid)
     for replica, fqid, ident in hidden:
         event = events.append(tx, "TOMBSTONE", replica, fqid, ident)
         follow |= {*flow.bundle_jobs("tombstone", replica, fqid, event=event)}

@@ -12,7 +12,7 @@ from pipelines.idempotency import IdempotentRequest
 from pipelines.limits import SEGMENT_ENTRIES
 from pipelines.manifests import ManifestKind, PatchedVersion, Publication, WriteResult
 from storage import json_codec, keys
-from storage.catalog import Tx, collections, events, heads, jobs, versions
+from storage.catalog import Tx, collections, events, jobs, versions
 from storage.catalog.collections import Collection, StoredLinkSegment
 from storage.errors import Forbidden, NotFoundError
 from storage.model import FQID, REPLICAS, CollectionLink, Job, Replica
@@ -103,7 +103,7 @@ def _reserve(
     owner: str,
 ) -> Collection:
     with stores.catalog.write() as tx:
-        heads.lock(tx, KIND, [new.fqid.uuid])
+        versions.lock_heads(tx, KIND, [new.fqid.uuid])
         row = _find_equal_version(tx, new.fqid, owner, digest)
         if row is not None:
             return row
@@ -129,7 +129,7 @@ def build_record(stores: Stores, row: Collection) -> bytes:
 
 
 def _publish(tx: Tx, row: Collection) -> Publication:
-    heads.lock(tx, KIND, [row.fqid.uuid])
+    versions.lock_heads(tx, KIND, [row.fqid.uuid])
     follow: tuple[Job, ...] = ()
     if versions.mark_published(tx, KIND, row.fqid):
         publish_in_replica(tx, row, row.origin)
@@ -147,7 +147,7 @@ def publish_in_replica(tx: Tx, row: Collection, replica: Replica) -> None:
         return
     versions.publish(tx, KIND, replica, row.fqid, row.id)
     collections.insert_owned(tx, row.owner, row.fqid)
-    heads.count_change(tx, KIND, row.fqid.uuid)
+    versions.count_change(tx, KIND, row.fqid.uuid)
 
 
 COLLECTION = ManifestKind(name=KIND, find=collections.find, publish=_publish)
@@ -278,7 +278,7 @@ def delete(
     Raise Forbidden (another owner's), NotFoundError if it never existed or is deleted.
     """
     with stores.catalog.write() as tx:
-        heads.lock(tx, KIND, [uuid])
+        versions.lock_heads(tx, KIND, [uuid])
         check_owner(collections.find_owner(tx, uuid), owner)
         is_deleted = versions.find_tombstone(tx, KIND, uuid, "") is not None
         if is_deleted or not versions.was_published(tx, KIND, uuid):
@@ -308,4 +308,4 @@ def unpublish(tx: Tx, uuid: str) -> None:
     """Hide all versions of a uuid from readers and from its owner's list; the caller locks."""
     collections.delete_owned(tx, uuid)
     if versions.unpublish(tx, KIND, uuid, None):
-        heads.count_change(tx, KIND, uuid)
+        versions.count_change(tx, KIND, uuid)

@@ -27,12 +27,12 @@ from storage.catalog import (
     bundles,
     deliveries,
     events,
-    heads,
     jobs,
     journals,
     now_us,
     store_state,
     subscriptions,
+    versions,
 )
 from storage.catalog.deliveries import NewDelivery
 from storage.catalog.events import Replay, SequencedEvent
@@ -311,7 +311,7 @@ def run_replay(stores: Stores, claim: JobClaim, beat: Heartbeat) -> tuple[Job, .
     follow = () if ended else (claim.job,)
     with stores.catalog.write() as tx:
         # All of them, in order, before each is locked by itself.
-        heads.lock(tx, "bundle", {event.fqid.uuid for event, _ in matches})
+        versions.lock_heads(tx, "bundle", {event.fqid.uuid for event, _ in matches})
         receivers = [
             endpoint
             for event, fresh in matches

@@ -23,8 +23,8 @@ from pipelines.copies import INLINE_BYTES
 from pipelines.files import FileLocation
 from pipelines.flow import Step
 from storage import keys
-from storage.catalog import expected_objects, jobs, versions
 from storage.catalog import integrity as findings
+from storage.catalog import jobs, versions
 from storage.errors import (
     DamagedObjectError,
     DomainError,
@@ -280,7 +280,7 @@ def find_intact_replicas(
             for sha256, key in blobs.items()
             if key in damaged
             and key not in also_damaged
-            and expected_objects.has_blob(tx, other, sha256)
+            and findings.is_blob_expected(tx, other, sha256)
         }
     return {sha256: other if sha256 in moved else served for sha256 in blobs}
 

@@ -6,7 +6,7 @@ from typing import Literal
 
 from pipelines import flow, integrity, records
 from storage import keys
-from storage.catalog import Tx, files, heads, ingest, purges, versions
+from storage.catalog import Tx, files, ingest, purges, versions
 from storage.catalog.ingest import IngestTaskRow
 from storage.errors import ConflictError, NotFoundError, Unprocessable
 from storage.model import FQID, FileVersion, Job, ManifestEntry, Replica
@@ -124,7 +124,7 @@ def publish(tx: Tx, row: files.FileRow) -> tuple[Job, ...]:
 
 def publish_all(tx: Tx, rows: Sequence[files.FileRow]) -> dict[FQID, tuple[Job, ...]]:
     """Publish files of one origin; return nothing for those published before, or purged."""
-    heads.lock(tx, KIND, [row.file.fqid.uuid for row in rows])
+    versions.lock_heads(tx, KIND, [row.file.fqid.uuid for row in rows])
     published = versions.mark_all_published(tx, KIND, [row.file.fqid for row in rows])
     new = [row for row in rows if row.file.fqid in published]
     if new:

@@ -15,7 +15,7 @@ from pipelines.copies import INLINE_BYTES, Heartbeat, upload_parts
 from pipelines.job_batches import CompletedJobs, run_each, run_in_groups, run_in_own_threads
 from pipelines.limits import PENDING_RETRY_S
 from storage import keys
-from storage.catalog import Tx, heads, ingest, purges
+from storage.catalog import Tx, ingest, purges, versions
 from storage.catalog import files as file_rows
 from storage.catalog import jobs as catalog_jobs
 from storage.catalog.ingest import IngestTaskRow
@@ -212,7 +212,7 @@ def _record_tasks(
 ) -> dict[FQID, AcceptedIngest | DomainError]:
     """Open a task for each version that neither exists nor is being verified."""
     with stores.catalog.write() as tx:
-        heads.lock(tx, files.KIND, [fqid.uuid for fqid in tasks])
+        versions.lock_heads(tx, files.KIND, [fqid.uuid for fqid in tasks])
         results = _find_existing(tx, tasks)
         results |= _join_open_tasks(
             tx, {fqid: row for fqid, row in tasks.items() if fqid not in results}
@@ -482,7 +482,7 @@ def _reserve_files(
 ) -> dict[str, file_rows.FileRow]:
     """Reserve versions that are not purged, or return their existing rows, by task id."""
     with stores.catalog.write() as tx:
-        heads.lock(tx, files.KIND, [row.fqid.uuid for row in rows])
+        versions.lock_heads(tx, files.KIND, [row.fqid.uuid for row in rows])
         purged = purges.filter_purged(tx, files.KIND, [row.fqid for row in rows])
         open_tasks = {row.fqid: row for row in rows if row.fqid not in purged}
         new = [_make_new_file(row, computed[row.id]) for row in open_tasks.values()]

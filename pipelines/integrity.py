@@ -17,7 +17,7 @@ from pipelines import copies, records, repair
 from pipelines.copies import Heartbeat, ignore_progress
 from pipelines.limits import SEGMENT_ENTRIES
 from storage import keys
-from storage.catalog import Tx, bundles, collections, expected_objects, files, purges, versions
+from storage.catalog import Tx, bundles, collections, files, integrity, purges, versions
 from storage.errors import DamagedObjectError, NotFoundError, SourceChanged
 from storage.keys import MarkerKey, RecordKey
 from storage.model import FQID, REPLICAS, Replica
@@ -54,13 +54,13 @@ def is_expected(stores: Stores, replica: Replica, key: str) -> bool:
     """Return whether the catalog says that a replica holds an object."""
     with stores.catalog.read() as tx:
         if (sha256 := keys.parse_blob(key)) is not None:
-            return expected_objects.has_blob(tx, replica, sha256)
+            return integrity.is_blob_expected(tx, replica, sha256)
         if (record := keys.parse_record(key)) is not None:
-            return expected_objects.has_record(tx, record.kind, replica, record.fqid)
+            return integrity.is_expected(tx, "record", record.kind, replica, record.fqid)
         if (stone := keys.parse_tombstone(key)) is not None:
-            return expected_objects.has_tombstone(tx, stone.kind, replica, _marker_fqid(stone))
+            return integrity.is_expected(tx, "tombstone", stone.kind, replica, _marker_fqid(stone))
         if (purge := keys.parse_purge_marker(key)) is not None:
-            return expected_objects.has_purge(tx, purge.kind, replica, _marker_fqid(purge))
+            return integrity.is_expected(tx, "purge", purge.kind, replica, _marker_fqid(purge))
     return False
 
 

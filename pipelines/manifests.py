@@ -16,7 +16,7 @@ from pipelines.formats import later_versions
 from pipelines.idempotency import IdempotentRequest, find_stored_response, store_response
 from pipelines.limits import SEGMENT_ENTRIES
 from storage import keys
-from storage.catalog import Tx, events, heads, jobs, now_us, versions
+from storage.catalog import Tx, events, jobs, now_us, versions
 from storage.catalog import purges as catalog_purges
 from storage.catalog.versions import Tombstone
 from storage.errors import ConflictError, NotFoundError
@@ -180,7 +180,7 @@ def patch_version(
     if response is None:
         patched = build(content)
         with stores.catalog.write() as tx:
-            heads.lock(tx, kind.name, [base.uuid])
+            versions.lock_heads(tx, kind.name, [base.uuid])
             response = find_stored_response(tx, repeatable)
             if response is None:
                 find_published_id(tx, kind.name, replica, *base)

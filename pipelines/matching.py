@@ -18,7 +18,7 @@ from pipelines.queries import bounded_jmespath, payloads
 from pipelines.queries.budgets import StepAccounts, evaluate_queries
 from pipelines.queries.payloads import build_payload, dump_json
 from pipelines.queries.stored_queries import QueryDocument, StoredQuery, StoredQuerySet
-from storage.catalog import Catalog, Tx, deliveries, events, heads, jobs, subscriptions
+from storage.catalog import Catalog, Tx, deliveries, events, jobs, subscriptions, versions
 from storage.catalog.deliveries import NewDelivery, make_delivery_id
 from storage.catalog.subscriptions import ELASTICSEARCH, JMESPATH, Subscription, SubscriptionType
 from storage.errors import DomainError, NotFoundError
@@ -211,7 +211,7 @@ def match_events(stores: Stores, claims: Sequence[JobClaim], beat: Heartbeat) ->
         return {}
     with stores.catalog.write() as tx:
         if any(matches or event.type != "CREATE" for event, matches in fresh):
-            heads.lock(tx, "bundle", [event.fqid.uuid for event, _ in fresh])
+            versions.lock_heads(tx, "bundle", [event.fqid.uuid for event, _ in fresh])
         receivers = [
             endpoint
             for event, matches in fresh

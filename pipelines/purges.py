@@ -24,7 +24,6 @@ from storage.catalog import (
     collections,
     events,
     garbage_collection,
-    heads,
     jobs,
     purges,
     versions,
@@ -97,7 +96,7 @@ def order_purge(
     (`protected`) if it is not under a tombstone.
     """
     with stores.catalog.write() as tx:
-        heads.lock(tx, kind, [uuid])
+        versions.lock_heads(tx, kind, [uuid])
         fqids = _find_versions(tx, kind, uuid, version)
         if not _has_tombstone(tx, kind, uuid, version):
             raise ConflictError("Only what is under a tombstone is purged.", code="protected")
@@ -152,7 +151,7 @@ def write_marker(stores: Stores, claim: JobClaim, _beat: Heartbeat) -> tuple[Job
     integrity.put_or_repair_record(stores, replica, key, records.encode_marker_record(purge))
     follow: list[Job] = []
     with stores.catalog.write() as tx:
-        heads.lock(tx, purge.kind, [purge.uuid])
+        versions.lock_heads(tx, purge.kind, [purge.uuid])
         everywhere = purges.record_marker(tx, purge, replica)
         if everywhere and purge.version:
             follow = [Job(Step.ERASE, name, claim.job.ref) for name in REPLICAS]
@@ -190,7 +189,7 @@ def erase_record(stores: Stores, claim: JobClaim, heartbeat: Heartbeat) -> tuple
     stores.replicas[replica].delete(keys.record_key(_parse_kind(purge.kind), fqid))
     follow: list[Job] = []
     with stores.catalog.write() as tx:
-        heads.lock(tx, purge.kind, [purge.uuid])
+        versions.lock_heads(tx, purge.kind, [purge.uuid])
         if purges.record_erasure(tx, purge, replica):
             follow = [Job(Step.FORGET, REPLICAS[0], claim.job.ref)]
         jobs.finish(tx, claim)
@@ -262,7 +261,7 @@ def _delete_bundle_rows(
         events.make_event_id(kind, replica, fqid) for kind in EVENT_TYPES for replica in REPLICAS
     ]
     with stores.catalog.write() as tx:
-        heads.lock(tx, BUNDLE_KIND, [purge.uuid])
+        versions.lock_heads(tx, BUNDLE_KIND, [purge.uuid])
         if row is not None:
             purges.delete_bundle(tx, row.id, event_ids)
         purges.finish(tx, purge)
@@ -274,7 +273,7 @@ def _purge_unreferenced_files(stores: Stores, purge: Purge, idents: Sequence[int
     """Hide and schedule for purging those files to which only purged bundles refer."""
     with stores.catalog.write() as tx:
         rows = file_rows.list_by_ids(tx, idents)
-        heads.lock(tx, files.KIND, [row.file.fqid.uuid for row in rows])
+        versions.lock_heads(tx, files.KIND, [row.file.fqid.uuid for row in rows])
         unreferenced = set(purges.lock_unreferenced(tx, idents))
         follow: set[Job] = set()
         for row in rows:
@@ -292,7 +291,7 @@ def _delete_file_rows(
 ) -> tuple[Job, ...]:
     fqid = FQID(purge.uuid, purge.version)
     with stores.catalog.write() as tx:
-        heads.lock(tx, files.KIND, [purge.uuid])
+        versions.lock_heads(tx, files.KIND, [purge.uuid])
         row = file_rows.find(tx, fqid)
         if row is not None and purges.is_referenced(tx, row.file.id):
             raise Unavailable(f"The purge of {fqid} waits for that of a bundle.")
@@ -309,7 +308,7 @@ def _delete_collection_rows(
     stores: Stores, purge: Purge, claim: JobClaim, _beat: Heartbeat
 ) -> tuple[Job, ...]:
     with stores.catalog.write() as tx:
-        heads.lock(tx, purge.kind, [purge.uuid])
+        versions.lock_heads(tx, purge.kind, [purge.uuid])
         collections.delete_version(tx, FQID(purge.uuid, purge.version))
         purges.finish(tx, purge)
         jobs.finish(tx, claim)

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from pipelines.flow import Step
-from storage.catalog import Tx, now_us, replication, store_state
+from storage.catalog import Tx, documents, now_us, replication
 from storage.catalog.replication import DivergedVersion, ReplicationBacklog, WaitingJob
 from storage.keys import KINDS, Kind
 from storage.model import FQID, REPLICAS, Replica
@@ -85,7 +85,7 @@ def build_report(stores: Stores) -> ReplicationReport:
             oldest=replication.list_oldest(tx, (*COPY_STEPS, Step.BURY)),
             failures=replication.list_failures(tx, REPLICATION_STEPS, limit=MAX_SHOWN),
             diverged=replication.list_diverged(tx, limit=MAX_SHOWN),
-            unindexed=store_state.list_unindexed(tx, limit=MAX_SHOWN),
+            unindexed=documents.list_unindexed(tx, limit=MAX_SHOWN),
             counts=replication.count_problems(tx),
         )
 

@@ -24,7 +24,7 @@ from pipelines.copies import Heartbeat, ignore_progress
 from pipelines.integrity import RepairOutcome
 from pipelines.sweeps import SWEEP_BATCH, iterate_pages
 from storage import keys
-from storage.catalog import Tx, expected_objects, jobs, journals, now_us, store_state
+from storage.catalog import Tx, jobs, journals, now_us, store_state
 from storage.catalog import integrity as catalog_integrity
 from storage.catalog.integrity import DAY_US, StoredObject
 from storage.errors import DomainError
@@ -89,11 +89,13 @@ def _list_expected_keys(stores: Stores, replica: Replica) -> dict[str, Iterator[
     """Return the keys that the catalog expects in a bucket, by prefix, both in order."""
 
     def list_blobs(tx: Tx, after: str, _before_us: int) -> list[str]:
-        return expected_objects.list_blobs(tx, replica, after, limit=SWEEP_BATCH)
+        return catalog_integrity.list_expected_blobs(tx, replica, after, limit=SWEEP_BATCH)
 
-    def list_versions(listed: Callable[..., list[FQID]], kind: keys.Kind) -> Iterator[FQID]:
+    def list_versions(section: catalog_integrity.RecordSection, kind: keys.Kind) -> Iterator[FQID]:
         def page(tx: Tx, after: FQID, _before_us: int) -> list[FQID]:
-            return listed(tx, kind, replica, after, limit=SWEEP_BATCH)
+            return catalog_integrity.list_expected(
+                tx, section, kind, replica, after, limit=SWEEP_BATCH
+            )
 
         return iterate_pages(stores, page, FQID("", ""), settled_us=0)
 
@@ -103,16 +105,16 @@ def _list_expected_keys(stores: Stores, replica: Replica) -> dict[str, Iterator[
         keys.PURGE_MARKERS: (
             keys.purge_marker_key(kind, fqid.uuid, fqid.version or None)
             for kind in sorted(keys.KINDS)
-            for fqid in list_versions(expected_objects.list_purges, kind)
+            for fqid in list_versions("purge", kind)
         ),
         keys.TOMBSTONES: (
             keys.tombstone_key(kind, fqid.uuid, fqid.version or None)
             for kind in sorted(keys.KINDS)
-            for fqid in list_versions(expected_objects.list_tombstones, kind)
+            for fqid in list_versions("tombstone", kind)
         ),
     }
     for kind in keys.KINDS:
-        versions = list_versions(expected_objects.list_records, kind)
+        versions = list_versions("record", kind)
         sections[keys.record_prefix(kind)] = map(partial(keys.record_key, kind), versions)
     return dict(sorted(sections.items()))
 

@@ -22,7 +22,7 @@ from pipelines import bundles, documents, flow
 from pipelines.copies import Heartbeat
 from pipelines.flow import Step
 from pipelines.job_batches import CompletedJobs, run_in_groups
-from storage.catalog import Tx, events, heads, jobs, now_us, store_state, subscriptions, versions
+from storage.catalog import Tx, events, jobs, now_us, store_state, subscriptions, versions
 from storage.catalog import bundles as catalog_bundles
 from storage.catalog import documents as document_rows
 from storage.catalog.documents import IndexRecord, IndexState
@@ -102,7 +102,7 @@ def _read_states(tx: Tx, replica: Replica, fqids: Sequence[FQID]) -> dict[FQID, 
     """Read the index states of those bundles that exist."""
     rows = {row.bundle.fqid: row.bundle for row in catalog_bundles.find_all(tx, fqids)}
     live = versions.filter_published(tx, KIND, replica, list(rows))
-    changes = heads.read_all_changes(tx, KIND, [fqid.uuid for fqid in rows])
+    changes = versions.read_all_changes(tx, KIND, [fqid.uuid for fqid in rows])
     before = document_rows.find_states(tx, replica, [bundle.id for bundle in rows.values()])
     return {
         fqid: _BundleIndexState(
@@ -224,7 +224,7 @@ def _save_shape(stores: Stores, replica: Replica, document: Mapping[str, Any]) -
     if choice.kinds != (known[choice.number] if choice.number < len(known) else None):
         with stores.catalog.write() as tx:
             # Two documents may extend one shape at once; neither may lose the other's paths.
-            heads.lock(tx, "shape", [f"{replica}/{descriptor}"])
+            versions.lock_heads(tx, "shape", [f"{replica}/{descriptor}"])
             known = document_rows.list_shapes(tx, replica, descriptor)
             choice = choose_shape(descriptor, document, known)
             document_rows.save_shape(tx, replica, descriptor, choice.number, choice.kinds)
@@ -284,7 +284,7 @@ def advance_reindex(
     With `force`, dead jobs do not prevent that.
     """
     with stores.catalog.write() as tx:
-        heads.lock(tx, "reindex", [replica])
+        versions.lock_heads(tx, "reindex", [replica])
         state = _read_reindex_state(tx, replica)
         if state is None:
             return ReindexProgress(0, 0, 0, all_requested=True, done=True)

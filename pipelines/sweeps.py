@@ -17,7 +17,7 @@ from pipelines.copies import Heartbeat
 from pipelines.flow import Step
 from pipelines.manifests import ManifestKind
 from storage import keys
-from storage.catalog import Tx, documents, heads, ingest, integrity, jobs, now_us, versions
+from storage.catalog import Tx, documents, ingest, integrity, jobs, now_us, versions
 from storage.catalog import files as file_rows
 from storage.catalog import purges as catalog_purges
 from storage.errors import ConflictError, NotFoundError
@@ -182,7 +182,7 @@ def _list_objects(stores: Stores, replica: Replica, prefix: str) -> Iterator[Blo
 def _enqueue_syncs(kind: keys.Kind, stores: Stores, replica: Replica, names: list[str]) -> None:
     fqids = [FQID.parse(name) for name in names]
     with stores.catalog.write() as tx:
-        heads.lock(tx, kind, [fqid.uuid for fqid in fqids])
+        versions.lock_heads(tx, kind, [fqid.uuid for fqid in fqids])
         for fqid in fqids:
             ident = versions.find_published_id(tx, kind, fqid)
             if ident is not None:

@@ -26,7 +26,7 @@ from pipelines.job_batches import CompletedJobs, run_each, run_in_groups, run_un
 from pipelines.limits import ETAG_CHUNK
 from pipelines.replication import COPY_STEPS
 from storage import keys
-from storage.catalog import Tx, heads, now_us, versions
+from storage.catalog import Tx, now_us, versions
 from storage.catalog import bundles as catalog_bundles
 from storage.catalog import collections as catalog_collections
 from storage.catalog import files as catalog_files
@@ -142,7 +142,7 @@ def _finish_files(
 
 def _publish_files(tx: Tx, rows: Sequence[FileRow], target: Replica) -> dict[FQID, bool]:
     """Publish files; return those that were purged meanwhile."""
-    heads.lock(tx, files.KIND, [row.file.fqid.uuid for row in rows])
+    versions.lock_heads(tx, files.KIND, [row.file.fqid.uuid for row in rows])
     purged = catalog_purges.filter_purged(tx, files.KIND, [row.file.fqid for row in rows])
     catalog_files.publish(tx, [row for row in rows if row.file.fqid not in purged], target)
     return purged
@@ -250,7 +250,7 @@ def _publish_bundles(
     """Publish bundles that are not purged and whose records are stored, and finish their jobs."""
     completed = dict[Job, tuple[Job, ...]]()
     with stores.catalog.write() as tx:
-        heads.lock(tx, bundles.KIND, [fqid.uuid for fqid in is_equal])
+        versions.lock_heads(tx, bundles.KIND, [fqid.uuid for fqid in is_equal])
         purged = catalog_purges.filter_purged(tx, bundles.KIND, [*is_equal])
         done = [fqid for fqid in is_equal if fqid not in purged]
         for fqid in done:
@@ -366,7 +366,7 @@ def _sync_collection(
     key = keys.record_key(collections.KIND, fqid)
     is_equal = integrity.put_or_repair_record(stores, target, key, data)
     with stores.catalog.write() as tx:
-        heads.lock(tx, collections.KIND, [fqid.uuid])
+        versions.lock_heads(tx, collections.KIND, [fqid.uuid])
         is_purged = bool(catalog_purges.filter_purged(tx, collections.KIND, [fqid]))
         if not is_purged:
             if is_equal:

@@ -12,7 +12,7 @@ from auth.tokens.signing_keys import SIGNING_KEYS_FILE, read_signing_keys
 from config import Settings
 from pipelines.flow import Step
 from storage.catalog import Catalog, jobs
-from storage.catalog.engine import execute_now
+from storage.catalog.statements import execute
 from storage.connect import connect
 from storage.model import Job
 from storage.pubsub import MemoryPubSub
@@ -136,7 +136,7 @@ def draining(stores: Stores, job_queue: Outbox) -> Callable[[], int]:
 
     def due() -> list[Job]:
         with stores.catalog.write() as tx:
-            waiting = set(execute_now(tx, _WAITING, {}).scalars())
+            waiting = set(execute(tx, _WAITING, {}).scalars())
             steps = [step for step in Step if step in waiting]
             return [
                 row for step in steps for row, *_ in jobs.take_due(tx, step, limit=100, resend=True)

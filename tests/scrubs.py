@@ -2,8 +2,8 @@
 
 from pipelines import scrub
 from pipelines.scrub import ReadRateLimiter, ScrubBudget, ScrubRun
-from storage.catalog.engine import sql
 from storage.catalog.integrity import DAY_US
+from storage.catalog.statements import sql
 from storage.stores import Stores
 
 PLENTY = ScrubBudget(10**9, 10**12, 30)

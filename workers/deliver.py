@@ -25,7 +25,7 @@ from pipelines import deliveries
 from pipelines.flow import DELIVER, DELIVERIES_TOPIC, delivery_jobs
 from pipelines.subscriptions import SECRET_PURPOSE
 from storage.catalog import Catalog
-from storage.catalog.dispatch import LeaseHolder
+from storage.catalog.endpoints import LeaseHolder
 from storage.encryption import SecretBox, derive_key
 from storage.errors import DomainError
 from storage.protocols import PubSub

@@ -10,9 +10,9 @@ from dataclasses import dataclass, field
 from typing import Literal, NamedTuple, Protocol
 
 from pipelines import deliveries
-from storage.catalog import Catalog, dispatch, subscriptions
+from storage.catalog import Catalog, endpoints, subscriptions
 from storage.catalog.deliveries import AttemptResult, DueDelivery
-from storage.catalog.dispatch import (
+from storage.catalog.endpoints import (
     EndpointVisit,
     LeaseHolder,
     TurnResult,
@@ -259,7 +259,7 @@ class ResultRecorder:
         with self._catalog.write(durable=durable) as tx:
             results = [pending.result for pending in batch.results]
             visits = [visit for visit, _ in batch.visits]
-            settled = dispatch.settle_turns(tx, self._lease_holder, results, visits, withheld)
+            settled = endpoints.settle_turns(tx, self._lease_holder, results, visits, withheld)
             # Read before the commit, which takes time.
             self._ahead_us = settled.now_us - int(time.monotonic() * 1e6)
             return settled

@@ -25,8 +25,7 @@ from pipelines.deliveries import (
 )
 from pipelines.subscriptions import secret_context
 from storage.catalog.deliveries import AttemptResult, DueDelivery
-from storage.catalog.dispatch import EndpointVisit, VisitResult
-from storage.catalog.endpoints import Endpoint
+from storage.catalog.endpoints import Endpoint, EndpointVisit, VisitResult
 from storage.errors import DomainError
 from workers.delivery_records import (
     FIRST_PERMITS,

@@ -17,9 +17,8 @@ from auth.oauth.consents import ResourceOwner
 from auth.oauth.errors import OAuthError, invalid_grant
 from auth.oauth.provider import FormFields, OAuthProvider
 from auth.secret_values import create_secret, hash_secret
-from storage.catalog import Tx, device_codes, oauth
-from storage.catalog.device_codes import APPROVED, DENIED, PENDING, DeviceCodeRow
-from storage.catalog.oauth import GrantRow
+from storage.catalog import Tx, oauth
+from storage.catalog.oauth import APPROVED, DENIED, PENDING, DeviceCodeRow, GrantRow
 from storage.errors import Unavailable
 
 DEVICE_GRANT_TYPE = "urn:ietf:params:oauth:grant-type:device_code"
@@ -78,7 +77,7 @@ def _add_device(
             polled_us=None,
             ends_us=now + provider.settings.device_code_s * 1_000_000,
         )
-        if device_codes.insert(tx, row, now):
+        if oauth.insert_device_code(tx, row, now):
             return format_user_code(letters)
     raise Unavailable("No user code is available.", retry_after_s=1)
 
@@ -95,7 +94,7 @@ def _normalize_user_code(code: str) -> str:
 
 def find_pending_device(tx: Tx, provider: OAuthProvider, entered: str) -> PendingDevice | None:
     """Return the pending device with this user code, however it was entered."""
-    row = device_codes.lock_by_user_code(tx, hash_secret(_normalize_user_code(entered)))
+    row = oauth.lock_user_code(tx, hash_secret(_normalize_user_code(entered)))
     return None if row is None else _build_pending_device(tx, provider, row)
 
 
@@ -117,12 +116,12 @@ def decide_device(
     tx: Tx, provider: OAuthProvider, device_id: str, person: ResourceOwner, *, allow: bool
 ) -> bool:
     """Record a decision; False if the device is not pending, Forbidden if the user is disabled."""
-    row = device_codes.lock(tx, device_id)
+    row = oauth.lock_device_code(tx, device_id)
     if row is None or _build_pending_device(tx, provider, row) is None:
         return False
     provider.people.admit(tx, person.email)
     state = APPROVED if allow else DENIED
-    device_codes.decide(tx, device_id, state, email=person.email, auth_us=person.auth_us)
+    oauth.decide_device_code(tx, device_id, state, email=person.email, auth_us=person.auth_us)
     return True
 
 
@@ -130,7 +129,7 @@ def poll_device(
     tx: Tx, provider: OAuthProvider, client: OAuthClient, device_code: str
 ) -> GrantRow | OAuthError:
     """Return the grant of an approved device, once; else the OAuth error for its state."""
-    row, now = device_codes.lock(tx, hash_secret(device_code)), provider.now_us()
+    row, now = oauth.lock_device_code(tx, hash_secret(device_code)), provider.now_us()
     if row is None or row.client != client.id:
         return invalid_grant("device_code: unknown, used, or of another client.")
     if now >= row.ends_us:
@@ -139,7 +138,7 @@ def poll_device(
         return _check_poll_interval(tx, row, now) or OAuthError(
             "authorization_pending", "The user has not decided yet."
         )
-    device_codes.delete(tx, row.id)
+    oauth.delete_device_code(tx, row.id)
     if row.state == DENIED:
         return OAuthError("access_denied", "The user denied access.")
     return _create_grant(tx, row, now, grant_id=str(uuid.uuid4()))
@@ -148,9 +147,9 @@ def poll_device(
 def _check_poll_interval(tx: Tx, row: DeviceCodeRow, now_us: int) -> OAuthError | None:
     since_s = None if row.polled_us is None else (now_us - row.polled_us) / 1e6
     if since_s is None or since_s >= row.interval_s - POLL_TOLERANCE_S:
-        device_codes.record_poll(tx, row.id, now_us, interval_s=row.interval_s)
+        oauth.record_device_poll(tx, row.id, now_us, interval_s=row.interval_s)
         return None
-    device_codes.record_poll(tx, row.id, now_us, interval_s=row.interval_s + SLOW_DOWN_S)
+    oauth.record_device_poll(tx, row.id, now_us, interval_s=row.interval_s + SLOW_DOWN_S)
     return OAuthError("slow_down", f"Poll every {row.interval_s + SLOW_DOWN_S} seconds.")
 
 

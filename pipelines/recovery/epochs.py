@@ -14,7 +14,7 @@ from pipelines import records
 from pipelines.formats import new_uuid
 from pipelines.recovery import bucket_reader
 from storage import keys
-from storage.catalog import accounts, audit, events, heads, login, recovery, store_state
+from storage.catalog import accounts, audit, events, login, recovery, store_state, versions
 from storage.catalog.audit import OPERATOR, AuditChange
 from storage.errors import DamagedObjectError, Unavailable
 from storage.model import REPLICAS, Replica
@@ -111,7 +111,7 @@ def begin_epoch(stores: Stores) -> str | None:
 def advance_epoch(stores: Stores, *, after: int = 0) -> str:
     """Mark the next epoch, with a number above `after`, in all buckets; safe to repeat."""
     with stores.catalog.write() as tx:
-        heads.lock(tx, "epoch", ["mark"])
+        versions.lock_heads(tx, "epoch", ["mark"])
         current, coming = recovery.read_epochs(tx)
         if coming is None or _parse_number(coming) <= after:
             number = max(_parse_number(current), _parse_number(coming), after) + 1
@@ -124,7 +124,7 @@ def advance_epoch(stores: Stores, *, after: int = 0) -> str:
                 blobs, keys.epoch_key(coming), data, content_type="application/json"
             )
     with stores.catalog.write() as tx:
-        heads.lock(tx, "epoch", ["mark"])
+        versions.lock_heads(tx, "epoch", ["mark"])
         recovery.confirm_epoch(tx, coming)
     _delete_old_marks(stores, coming)
     return coming

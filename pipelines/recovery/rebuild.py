@@ -33,7 +33,6 @@ from storage.catalog import (
     Tx,
     documents,
     events,
-    heads,
     jobs,
     journals,
     now_us,
@@ -118,7 +117,7 @@ def _lock_heads(tx: Tx, batch: Sequence[Purge] | Sequence[Tombstone]) -> None:
     for kind in keys.KINDS:
         uuids = [one.uuid for one in batch if one.kind == kind]
         if uuids:
-            heads.lock(tx, kind, uuids)
+            versions.lock_heads(tx, kind, uuids)
 
 
 def _save_tombstones(run: RebuildRun, tx: Tx, batch: Sequence[Tombstone]) -> None:
@@ -136,7 +135,7 @@ def _find_tombstone(tx: Tx, one: Tombstone) -> Tombstone:
 
 
 def _save_files(run: RebuildRun, tx: Tx, batch: Sequence[FileRecord]) -> None:
-    heads.lock(tx, files.KIND, [one.fqid.uuid for one in batch])
+    versions.lock_heads(tx, files.KIND, [one.fqid.uuid for one in batch])
     recovery.insert_files(tx, [(records.make_file_row(one), one.created_us) for one in batch])
     known = recovery.find_digests(tx, files.KIND, [one.fqid for one in batch])
     for one in batch:
@@ -182,7 +181,7 @@ def _publish_files(
     run: RebuildRun, page: Sequence[tuple[int, FQID, bool]], tally: RebuildTally
 ) -> None:
     with run.transaction() as tx:
-        heads.lock(tx, files.KIND, [fqid.uuid for _, fqid, _ in page])
+        versions.lock_heads(tx, files.KIND, [fqid.uuid for _, fqid, _ in page])
         purged = purges.filter_purged(tx, files.KIND, [fqid for _, fqid, _ in page])
         recovery.publish_versions(
             tx,
@@ -202,7 +201,7 @@ def _publish_files(
 
 def _save_bundles(run: RebuildRun, tx: Tx, batch: Sequence[BundleRecord]) -> None:
     kind = bundles.KIND
-    heads.lock(tx, kind, [one.fqid.uuid for one in batch])
+    versions.lock_heads(tx, kind, [one.fqid.uuid for one in batch])
     recovery.raise_changes(tx, kind, [one.fqid.uuid for one in batch], run.floor)
     fqids = [one.fqid for one in batch]
     buried = recovery.filter_tombstoned(tx, kind, fqids)
@@ -227,7 +226,7 @@ def _has_all_files(run: RebuildRun, tx: Tx, one: BundleRecord, files: dict[FQID,
 
 
 def _save_collections(run: RebuildRun, tx: Tx, batch: Sequence[CollectionRecord]) -> None:
-    heads.lock(tx, collections.KIND, [one.fqid.uuid for one in batch])
+    versions.lock_heads(tx, collections.KIND, [one.fqid.uuid for one in batch])
     purged = purges.filter_purged(tx, collections.KIND, [one.fqid for one in batch])
     # The steps of the purge erase the records of purged collections; they need no row.
     for one in (one for one in batch if one.fqid not in purged):
@@ -246,7 +245,7 @@ def complete_rebuild(run: RebuildRun) -> RebuildTally:
         lambda fqid: fqid,
     ):
         with run.transaction() as tx:
-            heads.lock(tx, bundles.KIND, [fqid.uuid for fqid in fqids])
+            versions.lock_heads(tx, bundles.KIND, [fqid.uuid for fqid in fqids])
             _append_events(tx, _list_missing_events(run, tx, fqids), tally)
             _enqueue_indexing(run, tx, fqids)
     for stones in _read_pages(
@@ -404,7 +403,7 @@ def _mark_rebuilding(tx: Tx, last: str, token: str) -> None:
             "The catalog is not empty: `reconcile` imports what it lacks, a rebuild needs an empty"
             " one."
         )
-    heads.lock(tx, "epoch", ["mark"])
+    versions.lock_heads(tx, "epoch", ["mark"])
     # Change counts start above everything that a search index has seen.
     store_state.write_value(tx, recovery.REBUILDING_KEY, str(now_us(tx)))
     recovery.begin_unmarked_epoch(tx, f"{int(last.partition('-')[0] or 0) + 1:020d}-{token}")

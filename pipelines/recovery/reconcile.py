@@ -19,17 +19,7 @@ from pipelines.records import BundleRecord, CollectionRecord, FileRecord
 from pipelines.recovery import bucket_reader, epochs, rebuild_journals
 from pipelines.recovery.bucket_reader import RebuildRun, RebuildTally
 from storage import keys
-from storage.catalog import (
-    Tx,
-    documents,
-    events,
-    heads,
-    jobs,
-    manifests,
-    recovery,
-    store_state,
-    versions,
-)
+from storage.catalog import Tx, documents, events, jobs, recovery, store_state, versions
 from storage.catalog import bundles as catalog_bundles
 from storage.catalog import collections as rows
 from storage.catalog import files as file_rows
@@ -82,13 +72,13 @@ def _new_bundle(
 
 def _parent_bundle_segments(
     tx: Tx, one: BundleRecord
-) -> list[tuple[manifests.StoredSegment, Sequence[manifests.EntryRow]]]:
+) -> list[tuple[catalog_bundles.StoredSegment, Sequence[catalog_bundles.EntryRow]]]:
     """Return the segments of the parent version, with their entries."""
     parent = catalog_bundles.find(tx, FQID(one.fqid.uuid, one.parent)) if one.parent else None
     if parent is None:
         return []
-    runs = manifests.list_segments(tx, parent.bundle.id)
-    rows_by_segment = manifests.read_segment_rows(tx, [run.segment_id for run in runs])
+    runs = catalog_bundles.list_segments(tx, parent.bundle.id)
+    rows_by_segment = catalog_bundles.read_segment_rows(tx, [run.segment_id for run in runs])
     return [(run, rows_by_segment[run.segment_id]) for run in runs]
 
 
@@ -227,7 +217,7 @@ def _import_purge(stores: Stores, replica: Replica, key: MarkerKey) -> None:
     name = keys.purge_marker_key(key.kind, key.uuid, key.version)
     purge = records.parse_purge_record(key, bucket_reader.read_record(stores, replica, name))
     with stores.catalog.write() as tx:
-        heads.lock(tx, key.kind, [key.uuid])
+        versions.lock_heads(tx, key.kind, [key.uuid])
         row = catalog_purges.insert(tx, purge)
         recovery.set_created(tx, "purge", row.id, purge.created_us)
         # Hidden until the purge has deleted it.
@@ -240,7 +230,7 @@ def _import_tombstone(stores: Stores, replica: Replica, key: MarkerKey) -> None:
     name = keys.tombstone_key(key.kind, key.uuid, key.version)
     record = records.parse_tombstone_record(key, bucket_reader.read_record(stores, replica, name))
     with stores.catalog.write() as tx:
-        heads.lock(tx, key.kind, [key.uuid])
+        versions.lock_heads(tx, key.kind, [key.uuid])
         stone = versions.insert_tombstone(tx, record)
         recovery.set_created(tx, "tombstone", stone.id, record.created_us)
         jobs.insert_new(tx, _hide_tombstoned(tx, stone))
@@ -256,7 +246,7 @@ def _hide_tombstoned(tx: Tx, stone: Tombstone) -> set[Job]:
         return set()
     follow = set(tombstone_jobs(stone.kind, stone.uuid, stone.version))
     for replica, fqid, ident in gone:
-        heads.count_change(tx, stone.kind, stone.uuid)
+        versions.count_change(tx, stone.kind, stone.uuid)
         events.append(tx, "TOMBSTONE", replica, fqid, ident)
         follow.add(Job(Step.INDEX, replica, str(fqid)))
     return follow
@@ -270,7 +260,7 @@ def _import_file(stores: Stores, replica: Replica, key: RecordKey) -> None:
         is_whole = copies.has_object_of_size(stores.replicas[replica], blob, record.size)
     lacking = [*bucket_reader.find_replicas_without(stores, name), *([] if is_whole else [replica])]
     with stores.catalog.write() as tx:
-        heads.lock(tx, files.KIND, [key.fqid.uuid])
+        versions.lock_heads(tx, files.KIND, [key.fqid.uuid])
         purged = catalog_purges.filter_purged(tx, files.KIND, [key.fqid])
         if not purged:
             row = _merge_file(tx, record)
@@ -301,7 +291,7 @@ def _import_bundle(stores: Stores, replica: Replica, key: RecordKey) -> None:
     record = records.parse_bundle_record(key, bucket_reader.read_record(stores, replica, name))
     lacking = bucket_reader.find_replicas_without(stores, name)
     with stores.catalog.write() as tx:
-        heads.lock(tx, bundles.KIND, [key.fqid.uuid])
+        versions.lock_heads(tx, bundles.KIND, [key.fqid.uuid])
         purged = catalog_purges.filter_purged(tx, bundles.KIND, [key.fqid])
         if not purged:
             idents = recovery.find_file_ids(tx, {file for _, file, _ in record.entries})
@@ -320,7 +310,7 @@ def _publish_bundle(tx: Tx, bundle: BundleVersion, replica: Replica) -> None:
     if versions.find_covering_tombstone(tx, bundles.KIND, *bundle.fqid):
         return
     versions.publish(tx, bundles.KIND, replica, bundle.fqid, bundle.id)
-    change = heads.count_change(tx, bundles.KIND, bundle.fqid.uuid)
+    change = versions.count_change(tx, bundles.KIND, bundle.fqid.uuid)
     events.append(tx, "CREATE", replica, bundle.fqid, bundle.id)
     if documents.find_state(tx, replica, bundle.id) is None:
         # With a state, INDEX does not evaluate stored queries.
@@ -342,7 +332,7 @@ def _import_collection(stores: Stores, replica: Replica, key: RecordKey) -> None
     record = records.parse_collection_record(key, bucket_reader.read_record(stores, replica, name))
     lacking = bucket_reader.find_replicas_without(stores, name)
     with stores.catalog.write() as tx:
-        heads.lock(tx, key.kind, [key.fqid.uuid])
+        versions.lock_heads(tx, key.kind, [key.fqid.uuid])
         collections.publish_in_replica(tx, merge_collection(tx, record), replica)
         jobs.insert_new(tx, _sync_jobs(key, lacking))
 

@@ -1,4 +1,4 @@
-"""Users, groups and roles, their policies and memberships, and what they own.
+"""Users, groups and roles: policies, memberships, what they own, and keys of service accounts.
 
 Every change locks all accounts until the transaction ends: changes are rare, and one may concern
 accounts of every kind. Policies are stored uninterpreted.
@@ -10,8 +10,18 @@ from typing import Any, Literal, NamedTuple
 
 from sqlalchemy import Row, select
 
-from storage.catalog import bulk, heads
-from storage.catalog.engine import Tx, execute_now, find_row, make_mapper, sql
+from storage.catalog import versions
+from storage.catalog.statements import (
+    Tx,
+    attribute_columns,
+    execute,
+    execute_with,
+    find_row,
+    look_up_rows,
+    make_mapper,
+    sql,
+    tuple_columns,
+)
 from storage.catalog.tables.accounts import memberships
 
 AccountKind = Literal["user", "group", "role"]
@@ -50,17 +60,17 @@ def _account_from_row(row: Row[Any]) -> AccountRow:
 
 def lock_all(tx: Tx) -> None:
     """Lock all accounts until the transaction ends."""
-    heads.lock(tx, ACCOUNTS_HEAD, [ALL_ACCOUNTS])
+    versions.lock_heads(tx, ACCOUNTS_HEAD, [ALL_ACCOUNTS])
 
 
 def count_change(tx: Tx) -> int:
     """Count a change of the locked accounts; return the count."""
-    return heads.count_change_by_clock(tx, ACCOUNTS_HEAD, ALL_ACCOUNTS)
+    return versions.count_change_by_clock(tx, ACCOUNTS_HEAD, ALL_ACCOUNTS)
 
 
 def read_change_count(tx: Tx) -> int:
     """Return a number that grows with every change of an account and never repeats."""
-    return heads.read_changes(tx, ACCOUNTS_HEAD, ALL_ACCOUNTS)
+    return versions.read_changes(tx, ACCOUNTS_HEAD, ALL_ACCOUNTS)
 
 
 _FIND = sql("SELECT * FROM accounts WHERE kind = :kind AND id = :id")
@@ -75,9 +85,9 @@ def filter_missing(tx: Tx, names: Collection[AccountKey]) -> set[AccountKey]:
     """Return those accounts that do not exist: one query."""
     if not names:
         return set()
-    wanted = bulk.attribute_columns(sorted(names), text="kind id")
+    wanted = attribute_columns(sorted(names), text="kind id")
     same = "a.kind = wanted.kind AND a.id = wanted.id"
-    rows = bulk.look_up(tx, "a.kind, a.id", wanted, ("accounts", "a", same))
+    rows = look_up_rows(tx, "a.kind, a.id", wanted, ("accounts", "a", same))
     return set(names) - {AccountKey(row.kind, row.id) for row in rows}
 
 
@@ -89,7 +99,7 @@ _ADD = (
 
 def insert(tx: Tx, name: AccountKey, policy: str | None) -> AccountRow:
     """Insert an account; the caller holds the lock and checked that it is new."""
-    row = execute_now(tx, _ADD, {**name._asdict(), "policy": policy})
+    row = execute(tx, _ADD, {**name._asdict(), "policy": policy})
     return _account_from_row(row.one())
 
 
@@ -98,12 +108,12 @@ _SET = "UPDATE accounts SET {column} = :value, changed_us = :now WHERE kind = :k
 
 def set_status(tx: Tx, name: AccountKey, status: AccountStatus) -> None:
     """Enable or disable an account."""
-    execute_now(tx, _SET.format(column="status"), {**name._asdict(), "value": status})
+    execute(tx, _SET.format(column="status"), {**name._asdict(), "value": status})
 
 
 def set_policy(tx: Tx, name: AccountKey, policy: str | None) -> None:
     """Set or remove the policy of an account."""
-    execute_now(tx, _SET.format(column="policy"), {**name._asdict(), "value": policy})
+    execute(tx, _SET.format(column="policy"), {**name._asdict(), "value": policy})
 
 
 def delete(tx: Tx, account: AccountKey) -> None:
@@ -134,10 +144,8 @@ def _change_memberships(tx: Tx, statement: str, pairs: Collection[Membership]) -
     if not pairs:
         return []
     rows_given = [(*pair.member, *pair.of) for pair in sorted(pairs)]
-    columns = bulk.tuple_columns(
-        rows_given, member_kind="text", member="text", kind="text", name="text"
-    )
-    rows = bulk.execute_with(tx, statement, "given", columns)
+    columns = tuple_columns(rows_given, member_kind="text", member="text", kind="text", name="text")
+    rows = execute_with(tx, statement, "given", columns)
     return sorted(
         Membership(AccountKey(row.member_kind, row.member), AccountKey(row.kind, row.name))
         for row in rows
@@ -199,13 +207,13 @@ def find_overfull(
     """Return those accounts with more than `most` memberships of a kind: one query."""
     if not names:
         return []
-    wanted = bulk.attribute_columns(sorted(names), text="kind id")
+    wanted = attribute_columns(sorted(names), text="kind id")
     query = (
         "SELECT wanted.id FROM {source} JOIN memberships AS m ON m.member_kind = wanted.kind"
         " AND m.member = wanted.id AND m.kind = :of"
         " GROUP BY wanted.id HAVING count(*) > :most ORDER BY wanted.id"
     )
-    return [*bulk.execute_with(tx, query, "wanted", wanted, of=kind, most=most).scalars()]
+    return [*execute_with(tx, query, "wanted", wanted, of=kind, most=most).scalars()]
 
 
 class EffectiveAccount(NamedTuple):
@@ -246,7 +254,7 @@ JOIN accounts a ON a.kind = 'role' AND a.id = m.name
 def list_effective_accounts(tx: Tx, email: str, claimed: Collection[str]) -> list[EffectiveAccount]:
     """List the accounts that apply to a user who claims these groups, too: one query."""
     groups = {"id": ("text", sorted(claimed))}
-    rows = bulk.execute_with(tx, _SELECT_EFFECTIVE, "claimed", groups, email=email)
+    rows = execute_with(tx, _SELECT_EFFECTIVE, "claimed", groups, email=email)
     return sorted(
         (EffectiveAccount(*row) for row in rows), key=lambda one: (one.kind, one.via, one.id)
     )
@@ -284,3 +292,46 @@ def list_owned(
             rows = tx.execute(sql(query), span)
             resources += [OwnedResource(type_, uuid) for uuid in rows.scalars()]
     return resources
+
+
+@dataclass(frozen=True, slots=True)
+class ServiceKey:
+    """A public key of an account; `jwk` is JSON."""
+
+    email: str
+    kid: str
+    jwk: str
+    created_us: int
+
+
+_SELECT_USABLE_KEY = (
+    "SELECT jwk FROM service_keys WHERE email = :email AND kid = :kid AND NOT EXISTS (SELECT 1"
+    " FROM accounts WHERE kind = 'user' AND id = :email AND status = 'disabled')"
+)
+
+
+def find_usable_service_key(tx: Tx, email: str, kid: str) -> str | None:
+    """Return a key, unless its account is disabled: one query."""
+    return tx.execute(sql(_SELECT_USABLE_KEY), {"email": email, "kid": kid}).scalar_one_or_none()
+
+
+def insert_service_key(tx: Tx, email: str, kid: str, jwk: str) -> bool:
+    """Insert a key; False when the account has one with this id."""
+    statement = (
+        "INSERT INTO service_keys (email, kid, jwk, created_us) VALUES (:email, :kid, :jwk, :now)"
+        " ON CONFLICT (email, kid) DO NOTHING"
+    )
+    return execute(tx, statement, {"email": email, "kid": kid, "jwk": jwk}).rowcount == 1
+
+
+def delete_service_keys(tx: Tx, email: str, kid: str | None = None) -> list[str]:
+    """Delete one key, or all keys if `kid` is None; return the ids of deleted ones."""
+    query = "DELETE FROM service_keys WHERE email = :email" + (" AND kid = :kid" if kid else "")
+    return sorted(tx.execute(sql(f"{query} RETURNING kid"), {"email": email, "kid": kid}).scalars())
+
+
+def list_service_keys(tx: Tx, email: str | None = None) -> list[ServiceKey]:
+    """List all keys, or those of one account, by account and then by age."""
+    where = "WHERE email = :email" if email else ""
+    query = sql(f"SELECT * FROM service_keys {where} ORDER BY email, created_us, kid")
+    return [ServiceKey(**row._mapping) for row in tx.execute(query, {"email": email})]

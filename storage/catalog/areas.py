@@ -11,8 +11,7 @@ from typing import Any
 import orjson
 from sqlalchemy import ColumnElement, Row, delete, func, insert, select, update
 
-from storage.catalog import bulk
-from storage.catalog.engine import Tx, execute_now, find_row, make_mapper, now_us
+from storage.catalog.statements import Tx, execute, find_row, insert_missing, make_mapper, now_us
 from storage.catalog.tables.versions import area_files, area_uploads, areas
 from storage.model import CHECKSUM_NAMES, Checksums
 
@@ -34,7 +33,7 @@ class Area:
 def insert_area(tx: Tx, area: Area) -> bool:
     """Insert an area; False when the uuid is taken."""
     row = {"uuid": area.uuid, "owner": area.owner, "state": area.state, "created_us": now_us(tx)}
-    return bool(bulk.insert_missing(tx, areas, [row]))
+    return bool(insert_missing(tx, areas, [row]))
 
 
 _area_from_row = make_mapper(Area)
@@ -115,7 +114,7 @@ def list_files_between(tx: Tx, area: str, after: str, last: str) -> dict[str, Ar
 def upsert_file(tx: Tx, file: AreaFile) -> int:
     """Insert or replace a file; return its new generation."""
     values = {**_file_values(file), "area": file.area, "name": file.name}
-    return int(execute_now(tx, _UPSERT_FILE, values).scalar_one())
+    return int(execute(tx, _UPSERT_FILE, values).scalar_one())
 
 
 _UPSERT_COLUMNS = (*FILE_COLUMNS, *CHECKSUM_NAMES, "declared")

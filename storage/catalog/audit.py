@@ -3,7 +3,7 @@
 from dataclasses import asdict, dataclass
 from uuid import uuid4
 
-from storage.catalog.engine import Tx, execute_now, sql
+from storage.catalog.statements import Tx, execute, sql
 
 OPERATOR = "the operator"
 """Author of changes made at a terminal.
@@ -49,7 +49,7 @@ _ADD = (
 
 def append(tx: Tx, change: AuditChange) -> None:
     """Record a change."""
-    execute_now(tx, _ADD, {**asdict(change), "uuid": str(uuid4())}).close()
+    execute(tx, _ADD, {**asdict(change), "uuid": str(uuid4())}).close()
 
 
 @dataclass(frozen=True, slots=True)

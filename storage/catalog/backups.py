@@ -12,10 +12,10 @@ from typing import Any
 from sqlalchemy import Column, ColumnElement, Select, Table, and_, select, tuple_
 
 from storage.catalog import accounts as catalog_accounts
-from storage.catalog import bulk, events, jobs, journals, purges, recovery
 from storage.catalog import deliveries as delivery_rows
+from storage.catalog import events, jobs, journals, purges, recovery
 from storage.catalog import subscriptions as subscription_rows
-from storage.catalog.engine import Tx, now_us
+from storage.catalog.statements import Tx, insert_missing, now_us
 from storage.catalog.tables.accounts import (
     accounts,
     audit,
@@ -90,12 +90,12 @@ def read_rows(tx: Tx) -> Iterator[tuple[str, dict[str, Any]]]:
 
 
 def _restore_plain(table: Table, tx: Tx, rows: BackupRows) -> int:
-    return bulk.insert_missing(tx, table, rows)
+    return insert_missing(tx, table, rows)
 
 
 def _restore_accounts(table: Table, tx: Tx, rows: BackupRows) -> int:
     catalog_accounts.lock_all(tx)
-    added = bulk.insert_missing(tx, table, rows)
+    added = insert_missing(tx, table, rows)
     if added:
         catalog_accounts.count_change(tx)
     return added
@@ -127,7 +127,7 @@ def _insert_missing(
     existing = _find_known(tx, key, rows)
     fresh = [dict(row) for row in rows if _name_row(row, key) not in existing]
     work = [(row.pop(JOB_STEP, None), row.pop(JOB_REQUEST_ID, None), row) for row in fresh]
-    bulk.insert_missing(tx, table, fresh)
+    insert_missing(tx, table, fresh)
     stored = _find_known(tx, key, fresh)
     for step, request_id, row in work:
         if step is not None and _name_row(row, key) in stored:
@@ -220,7 +220,7 @@ def _restore_attempts(tx: Tx, rows: BackupRows) -> int:
         for row in rows
         if row["delivery"] in owners
     ]
-    return bulk.insert_missing(tx, attempts, values)
+    return insert_missing(tx, attempts, values)
 
 
 def _restore_replays(tx: Tx, rows: BackupRows) -> int:

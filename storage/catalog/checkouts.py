@@ -4,7 +4,7 @@ from dataclasses import asdict, dataclass
 
 from sqlalchemy import insert, select, update
 
-from storage.catalog.engine import Tx, find_row, make_mapper, now_us
+from storage.catalog.statements import Tx, find_row, make_mapper, now_us
 from storage.catalog.tables.jobs import checkouts
 from storage.model import Replica
 

@@ -8,8 +8,18 @@ from typing import Any
 import orjson
 from sqlalchemy import Row, delete, select
 
-from storage.catalog import bulk
-from storage.catalog.engine import Tx, execute_now, execute_sql, find_row, make_mapper, sql
+from storage.catalog.statements import (
+    Tx,
+    derive_table,
+    execute,
+    execute_with,
+    fetch_versions,
+    find_row,
+    join_one,
+    make_mapper,
+    sql,
+    tuple_columns,
+)
 from storage.catalog.tables.versions import (
     collection_segments,
     collections,
@@ -48,12 +58,12 @@ def insert_links(tx: Tx, collection_id: int, runs: Sequence[LinkRun]) -> None:
         _insert_link_segments(tx, [run for run in runs if not isinstance(run, StoredLinkSegment)])
     )
     idents = [run.segment_id if isinstance(run, StoredLinkSegment) else next(made) for run in runs]
-    columns = bulk.tuple_columns(enumerate(idents), position="integer", segment_id="bigint")
+    columns = tuple_columns(enumerate(idents), position="integer", segment_id="bigint")
     statement = (
         "INSERT INTO collection_segments (collection_id, position, segment_id)"
         " SELECT :collection_id, position, segment_id FROM {source}"
     )
-    bulk.execute_with(tx, statement, "fresh", columns, collection_id=collection_id)
+    execute_with(tx, statement, "fresh", columns, collection_id=collection_id)
 
 
 def _insert_link_segments(tx: Tx, runs: Sequence[Sequence[CollectionLink]]) -> list[int]:
@@ -62,7 +72,7 @@ def _insert_link_segments(tx: Tx, runs: Sequence[Sequence[CollectionLink]]) -> l
         return []
     texts = [_dump_links(run) for run in runs]
     statement = "INSERT INTO link_segments (links) SELECT links FROM {source} RETURNING id, links"
-    inserted = bulk.execute_with(tx, statement, "fresh", {"links": ("text", texts)})
+    inserted = execute_with(tx, statement, "fresh", {"links": ("text", texts)})
     of_text: dict[str, list[int]] = defaultdict(list)
     for row in inserted:
         of_text[row.links].append(row.id)
@@ -180,7 +190,7 @@ _RESERVE = (
 def reserve(tx: Tx, new: NewCollectionVersion) -> Collection:
     """Insert a version with its links; the caller holds the lock and checked that it is new."""
     values = {name: getattr(new, name) for name in new.__slots__ if name not in ("fqid", "runs")}
-    row = execute_now(tx, _RESERVE, {**values, **new.fqid._asdict()}).one()
+    row = execute(tx, _RESERVE, {**values, **new.fqid._asdict()}).one()
     reserved = _collection_from_row(row)
     insert_links(tx, reserved.id, new.runs)
     return reserved
@@ -188,7 +198,7 @@ def reserve(tx: Tx, new: NewCollectionVersion) -> Collection:
 
 def insert_owned(tx: Tx, owner: str, fqid: FQID) -> None:
     """Add a version to its owner's list, idempotently; the caller holds the lock of its head."""
-    execute_sql(
+    execute(
         tx,
         "INSERT INTO owned (owner, uuid, version) VALUES (:owner, :uuid, :version)"
         " ON CONFLICT DO NOTHING",
@@ -205,7 +215,7 @@ def delete_owned(tx: Tx, uuid: str) -> None:
 def list_owned(tx: Tx, owner: str, *, after: FQID | None, limit: int) -> list[FQID]:
     """List an owner's live versions, in byte order of uuid and version: one index range."""
     query = select(owned.c.uuid, owned.c.version).where(owned.c.owner == owner)
-    return bulk.list_versions(tx, query, after=after, limit=limit)
+    return fetch_versions(tx, query, after=after, limit=limit)
 
 
 def list_versions(tx: Tx, uuid: str) -> list[FQID]:
@@ -244,13 +254,13 @@ def filter_visible_targets(
     if not targets:
         return set()
     names = sorted((kind, *fqid) for kind, fqid in set(targets))
-    columns = bulk.tuple_columns(names, kind="text", uuid="text", version="text")
-    source, parameters = bulk.derive_table(tx, "wanted", columns)
+    columns = tuple_columns(names, kind="text", uuid="text", version="text")
+    source, parameters = derive_table(tx, "wanted", columns)
     same = "v.kind = wanted.kind AND v.replica = :replica"
     same += " AND v.uuid = wanted.uuid AND v.version = wanted.version"
     theirs = "SELECT 1 FROM collections AS c WHERE c.id = v.id AND c.owner = :owner"
     statement = sql(
-        f"SELECT v.kind, v.uuid, v.version FROM {source} {bulk.join_one(tx, 'visible', 'v', same)}"
+        f"SELECT v.kind, v.uuid, v.version FROM {source} {join_one(tx, 'visible', 'v', same)}"
         f" WHERE v.kind <> 'collection' OR EXISTS ({theirs})"
     )
     return {

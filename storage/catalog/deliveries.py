@@ -17,9 +17,17 @@ from typing import Final, Literal
 import orjson
 from sqlalchemy import text
 
-from storage.catalog import bulk, events, heads
-from storage.catalog.dialects import lock_clause
-from storage.catalog.engine import Tx, execute_now, execute_sql, now_us, sql
+from storage.catalog import events, versions
+from storage.catalog.statements import (
+    Tx,
+    attribute_columns,
+    derive_table,
+    execute,
+    join_one,
+    lock_clause,
+    now_us,
+    sql,
+)
 from storage.catalog.tables.event_log import PAUSED_DUE_US
 from storage.model import BundleEvent
 
@@ -109,7 +117,7 @@ def insert_matches(
     A TOMBSTONE or DELETE supersedes pending CREATE deliveries of its version, whichever event is
     matched first: the lock on the head makes one of the two matches see the other.
     """
-    heads.lock(tx, "bundle", [event.fqid.uuid])
+    versions.lock_heads(tx, "bundle", [event.fqid.uuid])
     ended = event.type == "CREATE" and _is_superseded(tx, event)
     endpoints = [
         endpoint
@@ -144,8 +152,8 @@ def _split_chunks(fresh: Sequence[NewDelivery]) -> Iterable[list[NewDelivery]]:
 def _insert_chunk(
     tx: Tx, chunk: Sequence[NewDelivery], event: BundleEvent, *, ended: bool, request_id: str
 ) -> list[int]:
-    columns = bulk.attribute_columns(chunk, bigint="subscription_id", text="uuid payload failure")
-    source, parameters = bulk.derive_table(tx, "fresh", columns)
+    columns = attribute_columns(chunk, bigint="subscription_id", text="uuid payload failure")
+    source, parameters = derive_table(tx, "fresh", columns)
     statement = text(
         "INSERT INTO deliveries (uuid, subscription_id, event_id, endpoint_id, event_type,"
         " bundle_uuid, bundle_version, payload, state, event_us, due_us, created_us, finished_us,"
@@ -189,7 +197,7 @@ def _supersede(tx: Tx, event: BundleEvent) -> None:
         "UPDATE deliveries SET state = 'superseded', finished_us = :now, reason = :reason"
         f" WHERE id IN ({locked})"
     )
-    execute_now(tx, statement, {**parameters, "reason": SUPERSEDED_REASON})
+    execute(tx, statement, {**parameters, "reason": SUPERSEDED_REASON})
 
 
 def insert_test(
@@ -248,18 +256,18 @@ def record_attempts(tx: Tx, results: Sequence[AttemptResult]) -> None:
     if not results:
         return
     lock(tx, [result.delivery_id for result in results])
-    columns = bulk.attribute_columns(
+    columns = attribute_columns(
         results,
         bigint="delivery_id at_us due_us",
         integer="status",
         float8="seconds",
         text="error body state reason",
     )
-    source, parameters = bulk.derive_table(tx, "done", columns)
+    source, parameters = derive_table(tx, "done", columns)
     insert = (
         "INSERT INTO attempts (delivery_id, number, at_us, seconds, status, error, body)"
         " SELECT d.id, d.attempts + 1, done.at_us, done.seconds, done.status, done.error, done.body"
-        f" FROM {source} {bulk.join_one(tx, 'deliveries', 'd', 'd.id = done.delivery_id')}"
+        f" FROM {source} {join_one(tx, 'deliveries', 'd', 'd.id = done.delivery_id')}"
         " WHERE true ON CONFLICT DO NOTHING"
     )
     # PostgreSQL estimates next to no rows of `done` and would scan all deliveries.
@@ -275,8 +283,8 @@ def record_attempts(tx: Tx, results: Sequence[AttemptResult]) -> None:
         " ELSE deliveries.finished_us END"
         f" FROM {source} WHERE deliveries.id = done.delivery_id{restriction}"
     )
-    execute_sql(tx, insert, parameters)
-    execute_now(tx, update, parameters)
+    execute(tx, insert, parameters)
+    execute(tx, update, parameters)
 
 
 _OPEN = "(deliveries.state = 'pending' OR done.state = 'delivered')"
@@ -286,8 +294,8 @@ def lock(tx: Tx, ids: Collection[int]) -> None:
     """Lock deliveries in the order of their ids, so that simultaneous attempts count in turn."""
     if tx.dialect.name == "sqlite":
         return
-    source, parameters = bulk.derive_table(tx, "held", {"id": ("bigint", sorted(ids))})
-    each = bulk.join_one(tx, "deliveries", "d", "d.id = held.id", lock=True)
+    source, parameters = derive_table(tx, "held", {"id": ("bigint", sorted(ids))})
+    each = join_one(tx, "deliveries", "d", "d.id = held.id", lock=True)
     tx.execute(sql(f"SELECT d.id FROM {source} {each}"), parameters)
 
 
@@ -335,7 +343,7 @@ def pause(tx: Tx, ids: Collection[int]) -> int:
     if not ids:
         return 0
     lock(tx, ids)
-    source, parameters = bulk.derive_table(tx, "met", {"id": ("bigint", sorted(ids))})
+    source, parameters = derive_table(tx, "met", {"id": ("bigint", sorted(ids))})
     condition = _SELECT_PAUSABLE_ON_SQLITE if tx.dialect.name == "sqlite" else _SELECT_PAUSABLE
     statement = f"UPDATE deliveries SET due_us = due_us + {PAUSED_DUE_US} WHERE {condition}"
     return tx.execute(text(statement.format(source=source)), parameters).rowcount
@@ -426,3 +434,9 @@ def cancel_paused_before(tx: Tx, subscription_id: int, before_us: int) -> int:
     """Cancel up to PAUSE_BATCH deliveries paused since before a moment; return how many."""
     selected = _select_first(tx, _IS_PAUSED, where=" WHERE created_us < :before")
     return _cancel(tx, subscription_id, selected, PAUSED_TOO_LONG_REASON, before=before_us)
+
+
+def count_pending(tx: Tx) -> int:
+    """Count pending deliveries."""
+    query = sql("SELECT count(*) FROM deliveries WHERE state = 'pending'")
+    return int(tx.execute(query).scalar_one())

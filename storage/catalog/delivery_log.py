@@ -10,11 +10,10 @@ from typing import Any, get_args
 
 from sqlalchemy import Row, delete, select
 
-from storage.catalog import bulk, endpoints, events, heads
 from storage.catalog import deliveries as catalog_deliveries
+from storage.catalog import endpoints, events, versions
 from storage.catalog.deliveries import TEST_EVENT, DeliveryState
-from storage.catalog.dialects import lock_clause
-from storage.catalog.engine import Tx, make_mapper, now_us, sql
+from storage.catalog.statements import Tx, execute_with, lock_clause, make_mapper, now_us, sql
 from storage.catalog.subscriptions import Subscription
 from storage.catalog.tables.event_log import PAUSED_DUE_US, attempts, deliveries
 from storage.model import FQID, EventType
@@ -244,7 +243,7 @@ def _retry_selected(
 
 def _make_due(tx: Tx, rows: Sequence[Row[Any]]) -> int:
     # An ending event is matched under the lock of its head: it sees these rows, or is seen here.
-    heads.lock(
+    versions.lock_heads(
         tx,
         "bundle",
         [row.bundle_uuid for row in rows if row.event_type != catalog_deliveries.TEST_EVENT],
@@ -277,7 +276,7 @@ def _update_deliveries(tx: Tx, ids: Sequence[int] | set[int], change: str, still
     )
     again = {"id": ("bigint", sorted(ids))}
     reason = catalog_deliveries.SUPERSEDED_REASON
-    return bulk.execute_with(tx, statement, "again", again, reason=reason).rowcount
+    return execute_with(tx, statement, "again", again, reason=reason).rowcount
 
 
 def _find_superseded(tx: Tx, rows: Sequence[Row[Any]]) -> set[int]:

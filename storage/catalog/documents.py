@@ -4,10 +4,9 @@ from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 import orjson
-from sqlalchemy import bindparam, select
+from sqlalchemy import bindparam, func, literal_column, select
 
-from storage.catalog import bulk
-from storage.catalog.engine import Tx, execute_sql
+from storage.catalog.statements import Tx, attribute_columns, execute, execute_with, fetch_versions
 from storage.catalog.tables.versions import bundles, documents, shapes
 from storage.model import FQID, Replica
 
@@ -73,10 +72,10 @@ def record_state(
 
 def record_states(tx: Tx, replica: Replica, rows: Sequence[IndexRecord]) -> None:
     """Record the index states of bundles."""
-    columns = bulk.attribute_columns(
+    columns = attribute_columns(
         rows, bigint="bundle_id change", text="state shape reason", boolean="told"
     )
-    bulk.execute_with(tx, _RECORD, "fresh", columns, replica=replica)
+    execute_with(tx, _RECORD, "fresh", columns, replica=replica)
 
 
 _RECORD = (
@@ -99,7 +98,7 @@ def record_unindexed(
         " ON CONFLICT (replica, bundle_id) DO NOTHING"
     )
     values = {"replica": replica, "change": change, "reason": reason}
-    bulk.execute_with(tx, statement, "those", {"id": ("bigint", bundle_ids)}, **values)
+    execute_with(tx, statement, "those", {"id": ("bigint", bundle_ids)}, **values)
 
 
 def list_indexed_after(
@@ -112,7 +111,7 @@ def list_indexed_after(
         .where(documents.c.replica == replica, documents.c.state.in_(("indexed", "stub")))
         .where(documents.c.at_us < before_us)
     )
-    return bulk.list_versions(tx, query, after=after, limit=limit)
+    return fetch_versions(tx, query, after=after, limit=limit)
 
 
 def list_shapes(tx: Tx, replica: Replica, descriptor: str) -> list[LeafKinds]:
@@ -132,4 +131,27 @@ def save_shape(tx: Tx, replica: Replica, descriptor: str, number: int, kinds: Le
     )
     text = orjson.dumps(dict(kinds), option=orjson.OPT_SORT_KEYS).decode()
     row = {"replica": replica, "descriptor": descriptor, "number": number, "kinds": text}
-    execute_sql(tx, statement, row)
+    execute(tx, statement, row)
+
+
+# A literal: with a parameter no engine would use the partial index.
+_IS_UNINDEXED = documents.c.state == literal_column("'unindexed'")
+
+
+def count_unindexed(tx: Tx) -> dict[str, int]:
+    """Count documents that the search engine refused, by replica."""
+    counted = select(documents.c.replica, func.count()).where(_IS_UNINDEXED)
+    rows = tx.execute(counted.group_by(documents.c.replica))
+    return {str(replica): int(count) for replica, count in rows}
+
+
+def list_unindexed(tx: Tx, *, limit: int) -> list[tuple[str, FQID, str]]:
+    """List replica, bundle and reason of documents that the search engine refused."""
+    query = (
+        select(documents.c.replica, bundles.c.uuid, bundles.c.version, documents.c.reason)
+        .join(bundles, bundles.c.id == documents.c.bundle_id)
+        .where(_IS_UNINDEXED)
+        .order_by(documents.c.replica, documents.c.at_us)
+    )
+    rows = tx.execute(query.limit(limit))
+    return [(replica, FQID(uuid, version), reason or "") for replica, uuid, version, reason in rows]

@@ -2,15 +2,26 @@
 
 A process leases an endpoint that has something due, and releases it with the new pace. When a
 process dies, its endpoints are free again once their leases expire.
+
+`settle_turns` is the transaction of a deliver process: it records attempts, leases endpoints, and
+fetches deliveries. One serves many endpoints, so that they share the cost of its commit.
 """
 
-from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 
 from sqlalchemy import delete, select, text
 
-from storage.catalog import bulk
-from storage.catalog.engine import Tx, now_us
+from storage.catalog import deliveries, store_state, subscriptions
+from storage.catalog.deliveries import AttemptResult, DueDelivery
+from storage.catalog.statements import (
+    Tx,
+    attribute_columns,
+    execute_with,
+    now_us,
+    sql,
+    tuple_columns,
+)
 from storage.catalog.tables.event_log import endpoints
 
 # Every statement spells `'pending'` as a literal: the partial indexes require it. The statements
@@ -47,19 +58,6 @@ class Endpoint:
     failures: int
     width: float
     resume_us: int
-
-
-def upsert(tx: Tx, address: str) -> int:
-    """Return the id of an address, inserting it if new, and lock it until the transaction ends."""
-    statement = text("INSERT INTO endpoints (address) VALUES (:address) ON CONFLICT DO NOTHING")
-    query = select(endpoints.c.id).where(endpoints.c.address == address)
-    held = query.with_for_update(read=True, key_share=True)
-    while True:
-        tx.execute(statement, {"address": address})
-        # None when it was deleted in between.
-        found = tx.execute(held).scalar()
-        if found is not None:
-            return int(found)
 
 
 _IS_UNREFERENCED = "id NOT IN (SELECT endpoint_id FROM subscriptions)"
@@ -116,7 +114,7 @@ def claim(
     """
     if not probes:
         return []
-    columns = bulk.tuple_columns(probes.items(), id="bigint", probe="boolean")
+    columns = tuple_columns(probes.items(), id="bigint", probe="boolean")
     taken = (
         "UPDATE endpoints SET token = :token, lease_us = :now + :lease_us FROM {source}"
         " WHERE endpoints.id = wanted.id AND endpoints.lease_us < :now"
@@ -124,7 +122,7 @@ def claim(
         " RETURNING endpoints.id, failures, width, resume_us"
     )
     limits = {"token": token, "lease_us": int(lease_s * 1e6), "patience": patience}
-    return [Endpoint(*row) for row in bulk.execute_with(tx, taken, "wanted", columns, **limits)]
+    return [Endpoint(*row) for row in execute_with(tx, taken, "wanted", columns, **limits)]
 
 
 def filter_leased(tx: Tx, ids: Collection[int]) -> set[int]:
@@ -154,7 +152,7 @@ def renew(tx: Tx, ids: Collection[int], *, token: str, lease_s: float) -> set[in
     )
     held = {"id": ("bigint", sorted(ids))}
     lease_us = int(lease_s * 1e6)
-    return {*bulk.execute_with(tx, kept, "held", held, token=token, lease_us=lease_us).scalars()}
+    return {*execute_with(tx, kept, "held", held, token=token, lease_us=lease_us).scalars()}
 
 
 def release(tx: Tx, rows: Iterable[Endpoint], *, token: str) -> None:
@@ -162,18 +160,157 @@ def release(tx: Tx, rows: Iterable[Endpoint], *, token: str) -> None:
     listed = sorted(rows, key=lambda row: row.id)
     if not listed:
         return
-    columns = bulk.attribute_columns(
-        listed, bigint="id resume_us", integer="failures", float8="width"
-    )
+    columns = attribute_columns(listed, bigint="id resume_us", integer="failures", float8="width")
     released = (
         "UPDATE endpoints SET token = NULL, lease_us = :now - 1, failures = back.failures,"
         " width = back.width, resume_us = back.resume_us FROM {source}"
         " WHERE endpoints.id = back.id AND endpoints.token = :token"
     )
-    bulk.execute_with(tx, released, "back", columns, token=token)
+    execute_with(tx, released, "back", columns, token=token)
 
 
 def wake(tx: Tx, ident: int) -> None:
     """Allow the next attempt at once, whatever the endpoint's past failures."""
     woken = text("UPDATE endpoints SET resume_us = 0 WHERE id = :id AND token IS NULL")
     tx.execute(woken, {"id": ident})
+
+
+MAX_BLOCKED_US = 10_000_000
+"""Longest rest of an endpoint whose due deliveries all wait for earlier ones."""
+
+
+@dataclass(frozen=True, slots=True)
+class LeaseHolder:
+    """A deliver process that leases endpoints."""
+
+    token: str
+    lease_s: float
+    patience: int
+    """Failures after which an endpoint is only probed."""
+    disable_after_s: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class WithheldDeliveries:
+    """Due deliveries that must not be sent.
+
+    They belong to deleted subscriptions, listed with their endpoints, or to paused or disabled
+    ones.
+    """
+
+    deleted: frozenset[tuple[int, int]] = frozenset()
+    halted: frozenset[int] = frozenset()
+
+
+NOTHING_WITHHELD = WithheldDeliveries()
+
+
+@dataclass(frozen=True, slots=True)
+class EndpointVisit:
+    """What a turn does with its endpoint in the next transaction.
+
+    `claim` leases it, `probe` even if it keeps failing; otherwise its lease is renewed. `want` is
+    the number of due deliveries to fetch. `back` releases it with its new pace, unless deliveries
+    were wanted and found.
+    """
+
+    endpoint_id: int
+    claim: bool = False
+    probe: bool = False
+    limit: int = 0
+    released: Endpoint | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class VisitResult:
+    """Result of a visit: whether this process leases the endpoint, and what to send.
+
+    `endpoint` is its state if it was claimed; `elsewhere` means that another process leases it.
+    """
+
+    is_leased: bool
+    deliveries: Sequence[DueDelivery] = ()
+    endpoint: Endpoint | None = None
+    is_leased_elsewhere: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class TurnResult:
+    """The catalog's time, a result for each visit, and the subscriptions that were disabled."""
+
+    now_us: int
+    visited: Mapping[int, VisitResult]
+    disabled: Sequence[str]
+
+
+def settle_turns(
+    tx: Tx,
+    lessee: LeaseHolder,
+    results: Sequence[AttemptResult],
+    visits: Sequence[EndpointVisit],
+    aside: WithheldDeliveries = NOTHING_WITHHELD,
+) -> TurnResult:
+    """Record results, pause or cancel what must not be sent, then serve the visits."""
+    # Subscriptions before deliveries before endpoints, as in every transaction.
+    disabled = subscriptions.count_failures(tx, results, disable_after_s=lessee.disable_after_s)
+    deliveries.record_attempts(tx, results)
+    for subscription_id, endpoint_id in sorted(aside.deleted):
+        deliveries.cancel_pending(tx, subscription_id, endpoint_id)
+    deliveries.pause(tx, aside.halted)
+    visited = _serve_visits(tx, lessee, visits) if visits else {}
+    return TurnResult(now_us(tx), visited, disabled)
+
+
+def _serve_visits(
+    tx: Tx, lessee: LeaseHolder, visits: Sequence[EndpointVisit]
+) -> dict[int, VisitResult]:
+    lock(tx, [visit.endpoint_id for visit in visits])
+    # Send nothing while the epoch is in doubt: it may have been sent before a restore.
+    doubt = store_state.read_value(tx, store_state.EPOCH_IN_DOUBT_KEY) is not None
+    claimed, leased = _lease_endpoints(tx, lessee, visits, claims=not doubt)
+    due = {
+        visit.endpoint_id: deliveries.list_due(tx, visit.endpoint_id, limit=visit.limit)
+        for visit in visits
+        if visit.limit and visit.endpoint_id in leased and not doubt
+    }
+    back = [
+        _defer_blocked(tx, visit.released) if visit.limit and not doubt else visit.released
+        for visit in visits
+        if visit.released and visit.endpoint_id in leased and not due.get(visit.endpoint_id)
+    ]
+    release(tx, back, token=lessee.token)
+    leased -= {row.id for row in back}
+    refused = {visit.endpoint_id for visit in visits if visit.claim} - claimed.keys()
+    elsewhere = filter_leased(tx, refused)
+    return {
+        ident: VisitResult(
+            ident in leased, due.get(ident, ()), claimed.get(ident), ident in elsewhere
+        )
+        for ident in (visit.endpoint_id for visit in visits)
+    }
+
+
+def _lease_endpoints(
+    tx: Tx, lessee: LeaseHolder, visits: Sequence[EndpointVisit], *, claims: bool
+) -> tuple[dict[int, Endpoint], set[int]]:
+    """Return the endpoints that were claimed, and the ids of all that this process leases."""
+    probes = {visit.endpoint_id: visit.probe for visit in visits if visit.claim and claims}
+    claimed = claim(
+        tx, probes, token=lessee.token, lease_s=lessee.lease_s, patience=lessee.patience
+    )
+    held = [visit.endpoint_id for visit in visits if not visit.claim]
+    renewed = renew(tx, held, token=lessee.token, lease_s=lessee.lease_s)
+    return {row.id: row for row in claimed}, renewed | {row.id for row in claimed}
+
+
+def _defer_blocked(tx: Tx, row: Endpoint) -> Endpoint:
+    """Let an endpoint rest if all its due deliveries wait for earlier ones."""
+    now = now_us(tx)
+    which = "state = 'pending' AND endpoint_id = :id AND due_us > :after"
+    query = sql(f"SELECT due_us FROM deliveries WHERE {which} ORDER BY due_us LIMIT 1")
+    first = tx.execute(query, {"id": row.id, "after": 0}).scalar()
+    if first is None or first > now:
+        return row
+    following = tx.execute(query, {"id": row.id, "after": now}).scalar()
+    until = min(now + MAX_BLOCKED_US, now + MAX_BLOCKED_US if following is None else following)
+    return replace(row, resume_us=max(row.resume_us, until))

@@ -1,42 +1,242 @@
 """Connection pool and transactions of the catalog, on SQLite and on PostgreSQL.
 
-`dialects` has the differences between the two.
+A write transaction on SQLite first waits for a file lock, then begins IMMEDIATE: the kernel's queue
+is fair, while SQLite's own busy timeout starves writers.
+
+On PostgreSQL, session settings are sent once per connection. Behind a pooler, which may assign
+another session to every transaction, they are sent with each BEGIN.
 """
 
-import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, nullcontext
-from functools import lru_cache
-from inspect import signature
-from typing import Any, TypeVar
+import fcntl
+import os
+import sqlite3
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, nullcontext, suppress
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, Final, Literal
 
-from sqlalchemy import (
-    Connection,
-    CursorResult,
-    Engine,
-    Executable,
-    RootTransaction,
-    Row,
-    Table,
-    TextClause,
-    text,
-)
-from sqlalchemy.exc import DBAPIError
+from sqlalchemy import Connection, Engine, RootTransaction, create_engine, event, text
+from sqlalchemy.engine import URL, make_url
+from sqlalchemy.exc import ArgumentError, DBAPIError, OperationalError
 from sqlalchemy.exc import TimeoutError as PoolTimeoutError
+from sqlalchemy.pool import ConnectionPoolEntry, QueuePool
 
-from storage.catalog import dialects
-from storage.catalog.dialects import (
-    DURABLE_WRITE,
-    READ,
-    VOLATILE_WRITE,
-    PoolLimits,
-    TransactionKind,
-)
+from config import SettingsError
+from storage.catalog.statements import Answer, Tx, execute, now_us
 from storage.errors import CatalogDamagedError, Unavailable
 
-Tx = Connection
-"""An open transaction; opaque outside of `storage.catalog`."""
-Answer = TypeVar("Answer")
+TransactionKind = Literal["reading", "durable", "passing"]
+READ: Final = "reading"
+DURABLE_WRITE: Final = "durable"
+VOLATILE_WRITE: Final = "passing"
+"""A write that a power failure may undo."""
+
+
+@dataclass(frozen=True, slots=True)
+class PoolLimits:
+    """Pool size, extra connections under load, and the longest wait for one."""
+
+    connections: int
+    overflow: int
+    wait_s: float
+
+
+_OTHERS_MODE_BITS = 0o007
+"""Permission bits of other users."""
+
+# SQLite codes: busy, locked, read-only, I/O error, full, cannot open.
+_TRANSIENT_CODES = frozenset({5, 6, 8, 10, 13, 14})
+_DAMAGED_CODES = frozenset({sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB})
+
+_SYNCHRONOUS: dict[TransactionKind, str] = {
+    DURABLE_WRITE: "PRAGMA synchronous=FULL",
+    VOLATILE_WRITE: "PRAGMA synchronous=NORMAL",
+}
+_PRAGMAS = (
+    "journal_mode=WAL",
+    "synchronous=FULL",
+    "foreign_keys=OFF",
+    "busy_timeout=30000",
+    "cache_size=-32000",
+    "mmap_size=268435456",
+    "temp_store=MEMORY",
+)
+
+
+def _create_sqlite_engine(url: str, limits: PoolLimits) -> Engine:
+    """Return the engine of a file, without opening it."""
+    # Parameters are hidden because errors end in logs and in dead jobs on /health.
+    engine = create_engine(
+        url,
+        poolclass=QueuePool,
+        pool_size=limits.connections,
+        max_overflow=limits.overflow,
+        pool_timeout=limits.wait_s,
+        hide_parameters=True,
+    )
+    event.listen(
+        engine, "do_connect", partial(_restrict_permissions, engine.url.database or ""), once=True
+    )
+    event.listen(engine, "connect", _prepare_sqlite)
+    return engine
+
+
+class WriterLock:
+    """Serializes write transactions over all threads and processes."""
+
+    def __init__(self, of: Engine) -> None:
+        self._path = f"{of.url.database}.lock"
+        self._turn = threading.Lock()
+
+    @contextmanager
+    def acquire(self) -> Iterator[None]:
+        """Wait for the lock and hold it."""
+        with self._turn:
+            handle = os.open(self._path, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
+            try:
+                fcntl.flock(handle, fcntl.LOCK_EX)
+                yield
+            finally:
+                os.close(handle)
+
+
+def _restrict_permissions(database: str, *_: Any) -> None:
+    """Restrict the files to their owner and group: they contain password hashes.
+
+    SQLite creates the files beside a database with the same mode.
+    """
+    if not database or database.startswith((":memory:", "file:")):
+        return
+    with suppress(OSError):
+        os.close(os.open(database, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600))
+    for path in (database, f"{database}-wal", f"{database}-shm"):
+        # An operator may choose a group; access of other users is removed.
+        with suppress(OSError):
+            mode = os.stat(path).st_mode & 0o777
+            if mode & _OTHERS_MODE_BITS:
+                os.chmod(path, mode & ~_OTHERS_MODE_BITS)
+
+
+def _prepare_sqlite(connection: sqlite3.Connection, _record: Any) -> None:
+    # The driver must not begin by itself: `_begin_on_sqlite` does, with the right lock.
+    connection.isolation_level = None
+    for pragma in _PRAGMAS:
+        connection.execute(f"PRAGMA {pragma}")
+
+
+def _begin_on_sqlite(connection: Connection, kind: TransactionKind) -> None:
+    """Begin a transaction with the lock of its kind."""
+    writes = _SYNCHRONOUS.get(kind)
+    if writes:
+        # Only possible between transactions; the next durable one syncs what this one did not.
+        driver: sqlite3.Connection = connection.connection.driver_connection  # type: ignore[assignment]
+        driver.execute(writes)
+    connection.exec_driver_sql("BEGIN IMMEDIATE" if writes else "BEGIN")
+
+
+POSTGRESQL_DRIVER = "postgresql+psycopg"
+LOCK_S, IDLE_S = 30, 60
+"""Longest wait for a lock; longest time that a vanished client may hold one."""
+
+# The planner overestimates look-ups of many keys, and JIT costs more than it saves. A plan made for
+# a small table is reused while the table grows: it must use an index from the start, in index
+# order, since a bitmap of what seemed one row may become the whole table.
+_SETTINGS = (
+    f"idle_in_transaction_session_timeout TO '{IDLE_S}s'",
+    f"lock_timeout TO '{LOCK_S}s'",
+    "jit TO off",
+    "enable_seqscan TO off",
+    "enable_bitmapscan TO off",
+)
+_SET_SESSION = "; ".join(f"SET {setting}" for setting in _SETTINGS)
+# REPEATABLE READ: a reader sees one snapshot, as on SQLite.
+_BEGIN: dict[TransactionKind, str] = {
+    READ: "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY",
+    DURABLE_WRITE: "BEGIN ISOLATION LEVEL READ COMMITTED",
+    VOLATILE_WRITE: "BEGIN ISOLATION LEVEL READ COMMITTED; SET LOCAL synchronous_commit TO off",
+}
+# One message each.
+_BEGIN_POOLED = {
+    kind: "; ".join((begin, *(f"SET LOCAL {setting}" for setting in _SETTINGS)))
+    for kind, begin in _BEGIN.items()
+}
+_DIRECT = "direct"
+
+# Options of libpq unless the URL sets them: a dead server or network is noticed within a minute,
+# not after two hours.
+_CONNECT_OPTIONS = {
+    "application_name": "store",
+    "connect_timeout": "10",
+    "keepalives_idle": "30",
+    "keepalives_interval": "10",
+    "keepalives_count": "3",
+    "tcp_user_timeout": "60000",
+}
+RECYCLE_S = 3600
+"""Age at which a connection is replaced, so that load spreads over servers behind one name."""
+
+# Classes: connection, rollback (deadlock), resources, object not ready, operator intervention
+# (shutdown, start, cancel), system. States of class 25: a standby, and our own timeout.
+_TRANSIENT_CLASSES = frozenset({"08", "40", "53", "55", "57", "58"})
+_TRANSIENT_STATES = frozenset({"25006", "25P03"})
+
+
+def _create_postgresql_engine(url: str, limits: PoolLimits) -> Engine:
+    """Return the engine of a server, without connecting; SettingsError for an invalid URL."""
+    address = _parse_postgresql_url(url)
+    engine = create_engine(
+        address,
+        pool_size=limits.connections,
+        max_overflow=limits.overflow,
+        pool_timeout=limits.wait_s,
+        pool_recycle=RECYCLE_S,
+        pool_use_lifo=True,
+        hide_parameters=True,
+        # Autocommit: the driver must not send a BEGIN itself; `_begin_on_postgresql` does.
+        connect_args={"autocommit": True}
+        | {name: value for name, value in _CONNECT_OPTIONS.items() if name not in address.query},
+    )
+    event.listen(engine, "connect", _prepare_postgresql)
+    return engine
+
+
+def _parse_postgresql_url(url: str) -> URL:
+    """Parse the URL without repeating it in errors: it may contain a password."""
+    try:
+        address = make_url(url)
+    except (ArgumentError, ValueError) as error:
+        raise SettingsError("the catalog's URL is invalid") from error
+    if address.drivername != POSTGRESQL_DRIVER:
+        raise SettingsError(
+            f"the catalog's URL must begin with {POSTGRESQL_DRIVER}:// or sqlite:///"
+        )
+    return address
+
+
+def _prepare_postgresql(connection: Any, record: ConnectionPoolEntry) -> None:
+    """Detect a pooler, and prepare the session unless there is one.
+
+    A pooler invents the backend process id, and assigns a session to each transaction, which keeps
+    neither prepared statements nor settings.
+    """
+    served_by = connection.execute("SELECT pg_backend_pid()").fetchone()[0]
+    record.info[_DIRECT] = served_by == connection.info.backend_pid
+    if record.info[_DIRECT]:
+        connection.execute(_SET_SESSION)
+    else:
+        connection.prepare_threshold = None
+
+
+def is_direct_session(connection: Connection) -> bool:
+    """Return whether the session is direct, so that a single statement needs no BEGIN."""
+    return bool(connection.info[_DIRECT])
+
+
+def _begin_on_postgresql(connection: Connection, kind: TransactionKind) -> None:
+    """Begin a transaction in one message."""
+    connection.exec_driver_sql((_BEGIN if is_direct_session(connection) else _BEGIN_POOLED)[kind])
 
 
 class Catalog:
@@ -48,10 +248,10 @@ class Catalog:
         self.url = url
         self.sqlite = url.startswith("sqlite")
         limits = PoolLimits(connections, overflow, wait_s)
-        create = dialects.create_sqlite_engine if self.sqlite else dialects.create_postgresql_engine
+        create = _create_sqlite_engine if self.sqlite else _create_postgresql_engine
         self._engine = create(url, limits)
-        self._begin_with = dialects.begin_on_sqlite if self.sqlite else dialects.begin_on_postgresql
-        self._turn = dialects.WriterLock(self._engine).acquire if self.sqlite else nullcontext
+        self._begin_with = _begin_on_sqlite if self.sqlite else _begin_on_postgresql
+        self._turn = WriterLock(self._engine).acquire if self.sqlite else nullcontext
 
     @property
     def engine(self) -> Engine:
@@ -62,7 +262,7 @@ class Catalog:
     def read(self) -> Iterator[Tx]:
         """Open a read transaction with one consistent snapshot; never hold it over I/O."""
         with _translate_errors():
-            transaction = self._begin_with_retry(READ)
+            transaction = self._begin(READ)
             with transaction.connection as tx, transaction:
                 yield tx
 
@@ -73,7 +273,7 @@ class Catalog:
             while True:
                 try:
                     with self._engine.connect() as tx:
-                        if self.sqlite or not dialects.is_direct_session(tx):
+                        if self.sqlite or not is_direct_session(tx):
                             self._begin_with(tx, READ)
                         return question(tx)
                 except DBAPIError as error:
@@ -91,33 +291,29 @@ class Catalog:
         """
         kind: TransactionKind = DURABLE_WRITE if durable else VOLATILE_WRITE
         with _translate_errors(), self._turn():
-            transaction = self._begin_with_retry(kind)
+            transaction = self._begin(kind)
             with transaction.connection as tx, transaction:
                 yield tx
 
-    def _begin_with_retry(self, kind: TransactionKind) -> RootTransaction:
+    def _begin(self, kind: TransactionKind) -> RootTransaction:
         """Begin, once more if the idle connection had died: nothing is lost yet.
 
         This spares a liveness check before each transaction.
         """
-        try:
-            return self._begin_transaction(kind)
-        except DBAPIError as error:
-            if not error.connection_invalidated:
-                raise
-        # The pool has discarded all connections: this one is new.
-        return self._begin_transaction(kind)
-
-    def _begin_transaction(self, kind: TransactionKind) -> RootTransaction:
-        connection = self._engine.connect()
-        try:
-            transaction: RootTransaction = connection.begin()
-            # Not as an event: with one listener SQLAlchemy looks for others at every statement.
-            self._begin_with(connection, kind)
-            return transaction
-        except BaseException:
-            connection.close()
-            raise
+        is_again = False
+        while True:
+            connection = self._engine.connect()
+            try:
+                transaction: RootTransaction = connection.begin()
+                # Not as an event: with one listener SQLAlchemy looks for others at every statement.
+                self._begin_with(connection, kind)
+                return transaction
+            except BaseException as error:
+                connection.close()
+                if is_again or not (isinstance(error, DBAPIError) and error.connection_invalidated):
+                    raise
+            # The pool has discarded all connections: the next one is new.
+            is_again = True
 
     def ping(self) -> str:
         """Return the engine's name and version; Unavailable when it cannot be reached."""
@@ -132,74 +328,11 @@ class Catalog:
                 "INSERT INTO meta (key, value) VALUES ('probe', :time) ON CONFLICT (key)"
                 " DO UPDATE SET value = excluded.value"
             )
-            execute_sql(tx, statement, {"time": str(now_us(tx))})
+            execute(tx, statement, {"time": str(now_us(tx))})
 
     def close(self) -> None:
         """Close all pooled connections."""
         self._engine.dispose()
-
-
-@lru_cache(maxsize=512)
-def sql(statement: str) -> TextClause:
-    """Return a parsed statement, cached: parsing costs more than running most of them."""
-    return text(statement)
-
-
-def execute_sql(
-    tx: Tx, statement: str, parameters: Mapping[str, Any] | Sequence[Mapping[str, Any]]
-) -> CursorResult[Any]:
-    """Run a SQL statement with `:name` parameters, several times for a list of them.
-
-    On SQLite the driver binds such names itself, which halves the overhead of SQLAlchemy.
-    """
-    if tx.dialect.name == "sqlite":
-        return tx.exec_driver_sql(statement, parameters)
-    return tx.execute(sql(statement), parameters)
-
-
-def now_us(tx: Tx) -> int:
-    """Return the time of the catalog's clock, in microseconds since 1970 UTC."""
-    if tx.dialect.name == "sqlite":
-        return time.time_ns() // 1000
-    return int(tx.execute(sql(f"SELECT {dialects.POSTGRESQL_CLOCK}")).scalar_one())
-
-
-def execute_now(tx: Tx, statement: str, parameters: Mapping[str, Any]) -> CursorResult[Any]:
-    """Run a SQL statement in which `:now` is the catalog's clock."""
-    if tx.dialect.name == "sqlite":
-        now = time.time_ns() // 1000
-        return tx.exec_driver_sql(statement, {**parameters, "now": now})
-    return tx.execute(sql(statement.replace(":now", dialects.POSTGRESQL_CLOCK)), parameters)
-
-
-def make_mapper(make: Callable[..., Answer]) -> Callable[..., Answer]:
-    """Return a function of a row that calls `make` with the columns named like its parameters.
-
-    Keyword arguments of that function take the place of columns.
-    """
-    names = tuple(signature(make).parameters)
-
-    def map_row(row: Row[Any], **given: Any) -> Answer:
-        columns = row._mapping
-        return make(**{name: columns[name] for name in names if name not in given}, **given)
-
-    return map_row
-
-
-def list_columns(table: Table, name: str) -> str:
-    """Return the columns of `table AS name`: a prepared `*` fails once there is another column."""
-    return ", ".join(f"{name}.{column.name}" for column in table.columns)
-
-
-def find_row(
-    tx: Tx,
-    mapper: Callable[[Row[Any]], Answer],
-    query: Executable,
-    parameters: Mapping[str, Any] | None = None,
-) -> Answer | None:
-    """Return the first row of a query, mapped; None without rows."""
-    row: Row[Any] | None = tx.execute(query, parameters).first()
-    return None if row is None else mapper(row)
 
 
 @contextmanager
@@ -210,15 +343,31 @@ def _translate_errors() -> Iterator[None]:
     except PoolTimeoutError as error:
         raise Unavailable("The catalog is too busy.", retry_after_s=1) from error
     except DBAPIError as error:
-        if dialects.is_disk_full(error):
+        if _sqlite_code(error) == sqlite3.SQLITE_FULL:
             detail = "The catalog cannot write: its disk is full."
             raise Unavailable(detail, retry_after_s=5) from error
         if error.connection_invalidated or _is_transient(error):
             raise Unavailable("The catalog cannot be reached.", retry_after_s=1) from error
-        if dialects.is_damaged(error):
+        if _sqlite_code(error) in _DAMAGED_CODES:
             raise CatalogDamagedError("The catalog is damaged.") from error
         raise
 
 
+def _sqlite_code(error: DBAPIError) -> int | None:
+    """Return the primary error code of SQLite; None on PostgreSQL."""
+    cause = error.orig
+    return cause.sqlite_errorcode & 0xFF if isinstance(cause, sqlite3.Error) else None
+
+
 def _is_transient(error: DBAPIError) -> bool:
-    return dialects.is_transient_on_sqlite(error) or dialects.is_transient_on_postgresql(error)
+    """Return whether a retry may help; without a state the connection failed."""
+    if (code := _sqlite_code(error)) is not None:
+        # The driver also calls misspelled SQL an OperationalError.
+        return isinstance(error, OperationalError) and code in _TRANSIENT_CODES
+    cause: Any = error.orig
+    if not hasattr(cause, "sqlstate"):
+        return False
+    state: str | None = cause.sqlstate
+    if state is None:
+        return isinstance(error, OperationalError)
+    return state[:2] in _TRANSIENT_CLASSES or state in _TRANSIENT_STATES

@@ -15,8 +15,8 @@ from typing import Any
 
 from sqlalchemy import Row, bindparam, select, update
 
-from storage.catalog import bulk, heads, store_state
-from storage.catalog.engine import Tx, execute_now, find_row, make_mapper, sql
+from storage.catalog import store_state, versions
+from storage.catalog.statements import Tx, execute, find_row, look_up_rows, make_mapper, sql
 from storage.catalog.tables.event_log import events, replays
 from storage.model import FQID, REPLICAS, BundleEvent, EventType, Replica
 
@@ -39,7 +39,7 @@ def append_if_new(
 ) -> tuple[str, bool]:
     """Append an event, idempotently; return its id and whether it is new."""
     ident = make_event_id(kind, replica, fqid)
-    added = execute_now(
+    added = execute(
         tx,
         "INSERT INTO events (id, replica, type, uuid, version, bundle_id, at_us)"
         " VALUES (:id, :replica, :type, :uuid, :version, :bundle_id, :now)"
@@ -78,8 +78,8 @@ _SELECT_BY_IDS = (
 def assign_sequence(tx: Tx, *, limit: int = 1000) -> int:
     """Assign sequence numbers to committed events; return how many."""
     # A second sequencer waits here and then sees the numbers of the first.
-    heads.lock(tx, "feed", ["sequence"])
-    return execute_now(tx, _ASSIGN_SEQUENCE, {"limit": limit}).rowcount
+    versions.lock_heads(tx, "feed", ["sequence"])
+    return execute(tx, _ASSIGN_SEQUENCE, {"limit": limit}).rowcount
 
 
 # The floor in `meta` comes from a bucket's journals after a restore: no number is assigned twice.
@@ -219,7 +219,7 @@ def _find_times(tx: Tx, idents: Collection[str]) -> dict[str, int]:
     if not idents:
         return {}
     wanted = {"id": ("text", sorted(idents))}
-    rows = bulk.look_up(tx, "e.id, e.at_us", wanted, ("events", "e", "e.id = wanted.id"))
+    rows = look_up_rows(tx, "e.id, e.at_us", wanted, ("events", "e", "e.id = wanted.id"))
     return {row.id: row.at_us for row in rows}
 
 
@@ -244,7 +244,7 @@ def insert_replay(
     tx: Tx, ident: str, subscription_id: int, replica: Replica, *, first: int, end: int
 ) -> bool:
     """Insert a replay; False when another one of this subscription is open."""
-    added = execute_now(
+    added = execute(
         tx,
         "INSERT INTO replays (id, subscription_id, replica, next_seq, end_seq, created_us)"
         " VALUES (:id, :subscription, :replica, :first, :end, :now) ON CONFLICT DO NOTHING",
@@ -267,7 +267,7 @@ def advance_replay(tx: Tx, replay: Replay, next_seq: int, *, deliveries: int) ->
 
 def finish_replay(tx: Tx, replay: Replay) -> None:
     """Mark a replay finished."""
-    execute_now(tx, "UPDATE replays SET finished_us = :now WHERE id = :id", {"id": replay.id})
+    execute(tx, "UPDATE replays SET finished_us = :now WHERE id = :id", {"id": replay.id})
 
 
 def expire_replays(tx: Tx, before_us: int, *, limit: int) -> int:

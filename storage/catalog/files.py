@@ -7,9 +7,20 @@ from typing import Any
 import orjson
 from sqlalchemy import Row, Select, bindparam, func, select
 
-from storage.catalog import bulk
 from storage.catalog import purges as catalog_purges
-from storage.catalog.engine import Tx, execute_now, find_row, make_mapper
+from storage.catalog.statements import (
+    Columns,
+    Tx,
+    attribute_columns,
+    derive_table,
+    execute,
+    fetch_rows,
+    find_row,
+    fqid_columns,
+    join_one,
+    look_up_rows,
+    make_mapper,
+)
 from storage.catalog.tables.integrity import purges
 from storage.catalog.tables.versions import blob_replicas, blobs, files
 from storage.model import CHECKSUM_NAMES, FQID, Checksums, FileVersion, Replica
@@ -72,7 +83,7 @@ def get(tx: Tx, ident: int) -> FileRow:
 def list_by_ids(tx: Tx, idents: Sequence[int]) -> list[FileRow]:
     """Return a few hundred rows by their ids, in order."""
     wanted = {"id": ("bigint", sorted(idents))}
-    rows = bulk.look_up(
+    rows = look_up_rows(
         tx, _ROW_COLUMNS, wanted, ("files", "files", "files.id = wanted.id"), _BLOB_OF_FILE
     )
     return sorted(map(_file_row_from_row, rows), key=lambda row: row.file.id)
@@ -98,7 +109,7 @@ def find_latest(tx: Tx, uuid: str) -> FileRow | None:
 def find_all(tx: Tx, fqids: Sequence[FQID]) -> list[FileRow]:
     """Return the rows of those versions that exist, in any order."""
     file = ("files", "files", "files.uuid = wanted.uuid AND files.version = wanted.version")
-    rows = bulk.look_up(tx, _ROW_COLUMNS, bulk.fqid_columns(fqids), file, _BLOB_OF_FILE)
+    rows = look_up_rows(tx, _ROW_COLUMNS, fqid_columns(fqids), file, _BLOB_OF_FILE)
     return [_file_row_from_row(row) for row in rows]
 
 
@@ -110,19 +121,19 @@ def reserve(tx: Tx, new: NewFileVersion) -> FileRow:
 
 def reserve_all(tx: Tx, new: Sequence[NewFileVersion]) -> list[FileRow]:
     """Reserve several versions, in any order; the caller holds the locks of their heads."""
-    source, parameters = bulk.derive_table(tx, "new", new_file_columns(new))
+    source, parameters = derive_table(tx, "new", new_file_columns(new))
     for statement in _RESERVE:
-        execute_now(tx, statement.format(source=source), parameters)
+        execute(tx, statement.format(source=source), parameters)
     return find_all(tx, [file.fqid for file in new])
 
 
-def new_file_columns(new: Sequence[NewFileVersion]) -> bulk.Columns:
+def new_file_columns(new: Sequence[NewFileVersion]) -> Columns:
     """Return the columns of files and of their blobs."""
     names = "blob_etag digest origin author content_type event_id"
     return {
-        **bulk.fqid_columns(file.fqid for file in new),
-        **bulk.attribute_columns(new, bigint="size creator_uid", text=names),
-        **bulk.attribute_columns([file.checksums for file in new], text=" ".join(CHECKSUM_NAMES)),
+        **fqid_columns(file.fqid for file in new),
+        **attribute_columns(new, bigint="size creator_uid", text=names),
+        **attribute_columns([file.checksums for file in new], text=" ".join(CHECKSUM_NAMES)),
     }
 
 
@@ -145,14 +156,14 @@ def publish(tx: Tx, rows: Sequence[FileRow], replica: Replica) -> None:
 
     The caller holds the locks of their heads.
     """
-    columns: bulk.Columns = {
+    columns: Columns = {
         "id": ("bigint", [row.file.id for row in rows]),
-        **bulk.fqid_columns(row.file.fqid for row in rows),
-        **bulk.attribute_columns(rows, bigint="blob_id"),
+        **fqid_columns(row.file.fqid for row in rows),
+        **attribute_columns(rows, bigint="blob_id"),
     }
-    source, parameters = bulk.derive_table(tx, "whole", columns)
+    source, parameters = derive_table(tx, "whole", columns)
     for statement in _PUBLISH:
-        execute_now(tx, statement.format(source=source), {**parameters, "replica": replica})
+        execute(tx, statement.format(source=source), {**parameters, "replica": replica})
 
 
 _PUBLISH = (
@@ -178,7 +189,7 @@ def filter_stored_blobs(tx: Tx, replica: Replica, rows: Sequence[FileRow]) -> se
     wanted = {"id": ("bigint", sorted({row.blob_id for row in rows}))}
     same = "r.blob_id = wanted.id AND r.replica = :replica AND r.state = 'present'"
     stored = ("blob_replicas", "r", same)
-    return {*bulk.look_up(tx, "wanted.id", wanted, stored, replica=replica).scalars()}
+    return {*look_up_rows(tx, "wanted.id", wanted, stored, replica=replica).scalars()}
 
 
 def estimate_blob_count(tx: Tx) -> int:
@@ -230,7 +241,7 @@ def look_up(tx: Tx, replica: Replica, keys: Sequence[FileKey]) -> list[FoundFile
     `ordinal` is the index into `keys`.
     """
     source, parameters = build_lookup(tx, replica, keys)
-    return sorted(bulk.fetch_rows(tx, _FOUND_COLUMNS, source, parameters))
+    return sorted(fetch_rows(tx, _FOUND_COLUMNS, source, parameters))
 
 
 def build_lookup(tx: Tx, replica: Replica, keys: Sequence[FileKey]) -> tuple[str, dict[str, Any]]:
@@ -241,29 +252,29 @@ def build_lookup(tx: Tx, replica: Replica, keys: Sequence[FileKey]) -> tuple[str
     else:
         # In index order: neighbours lie on one page.
         order = sorted(range(len(keys)), key=keys.__getitem__)
-        columns: bulk.Columns = {
+        columns: Columns = {
             "ordinal": ("bigint", order),
             "uuid": ("text", [keys[place][0] for place in order]),
             "version": ("text", [keys[place][1] for place in order]),
         }
-        source, parameters = bulk.derive_table(tx, "wanted", columns)
-    published = bulk.join_one(tx, "visible", "v", _IS_PUBLISHED.format(of="wanted"))
-    file = bulk.join_one(tx, "files", "f", "f.id = v.id")
-    blob = bulk.join_one(tx, "blobs", "b", "b.id = f.blob_id")
+        source, parameters = derive_table(tx, "wanted", columns)
+    published = join_one(tx, "visible", "v", _IS_PUBLISHED.format(of="wanted"))
+    file = join_one(tx, "files", "f", "f.id = v.id")
+    blob = join_one(tx, "blobs", "b", "b.id = f.blob_id")
     return f"{source} {published} {file} {blob}", {**parameters, "replica": replica}
 
 
 def locate(tx: Tx, keys: Sequence[FQID]) -> dict[FQID, str]:
     """Return which keys exist at all: `elsewhere` (published) or `pending`."""
     same = "t.uuid = wanted.uuid AND t.version = wanted.version"
-    wanted = bulk.fqid_columns(keys)
+    wanted = fqid_columns(keys)
     columns = "t.uuid, t.version, t.published_us IS NOT NULL"
-    rows = bulk.look_up(tx, columns, wanted, ("files", "t", same))
+    rows = look_up_rows(tx, columns, wanted, ("files", "t", same))
     places = {FQID(row[0], row[1]): "elsewhere" if row[2] else "pending" for row in rows}
     for purged in catalog_purges.filter_purged(tx, "file", list(places)):
         del places[purged]
     task = ("tasks", "t", f"{same} AND t.finished_us IS NULL")
-    for row in bulk.look_up(tx, "t.uuid, t.version", wanted, task):
+    for row in look_up_rows(tx, "t.uuid, t.version", wanted, task):
         places.setdefault(FQID(row[0], row[1]), "pending")
     return places
 
@@ -273,7 +284,7 @@ def filter_published_ids(tx: Tx, replica: Replica, idents: Sequence[int]) -> set
     wanted = {"id": ("bigint", idents)}
     file = ("files", "f", "f.id = wanted.id")
     published = ("visible", "v", _IS_PUBLISHED.format(of="f"))
-    return {*bulk.look_up(tx, "wanted.id", wanted, file, published, replica=replica).scalars()}
+    return {*look_up_rows(tx, "wanted.id", wanted, file, published, replica=replica).scalars()}
 
 
 def list_blobs(

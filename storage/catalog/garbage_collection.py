@@ -9,8 +9,7 @@ from collections.abc import Sequence
 
 from sqlalchemy import ColumnElement, delete, select, update
 
-from storage.catalog import bulk
-from storage.catalog.engine import Tx
+from storage.catalog.statements import Tx, execute_with
 from storage.catalog.tables.integrity import condemned
 from storage.catalog.tables.jobs import tasks
 from storage.catalog.tables.versions import blob_replicas, blobs, files
@@ -41,7 +40,7 @@ def condemn(tx: Tx, replica: Replica, sums: Sequence[str]) -> int:
         " ON CONFLICT (replica, sha256) DO NOTHING"
     )
     columns = {"sha256": ("text", free)}
-    result = bulk.execute_with(tx, statement, "free", columns, replica=replica)
+    result = execute_with(tx, statement, "free", columns, replica=replica)
     tx.execute(update(blob_replicas).where(_is_copy(replica, free)).values(state="condemned"))
     return result.rowcount
 

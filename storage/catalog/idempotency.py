@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from storage.catalog.engine import Tx, execute_now, find_row, make_mapper, sql
+from storage.catalog.statements import Tx, execute, find_row, make_mapper, sql
 
 EXPIRE_BATCH = 1_000
 """Most responses that one statement deletes."""
@@ -27,7 +27,7 @@ def find(tx: Tx, owner: str, key: str) -> StoredResponse | None:
 
 def insert(tx: Tx, owner: str, key: str, response: StoredResponse) -> bool:
     """Store a response; False when the key has one already."""
-    result = execute_now(
+    result = execute(
         tx,
         "INSERT INTO answers (owner, key, digest, answer, created_us)"
         " VALUES (:owner, :key, :digest, :answer, :now) ON CONFLICT DO NOTHING",

@@ -7,8 +7,18 @@ from typing import Any
 import orjson
 from sqlalchemy import Row, bindparam, delete, insert, select, update
 
-from storage.catalog import bulk
-from storage.catalog.engine import Tx, find_row, list_columns, make_mapper, now_us
+from storage.catalog.statements import (
+    Columns,
+    Tx,
+    attribute_columns,
+    execute_with,
+    find_row,
+    fqid_columns,
+    list_columns,
+    look_up_rows,
+    make_mapper,
+    now_us,
+)
 from storage.catalog.tables.jobs import tasks
 from storage.catalog.tables.versions import uploads
 from storage.model import CHECKSUM_NAMES, FQID, Checksums, Replica
@@ -89,9 +99,7 @@ def find_latest_open(tx: Tx, uuid: str) -> IngestTaskRow | None:
 def list_open(tx: Tx, fqids: Sequence[FQID]) -> list[IngestTaskRow]:
     """Return the open tasks of these versions."""
     same = "t.uuid = wanted.uuid AND t.version = wanted.version AND t.finished_us IS NULL"
-    rows = bulk.look_up(
-        tx, list_columns(tasks, "t"), bulk.fqid_columns(fqids), ("tasks", "t", same)
-    )
+    rows = look_up_rows(tx, list_columns(tasks, "t"), fqid_columns(fqids), ("tasks", "t", same))
     return [_task_from_row(row) for row in rows]
 
 
@@ -99,18 +107,18 @@ def insert_all(tx: Tx, new: Sequence[IngestTaskRow]) -> None:
     """Insert open tasks; the caller holds the heads' locks and checked that none is open."""
     if not new:
         return
-    columns: bulk.Columns = {
-        **bulk.fqid_columns(task.fqid for task in new),
-        **bulk.attribute_columns(
+    columns: Columns = {
+        **fqid_columns(task.fqid for task in new),
+        **attribute_columns(
             new,
             bigint="size creator_uid",
             text="id replica state digest source_url pin content_type author",
         ),
-        **bulk.attribute_columns([task.declared for task in new], text=" ".join(CHECKSUM_NAMES)),
+        **attribute_columns([task.declared for task in new], text=" ".join(CHECKSUM_NAMES)),
     }
     names = ", ".join(columns)
     statement = f"INSERT INTO tasks ({names}, created_us) SELECT {names}, :now FROM {{source}}"
-    bulk.execute_with(tx, statement, "new", columns)
+    execute_with(tx, statement, "new", columns)
 
 
 def record_progress(tx: Tx, ident: str, bytes_done: int) -> None:

@@ -8,14 +8,27 @@ have rows of their own in `verified_objects`.
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
-from sqlalchemy import TextClause, select
+from sqlalchemy import Select, TextClause, select
 
 from storage import keys
-from storage.catalog import bulk
-from storage.catalog.engine import Catalog, Tx, execute_now, now_us, sql
-from storage.catalog.tables.versions import VERSION_TABLES, tombstones
+from storage.catalog.engine import Catalog
+from storage.catalog.files import select_stored_blobs
+from storage.catalog.statements import (
+    Tx,
+    execute,
+    execute_with,
+    fetch_versions,
+    fqid_columns,
+    join_one,
+    look_up_rows,
+    now_us,
+    sql,
+    tuple_columns,
+)
+from storage.catalog.tables.integrity import purge_replicas, purges
+from storage.catalog.tables.versions import VERSION_TABLES, blobs, presence, tombstones
 from storage.model import FQID, Replica
 
 
@@ -23,7 +36,7 @@ def record_verified_objects(tx: Tx, replica: Replica, objects: Sequence[str]) ->
     """Record that journals and markers were verified now; skip keys of blobs and records."""
     rest = [key for key in objects if key.startswith((keys.JOURNALS, keys.PURGE_MARKERS))]
     if rest:
-        bulk.execute_with(tx, _RECORD, "found", {"key": ("text", rest)}, replica=replica)
+        execute_with(tx, _RECORD, "found", {"key": ("text", rest)}, replica=replica)
 
 
 # Without a condition SQLite would take ON for that of a join.
@@ -38,7 +51,7 @@ def find_verified_times(tx: Tx, replica: Replica, objects: Sequence[str]) -> dic
     """Return when these objects were last verified, without those that never were."""
     wanted = {"key": ("text", list(objects))}
     verified = ("verified_objects", "v", "v.replica = :replica AND v.key = wanted.key")
-    rows = bulk.look_up(tx, "v.key, v.verified_us", wanted, verified, replica=replica)
+    rows = look_up_rows(tx, "v.key, v.verified_us", wanted, verified, replica=replica)
     return {row.key: row.verified_us for row in rows}
 
 
@@ -209,12 +222,12 @@ def record_verified(tx: Tx, replica: Replica, found: Iterable[str], *, size: int
             records["tombstone " + stone.kind].append(FQID(stone.uuid, stone.version or ""))
     if sums:
         columns = {"sha256": ("text", sums)}
-        bulk.execute_with(tx, _UPDATE_VERIFIED_BLOBS, "found", columns, replica=replica)
+        execute_with(tx, _UPDATE_VERIFIED_BLOBS, "found", columns, replica=replica)
     record_verified_objects(tx, replica, every)
     for kind, names in records.items():
         _record_verified_versions(tx, replica, kind, names)
     names_found = {"key": ("text", every)}
-    repaired = bulk.execute_with(tx, _UPDATE_REPAIRED, "found", names_found, replica=replica)
+    repaired = execute_with(tx, _UPDATE_REPAIRED, "found", names_found, replica=replica)
     _add_totals(tx, replica, objects=len(every), bytes=size, repaired=repaired.rowcount)
 
 
@@ -223,10 +236,10 @@ def _record_verified_versions(tx: Tx, replica: Replica, kind: str, names: list[F
     same = "t.uuid = found.uuid AND t.version = found.version"
     if of:
         same += f" AND t.kind = '{of}'"
-    row = bulk.join_one(tx, f"{named}s", "t", same)
-    columns = bulk.fqid_columns(names)
+    row = join_one(tx, f"{named}s", "t", same)
+    columns = fqid_columns(names)
     statement = f"{_UPDATE_VERIFIED_RECORDS} (SELECT t.id FROM {{source}} {row})"
-    bulk.execute_with(tx, statement, "found", columns, replica=replica, kind=named)
+    execute_with(tx, statement, "found", columns, replica=replica, kind=named)
 
 
 _UPDATE_VERIFIED_BLOBS = (
@@ -247,10 +260,10 @@ def filter_changed(tx: Tx, replica: Replica, modified: Mapping[str, int]) -> set
     found: set[str] = set()
     sums = {keys.parse_blob(key): at_us for key, at_us in modified.items() if keys.parse_blob(key)}
     if sums:
-        changed = bulk.look_up(
+        changed = look_up_rows(
             tx,
             "wanted.sha256",
-            bulk.tuple_columns(sums.items(), sha256="text", at_us="bigint"),
+            tuple_columns(sums.items(), sha256="text", at_us="bigint"),
             ("blobs", "b", "b.sha256 = wanted.sha256"),
             ("blob_replicas", "r", f"r.blob_id = b.id AND r.replica = :replica{_IS_CHANGED}"),
             replica=replica,
@@ -269,9 +282,9 @@ def _filter_changed_records(
     named = [(*key.fqid, at_us) for key, at_us in parsed if key is not None and key.kind == kind]
     if not named:
         return set()
-    columns = bulk.tuple_columns(named, uuid="text", version="text", at_us="bigint")
+    columns = tuple_columns(named, uuid="text", version="text", at_us="bigint")
     stored = f"r.kind = :kind AND r.id = t.id AND r.replica = :replica{_IS_CHANGED}"
-    changed = bulk.look_up(
+    changed = look_up_rows(
         tx,
         "wanted.uuid, wanted.version",
         columns,
@@ -290,9 +303,9 @@ _IS_CHANGED = " AND r.verified_us + :slack < wanted.at_us AND r.at_us + :slack <
 def record_damage(tx: Tx, replica: Replica, key: str, reason: str) -> bool:
     """Record that an object is damaged; False when that is known already."""
     row = {"replica": replica, "key": key, "reason": reason}
-    existing = execute_now(tx, _UPDATE_DAMAGE, row).rowcount > 0
+    existing = execute(tx, _UPDATE_DAMAGE, row).rowcount > 0
     if not existing:
-        execute_now(tx, _INSERT_DAMAGE, row)
+        execute(tx, _INSERT_DAMAGE, row)
         _add_totals(tx, replica, damaged=1)
     return not existing
 
@@ -338,7 +351,7 @@ def filter_damaged(tx: Tx, replica: Replica, some: Sequence[str]) -> dict[str, s
     """Return which of these keys are damaged, with the reason."""
     same = "d.replica = :replica AND d.key = wanted.key AND d.repaired_us IS NULL"
     wanted, damaged = {"key": ("text", list(some))}, ("damaged_objects", "d", same)
-    rows = bulk.look_up(tx, "d.key, d.reason", wanted, damaged, replica=replica)
+    rows = look_up_rows(tx, "d.key, d.reason", wanted, damaged, replica=replica)
     return {row.key: row.reason for row in rows}
 
 
@@ -413,3 +426,60 @@ def compute_allowance(tx: Tx, bytes_per_day: int) -> int:
         debt = max(0, debt - bytes_per_day * max(0, row.day - last)) + int(row.bytes)
         last = row.day
     return bytes_per_day - max(0, debt - bytes_per_day * (today - last))
+
+
+def list_expected_blobs(tx: Tx, replica: Replica, after: str, *, limit: int) -> list[str]:
+    """Return SHA-256 sums of blobs that a bucket should hold, in order, after a given one."""
+    query = select_stored_blobs(replica).where(blobs.c.sha256 > after)
+    return list(tx.execute(query.order_by(blobs.c.sha256).limit(limit)).scalars())
+
+
+def is_blob_expected(tx: Tx, replica: Replica, sha256: str) -> bool:
+    """Return whether a bucket should hold a blob."""
+    query = select_stored_blobs(replica).where(blobs.c.sha256 == sha256)
+    return tx.execute(query).first() is not None
+
+
+RecordSection = Literal["record", "tombstone", "purge"]
+"""Records of versions, or markers of tombstones or purges; those of a whole uuid have no version.
+"""
+
+
+def list_expected(
+    tx: Tx, section: RecordSection, kind: str, replica: Replica, after: FQID, *, limit: int
+) -> list[FQID]:
+    """Return the versions of a kind whose record or marker a bucket should hold, after a given one.
+
+    In the byte order of uuid and version.
+    """
+    return fetch_versions(tx, _select_expected(section, kind, replica), after=after, limit=limit)
+
+
+def is_expected(tx: Tx, section: RecordSection, kind: str, replica: Replica, fqid: FQID) -> bool:
+    """Return whether a bucket should hold the record or marker of a version."""
+    query = _select_expected(section, kind, replica)
+    uuid, version = query.selected_columns
+    return tx.execute(query.where(uuid == fqid.uuid, version == fqid.version)).first() is not None
+
+
+def _select_expected(section: RecordSection, kind: str, replica: Replica) -> Select[Any]:
+    if section == "purge":
+        return (
+            select(purges.c.uuid, purges.c.version)
+            .join(purge_replicas, purge_replicas.c.purge_id == purges.c.id)
+            .where(purge_replicas.c.replica == replica, purge_replicas.c.marked_us.is_not(None))
+            .where(purges.c.kind == kind)
+        )
+    table = tombstones if section == "tombstone" else VERSION_TABLES[kind]
+    query = (
+        select(table.c.uuid, table.c.version)
+        .join(presence, presence.c.id == table.c.id)
+        .where(presence.c.kind == ("tombstone" if section == "tombstone" else kind))
+        .where(presence.c.replica == replica, ~presence.c.diverged)
+    )
+    if section == "tombstone":
+        return query.where(table.c.kind == kind)
+    purged = select(purges.c.id).where(
+        purges.c.kind == kind, purges.c.uuid == table.c.uuid, purges.c.version == table.c.version
+    )
+    return query.where(~purged.exists())

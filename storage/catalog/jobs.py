@@ -11,9 +11,16 @@ from dataclasses import dataclass
 from sqlalchemy import func, select, update
 from sqlalchemy.sql.elements import ColumnElement
 
-from storage.catalog import bulk
-from storage.catalog.dialects import lock_clause
-from storage.catalog.engine import Tx, execute_now, execute_sql, now_us, sql
+from storage.catalog.statements import (
+    Columns,
+    Tx,
+    attribute_columns,
+    execute,
+    execute_with,
+    lock_clause,
+    now_us,
+    sql,
+)
 from storage.catalog.store_state import EPOCH_IN_DOUBT_KEY
 from storage.catalog.tables.jobs import todo
 from storage.errors import ClaimLost
@@ -76,11 +83,11 @@ _ADD_NEW = (
 
 def _insert_rows(tx: Tx, requests: Mapping[Job, str], statement: str, **more: bool) -> None:
     if requests:
-        columns: bulk.Columns = {
-            **bulk.attribute_columns(list(requests), text="step replica ref"),
+        columns: Columns = {
+            **attribute_columns(list(requests), text="step replica ref"),
             "request_id": ("text", list(requests.values())),
         }
-        bulk.execute_with(tx, statement, "fresh", columns, **more)
+        execute_with(tx, statement, "fresh", columns, **more)
 
 
 def insert_new(tx: Tx, rows: Iterable[Job]) -> None:
@@ -112,9 +119,9 @@ def claim(tx: Tx, key: Job, *, token: str, lease_s: float, max_claims: int) -> J
     """
     free = {**key._asdict(), "most": max_claims}
     lease_us = int(lease_s * 1e6)
-    row = execute_now(tx, _TAKE, {**free, "token": token, "lease_us": lease_us}).first()
+    row = execute(tx, _TAKE, {**free, "token": token, "lease_us": lease_us}).first()
     if row is None:
-        execute_now(tx, _MARK_SPENT_DEAD, free)
+        execute(tx, _MARK_SPENT_DEAD, free)
         return None
     return JobClaim(key, token, row.attempts, row.request_id)
 
@@ -128,7 +135,7 @@ def claim_more(tx: Tx, like: Job, *, token: str, lease_s: float, limit: int) -> 
     statement = _TAKE_MORE.format(locking=lock_clause(tx, of="t", skip_locked=True))
     lease = {"token": token, "lease_us": int(lease_s * 1e6), "limit": limit}
     parameters = {"step": like.step, "replica": like.replica, **lease}
-    rows = execute_now(tx, statement, parameters).all()
+    rows = execute(tx, statement, parameters).all()
     return [JobClaim(like._replace(ref=row.ref), token, 1, row.request_id) for row in rows]
 
 
@@ -153,7 +160,7 @@ _IS_ANY_DUE = (
 
 def is_any_due(tx: Tx, key: Job) -> bool:
     """Return whether the job, or an unattempted one of its step and replica, is due."""
-    return execute_now(tx, _IS_ANY_DUE, key._asdict()).first() is not None
+    return execute(tx, _IS_ANY_DUE, key._asdict()).first() is not None
 
 
 def renew(tx: Tx, claim: JobClaim, *, lease_s: float) -> None:
@@ -165,7 +172,7 @@ def renew(tx: Tx, claim: JobClaim, *, lease_s: float) -> None:
 def try_renew(tx: Tx, claim: JobClaim, *, lease_s: float) -> bool:
     """Extend a lease; False when the claim is gone."""
     parameters = {**claim.job._asdict(), "token": claim.token, "lease_us": int(lease_s * 1e6)}
-    return execute_now(tx, _RENEW, parameters).rowcount == 1
+    return execute(tx, _RENEW, parameters).rowcount == 1
 
 
 def finish(tx: Tx, claim: JobClaim) -> None:
@@ -179,13 +186,13 @@ def finish_all(tx: Tx, claims: Sequence[JobClaim]) -> None:
     """Delete several jobs; raise ClaimLost if the claim on any of them is gone."""
     if not claims:
         return
-    columns: bulk.Columns = {
-        **bulk.attribute_columns([claim.job for claim in claims], text="step replica ref"),
-        **bulk.attribute_columns(claims, text="token"),
+    columns: Columns = {
+        **attribute_columns([claim.job for claim in claims], text="step replica ref"),
+        **attribute_columns(claims, text="token"),
     }
     # Locked in the order in which `insert` touches the same rows.
     statement = _FINISH_ALL.replace("{locking}", lock_clause(tx, of="t"))
-    if bulk.execute_with(tx, statement, "held", columns).rowcount != len(claims):
+    if execute_with(tx, statement, "held", columns).rowcount != len(claims):
         raise ClaimLost("A claim was lost.")
 
 
@@ -227,7 +234,7 @@ def wake(tx: Tx, step: str, replica: str, ref: str) -> tuple[Job, ...]:
     """
     statement = _WAKE.format(locking=lock_clause(tx, skip_locked=True))
     parameters = {"step": step, "replica": replica, "awaited": ref, "limit": WAKE_LIMIT}
-    return tuple(Job(step, replica, row.ref) for row in execute_now(tx, statement, parameters))
+    return tuple(Job(step, replica, row.ref) for row in execute(tx, statement, parameters))
 
 
 _WAKE = (
@@ -262,7 +269,7 @@ def take_due(tx: Tx, step: str, *, limit: int, resend: bool) -> list[tuple[Job, 
     # The holder of a locked row is claiming, finishing or renewing it: skip it.
     statement = _SEND.format(locking=lock_clause(tx, skip_locked=True))
     parameters = {"step": step, "limit": limit, "age": 0 if resend else RESEND_US}
-    rows = sorted(execute_now(tx, statement, parameters).all(), key=lambda row: row.due_us)
+    rows = sorted(execute(tx, statement, parameters).all(), key=lambda row: row.due_us)
     return [(Job(step, row.replica, row.ref), str(row.request_id), row.attempts) for row in rows]
 
 
@@ -280,7 +287,7 @@ _SEND = (
 
 def find_due_steps(tx: Tx, steps: Sequence[str]) -> set[str]:
     """Return the steps that have a due job: one index probe each."""
-    rows = bulk.execute_with(tx, _STEPS_DUE, "asked", {"step": ("text", steps)})
+    rows = execute_with(tx, _STEPS_DUE, "asked", {"step": ("text", steps)})
     return {row.step for row in rows if row.due}
 
 
@@ -293,7 +300,7 @@ _IS_CLAIMED = f"SELECT token FROM todo WHERE {_IS} AND due_us > :now"
 
 def is_claimed(tx: Tx, key: Job) -> bool:
     """Return whether a worker holds the job."""
-    token = execute_now(tx, _IS_CLAIMED, key._asdict())
+    token = execute(tx, _IS_CLAIMED, key._asdict())
     return token.scalar_one_or_none() is not None
 
 
@@ -336,9 +343,9 @@ def count_dead(tx: Tx) -> int:
 
 def delete(tx: Tx, key: Job) -> None:
     """Delete a job; a worker that holds it loses its claim."""
-    execute_sql(tx, f"DELETE FROM todo WHERE {_IS}", key._asdict())
+    execute(tx, f"DELETE FROM todo WHERE {_IS}", key._asdict())
 
 
 def exists(tx: Tx, key: Job) -> bool:
     """Return whether a job exists, dead or not."""
-    return execute_sql(tx, _EXISTS, key._asdict()).first() is not None
+    return execute(tx, _EXISTS, key._asdict()).first() is not None

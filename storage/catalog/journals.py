@@ -14,9 +14,20 @@ from typing import Any, Literal, NamedTuple
 
 from sqlalchemy import Row, select, update
 
-from storage.catalog import bulk, heads, store_state
-from storage.catalog.engine import Tx, execute_now, find_row, make_mapper, now_us, sql
+from storage.catalog import store_state, versions
 from storage.catalog.events import SequencedEvent
+from storage.catalog.statements import (
+    Columns,
+    Tx,
+    attribute_columns,
+    execute,
+    execute_with,
+    find_row,
+    fqid_columns,
+    make_mapper,
+    now_us,
+    sql,
+)
 from storage.catalog.tables.event_log import events, journals
 from storage.errors import DamagedObjectError
 from storage.keys import JournalKey
@@ -79,7 +90,7 @@ def _find_first(tx: Tx, where: str, **parameters: Any) -> JournalObject | None:
 
 def lock(tx: Tx, replica: Replica) -> None:
     """Lock the journals of a replica."""
-    heads.lock(tx, JOURNAL_HEAD, [replica])
+    versions.lock_heads(tx, JOURNAL_HEAD, [replica])
 
 
 def find_last_sequence(tx: Tx, replica: Replica) -> int:
@@ -103,7 +114,7 @@ def begin(tx: Tx, replica: Replica, first: int, last: int, *, tier: int) -> Jour
     if latest and latest.state == "writing":
         return latest
     generation = latest.generation + 1 if latest else 0
-    result = execute_now(
+    result = execute(
         tx,
         "INSERT INTO journals (replica, first_seq, last_seq, generation, tier, state, at_us)"
         " VALUES (:replica, :first, :last, :generation, :tier, 'writing', :now) RETURNING *",
@@ -142,31 +153,31 @@ def record(
         return False
     mark_past(tx, before)
     changed = "UPDATE journals SET state = 'current', size = :size, at_us = :now WHERE id = :id"
-    execute_now(tx, changed, {"id": now.id, "size": size})
+    execute(tx, changed, {"id": now.id, "size": size})
     record_positions(tx, journal.replica, places)
     return True
 
 
 def record_positions(tx: Tx, replica: Replica, places: Sequence[LinePosition]) -> None:
     """Store the positions of lines of events."""
-    columns: bulk.Columns = {
+    columns: Columns = {
         # A column, though always the same: the number alone would not lead to the index.
         "replica": ("text", [replica] * len(places)),
         "place": ("bigint", [place.offset for place in places]),
-        **bulk.attribute_columns(places, bigint="seq size"),
+        **attribute_columns(places, bigint="seq size"),
     }
     pointed = (
         "UPDATE events SET byte_offset = fresh.place, byte_size = fresh.size FROM {source}"
         " WHERE events.replica = fresh.replica AND events.seq = fresh.seq"
     )
-    bulk.execute_with(tx, pointed, "fresh", columns)
+    execute_with(tx, pointed, "fresh", columns)
 
 
 def mark_past(tx: Tx, covered: Iterable[JournalObject]) -> None:
     """Mark journals past, to be deleted later."""
     past = "UPDATE journals SET state = 'past', at_us = :now WHERE id = :id"
     for journal in covered:
-        execute_now(tx, past, {"id": journal.id})
+        execute(tx, past, {"id": journal.id})
 
 
 def list_current(tx: Tx, replica: Replica, first: int, last: int) -> list[JournalObject]:
@@ -266,7 +277,7 @@ def _covers(journal: JournalObject, key: JournalKey) -> bool:
 
 def _insert_journal(tx: Tx, replica: Replica, key: JournalKey, size: int, *, state: str) -> None:
     past = "" if state == "current" else " WHERE journals.state = 'writing'"
-    execute_now(
+    execute(
         tx,
         "INSERT INTO journals (replica, first_seq, last_seq, generation, tier, state, size, at_us)"
         " VALUES (:replica, :first, :last, :generation, 0, :state, :size, :now)"
@@ -289,12 +300,12 @@ _INSERT_SEQUENCED = (
 
 def _insert_sequenced(tx: Tx, found: Sequence[SequencedEvent]) -> None:
     told = [each.event for each in found]
-    columns: bulk.Columns = {
-        **bulk.attribute_columns(told, text="id replica type", bigint="at_us"),
-        **bulk.fqid_columns(event.fqid for event in told),
-        **bulk.attribute_columns(found, bigint="seq seq_us"),
+    columns: Columns = {
+        **attribute_columns(told, text="id replica type", bigint="at_us"),
+        **fqid_columns(event.fqid for event in told),
+        **attribute_columns(found, bigint="seq seq_us"),
     }
-    bulk.execute_with(tx, _INSERT_SEQUENCED, "fresh", columns)
+    execute_with(tx, _INSERT_SEQUENCED, "fresh", columns)
     query = select(events.c.id, events.c.seq).where(events.c.id.in_([one.id for one in told]))
     known = {row[0]: row[1] for row in tx.execute(query)}
     if any(known.get(each.event.id) != each.seq for each in found):

@@ -6,9 +6,18 @@ from dataclasses import asdict, dataclass
 
 from sqlalchemy import case, delete, insert, select, update
 
-from storage.catalog import bulk, device_codes, engine, oauth
-from storage.catalog.dialects import lock_clause
-from storage.catalog.engine import Tx, find_row, list_columns, make_mapper, sql
+from storage.catalog import oauth
+from storage.catalog.statements import (
+    Tx,
+    delete_oldest,
+    find_row,
+    insert_missing,
+    list_columns,
+    lock_clause,
+    make_mapper,
+    now_us,
+    sql,
+)
 from storage.catalog.tables.accounts import passwords, rates, sessions, tries, upstream_logins
 
 
@@ -31,7 +40,7 @@ class SessionRow:
 
 def insert_session(tx: Tx, row: SessionRow) -> None:
     """Insert a session, and delete some that have ended."""
-    bulk.delete_oldest(tx, "sessions", before_us=row.created_us)
+    delete_oldest(tx, "sessions", before_us=row.created_us)
     tx.execute(insert(sessions), asdict(row))
 
 
@@ -91,8 +100,8 @@ def end_session(tx: Tx, session_id: str) -> bool:
 def end_logins(tx: Tx, email: str) -> None:
     """End a user's sessions, grants and device codes."""
     tx.execute(delete(sessions).where(sessions.c.email == email))
-    device_codes.delete_all_of(tx, email)
-    oauth.revoke_grants(tx, engine.now_us(tx), email=email)
+    oauth.delete_device_codes(tx, email)
+    oauth.revoke_grants(tx, now_us(tx), email=email)
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,10 +114,10 @@ class EndedLogins:
 
 def end_all_logins(tx: Tx) -> EndedLogins:
     """End all sessions, grants and device codes, and all logins in progress."""
-    device_codes.delete_all(tx)
+    oauth.delete_all_device_codes(tx)
     tx.execute(delete(upstream_logins))
     ended = tx.execute(delete(sessions)).rowcount
-    return EndedLogins(ended, oauth.revoke_all_grants(tx, engine.now_us(tx)))
+    return EndedLogins(ended, oauth.revoke_all_grants(tx, now_us(tx)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,7 +147,7 @@ def list_passwords(tx: Tx) -> list[PasswordRow]:
 
 def insert_password(tx: Tx, row: PasswordRow) -> bool:
     """Insert a user; False when the address exists."""
-    return bool(bulk.insert_missing(tx, passwords, [asdict(row)]))
+    return bool(insert_missing(tx, passwords, [asdict(row)]))
 
 
 def change_password(tx: Tx, email: str, hashed: str, now_us: int) -> bool:
@@ -173,7 +182,7 @@ class UpstreamLoginRow:
 
 def insert_upstream_login(tx: Tx, row: UpstreamLoginRow, *, now_us: int, ends_us: int) -> None:
     """Insert a login in progress, and delete some that have expired."""
-    bulk.delete_oldest(tx, "upstream_logins", before_us=now_us)
+    delete_oldest(tx, "upstream_logins", before_us=now_us)
     tx.execute(insert(upstream_logins), {**asdict(row), "ends_us": ends_us})
 
 
@@ -248,7 +257,7 @@ def list_failures(tx: Tx, prefix: str) -> list[LoginFailures]:
 
 def expire_failures(tx: Tx, before_us: int) -> None:
     """Delete some rows whose last failure was before a moment."""
-    bulk.delete_oldest(tx, "tries", key="who", time="last_us", before_us=before_us)
+    delete_oldest(tx, "tries", key="who", time="last_us", before_us=before_us)
 
 
 def find_failures(tx: Tx, who: str) -> LoginFailures | None:
@@ -301,4 +310,4 @@ def take_permit(tx: Tx, who: str, *, now_us: int, step_us: int, burst: int) -> i
 
 def expire_rates(tx: Tx, before_us: int) -> None:
     """Delete some full token buckets."""
-    bulk.delete_oldest(tx, "rates", key="who", time="full_us", before_us=before_us)
+    delete_oldest(tx, "rates", key="who", time="full_us", before_us=before_us)

@@ -15,8 +15,9 @@ from alembic.runtime.migration import MigrationContext
 from alembic.script import ScriptDirectory
 from sqlalchemy import text
 
-from storage.catalog.engine import Catalog, Tx
+from storage.catalog.engine import Catalog
 from storage.catalog.revisions import MIGRATIONS_FOLDER, expected_revision, read_current_revision
+from storage.catalog.statements import Tx
 from storage.catalog.tables import metadata
 
 log = logging.getLogger(__name__)

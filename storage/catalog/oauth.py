@@ -1,4 +1,4 @@
-"""OAuth clients, grants, refresh tokens, and consents.
+"""OAuth clients, grants, refresh tokens, consents, and device codes.
 
 A transaction that changes a grant or one of its tokens locks the grant's row. So if a code or
 refresh token is used twice at once, the second use sees the first.
@@ -10,8 +10,8 @@ from typing import Any
 import orjson
 from sqlalchemy import ColumnElement, Row, delete, insert, select, update
 
-from storage.catalog import bulk, heads
-from storage.catalog.engine import Tx, find_row, make_mapper, sql
+from storage.catalog import versions
+from storage.catalog.statements import Tx, delete_oldest, find_row, insert_missing, make_mapper, sql
 from storage.catalog.tables.accounts import clients, consents, device_codes, grants, refresh_tokens
 
 
@@ -33,7 +33,7 @@ _map_client = make_mapper(OAuthClientRow)
 def insert_client(tx: Tx, row: OAuthClientRow) -> bool:
     """Insert a client; False when the id exists."""
     uris = orjson.dumps(row.redirect_uris).decode()
-    return bool(bulk.insert_missing(tx, clients, [{**asdict(row), "redirect_uris": uris}]))
+    return bool(insert_missing(tx, clients, [{**asdict(row), "redirect_uris": uris}]))
 
 
 def find_client(tx: Tx, client_id: str) -> OAuthClientRow | None:
@@ -102,7 +102,7 @@ _refresh_token_from_row = make_mapper(RefreshTokenRow)
 
 def insert_grant(tx: Tx, row: GrantRow) -> None:
     """Insert a grant, and delete some that have expired."""
-    bulk.delete_oldest(tx, "grants", before_us=row.created_us)
+    delete_oldest(tx, "grants", before_us=row.created_us)
     tx.execute(insert(grants), asdict(row))
 
 
@@ -186,14 +186,14 @@ def _revoke_where(tx: Tx, now_us: int, *conditions: ColumnElement[bool]) -> int:
     valid = update(grants).where(grants.c.revoked_us.is_(None), *conditions)
     revoked = tx.execute(valid.values(revoked_us=now_us)).rowcount
     if revoked:
-        heads.lock(tx, GRANTS_HEAD, [ALL_GRANTS])
-        heads.count_change_by_clock(tx, GRANTS_HEAD, ALL_GRANTS)
+        versions.lock_heads(tx, GRANTS_HEAD, [ALL_GRANTS])
+        versions.count_change_by_clock(tx, GRANTS_HEAD, ALL_GRANTS)
     return revoked
 
 
 def read_revocation_count(tx: Tx) -> int:
     """Return a number that grows with every revocation and never repeats."""
-    return heads.read_changes(tx, GRANTS_HEAD, ALL_GRANTS)
+    return versions.read_changes(tx, GRANTS_HEAD, ALL_GRANTS)
 
 
 def revoke_all_grants(tx: Tx, now_us: int) -> int:
@@ -203,7 +203,7 @@ def revoke_all_grants(tx: Tx, now_us: int) -> int:
 
 def insert_refresh_token(tx: Tx, row: RefreshTokenRow) -> None:
     """Insert a refresh token, and delete some that have expired."""
-    bulk.delete_oldest(tx, "refresh_tokens", before_us=row.created_us)
+    delete_oldest(tx, "refresh_tokens", before_us=row.created_us)
     tx.execute(insert(refresh_tokens), asdict(row))
 
 
@@ -244,3 +244,72 @@ def record_consent(tx: Tx, email: str, client: str, scopes: frozenset[str], now_
 def delete_consent(tx: Tx, email: str, client: str) -> None:
     """Delete a user's permanent consent for a client."""
     tx.execute(delete(consents).where(_is_consent(email, client)))
+
+
+PENDING, APPROVED, DENIED = "pending", "approved", "denied"
+EXPIRED_CODE_GRACE_US = 600_000_000
+"""How long an expired code answers `expired` before it is unknown."""
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceCodeRow:
+    """A device code with its user code, and the user's decision."""
+
+    id: str
+    user_code: str
+    client: str
+    scope: str
+    state: str
+    email: str | None
+    auth_us: int | None
+    interval_s: int
+    polled_us: int | None
+    ends_us: int
+
+
+_code_from_row = make_mapper(DeviceCodeRow)
+
+
+def insert_device_code(tx: Tx, row: DeviceCodeRow, now_us: int) -> bool:
+    """Insert a device code, and delete some old ones; False when the user code is taken."""
+    delete_oldest(tx, "device_codes", before_us=now_us - EXPIRED_CODE_GRACE_US)
+    return bool(insert_missing(tx, device_codes, [asdict(row)]))
+
+
+def lock_device_code(tx: Tx, device_code: str) -> DeviceCodeRow | None:
+    """Return a device code and lock it until the transaction ends."""
+    query = select(device_codes).where(device_codes.c.id == device_code)
+    return find_row(tx, _code_from_row, query.with_for_update())
+
+
+def lock_user_code(tx: Tx, user_code: str) -> DeviceCodeRow | None:
+    """Return the device code of a user code and lock it until the transaction ends."""
+    query = select(device_codes).where(device_codes.c.user_code == user_code)
+    return find_row(tx, _code_from_row, query.with_for_update())
+
+
+def record_device_poll(tx: Tx, device_code: str, now_us: int, *, interval_s: int) -> None:
+    """Record a poll and the interval until the next; the caller holds the lock."""
+    polled = update(device_codes).where(device_codes.c.id == device_code)
+    tx.execute(polled.values(polled_us=now_us, interval_s=interval_s))
+
+
+def decide_device_code(tx: Tx, device_code: str, state: str, *, email: str, auth_us: int) -> None:
+    """Record the user's decision; the caller holds the lock and checked that it is pending."""
+    decided = update(device_codes).where(device_codes.c.id == device_code)
+    tx.execute(decided.values(state=state, email=email, auth_us=auth_us))
+
+
+def delete_device_code(tx: Tx, device_code: str) -> None:
+    """Delete a device code whose tokens were issued."""
+    tx.execute(delete(device_codes).where(device_codes.c.id == device_code))
+
+
+def delete_device_codes(tx: Tx, email: str) -> None:
+    """Delete the device codes that a user decided about."""
+    tx.execute(delete(device_codes).where(device_codes.c.email == email))
+
+
+def delete_all_device_codes(tx: Tx) -> None:
+    """Delete all device codes."""
+    tx.execute(delete(device_codes))

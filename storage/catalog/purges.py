@@ -8,8 +8,16 @@ from dataclasses import asdict, dataclass
 
 from sqlalchemy import Select, delete, select, update
 
-from storage.catalog import bulk, versions
-from storage.catalog.engine import Tx, execute_now, find_row, make_mapper
+from storage.catalog import versions
+from storage.catalog.statements import (
+    Tx,
+    execute,
+    find_row,
+    fqid_columns,
+    insert_missing,
+    look_up_rows,
+    make_mapper,
+)
 from storage.catalog.tables.event_log import events
 from storage.catalog.tables.integrity import purge_replicas, purges
 from storage.catalog.tables.jobs import checkouts, tasks
@@ -60,7 +68,7 @@ def insert(tx: Tx, new: Purge) -> Purge:
 
     The catalog sets id and time.
     """
-    execute_now(
+    execute(
         tx,
         "INSERT INTO purges (kind, uuid, version, reason, author, origin, digest, event_id,"
         " created_us) VALUES (:kind, :uuid, :version, :reason, :author, :origin, :digest,"
@@ -70,7 +78,7 @@ def insert(tx: Tx, new: Purge) -> Purge:
     existing = find(tx, new.kind, new.uuid, new.version)
     assert existing is not None
     rows = [{"purge_id": existing.id, "replica": replica} for replica in REPLICAS]
-    bulk.insert_missing(tx, purge_replicas, rows)
+    insert_missing(tx, purge_replicas, rows)
     return existing
 
 
@@ -98,14 +106,14 @@ def filter_purged(tx: Tx, kind: str, fqids: Collection[FQID]) -> dict[FQID, bool
         " WHERE r.purge_id = p.id AND r.marked_us IS NULL)"
     )
     same = "p.kind = :kind AND p.uuid = wanted.uuid AND p.version = wanted.version"
-    wanted = bulk.fqid_columns(fqids)
-    rows = bulk.look_up(tx, columns, wanted, ("purges", "p", same), kind=kind)
+    wanted = fqid_columns(fqids)
+    rows = look_up_rows(tx, columns, wanted, ("purges", "p", same), kind=kind)
     return {FQID(row[0], row[1]): bool(row[2]) for row in rows}
 
 
 def has_recent(tx: Tx) -> bool:
     """Return whether a file was purged since a writer looked its files up: one index probe."""
-    return execute_now(tx, _SELECT_RECENT, {}).first() is not None
+    return execute(tx, _SELECT_RECENT, {}).first() is not None
 
 
 _SELECT_RECENT = (
@@ -128,7 +136,7 @@ def record_erasure(tx: Tx, purge: Purge, replica: Replica) -> bool:
 
 
 def _record_confirmation(tx: Tx, purge: Purge, replica: Replica, column: str) -> bool:
-    execute_now(
+    execute(
         tx,
         f"UPDATE purge_replicas SET {column} = :now WHERE purge_id = :id AND replica = :replica",
         {"id": purge.id, "replica": replica},
@@ -142,7 +150,7 @@ def _record_confirmation(tx: Tx, purge: Purge, replica: Replica, column: str) ->
 def finish(tx: Tx, purge: Purge) -> None:
     """Mark a purge finished."""
     statement = "UPDATE purges SET finished_us = coalesce(finished_us, :now) WHERE id = :id"
-    execute_now(tx, statement, {"id": purge.id})
+    execute(tx, statement, {"id": purge.id})
 
 
 def read_progress(tx: Tx, purge: Purge) -> dict[str, str]:

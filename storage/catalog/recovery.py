@@ -15,10 +15,22 @@ import orjson
 from sqlalchemy import select, update
 from sqlalchemy.exc import DBAPIError, StatementError
 
-from storage.catalog import bulk, store_state
-from storage.catalog.engine import Tx, execute_now, now_us, sql
+from storage.catalog import store_state
 from storage.catalog.files import NewFileVersion, new_file_columns
 from storage.catalog.purges import Purge
+from storage.catalog.statements import (
+    Columns,
+    Tx,
+    derive_table,
+    execute,
+    fqid_columns,
+    insert_missing,
+    join_one,
+    look_up_rows,
+    now_us,
+    sql,
+    tuple_columns,
+)
 from storage.catalog.tables.integrity import purge_replicas, purges
 from storage.catalog.tables.versions import VERSION_TABLES, heads, presence, tombstones, visible
 from storage.catalog.versions import Tombstone
@@ -66,12 +78,12 @@ _FILES = (
 
 def insert_files(tx: Tx, found: Sequence[tuple[NewFileVersion, int]]) -> None:
     """Insert files with their original times, which are also those of their publication."""
-    columns: bulk.Columns = {
+    columns: Columns = {
         **new_file_columns([new for new, _ in found]),
         "created_us": ("bigint", [created_us for _, created_us in found]),
     }
-    source, parameters = bulk.derive_table(tx, "fresh", columns)
-    blob = bulk.join_one(tx, "blobs", "b", "b.sha256 = fresh.sha256")
+    source, parameters = derive_table(tx, "fresh", columns)
+    blob = join_one(tx, "blobs", "b", "b.sha256 = fresh.sha256")
     tx.execute(sql(_BLOBS.format(source=source)), parameters)
     tx.execute(sql(_FILES.format(source=source, blob=blob)), parameters)
 
@@ -80,7 +92,7 @@ def find_digests(tx: Tx, kind: str, fqids: Sequence[FQID]) -> dict[FQID, tuple[i
     """Return ids and digests of those versions that exist."""
     named = (VERSION_TABLES[kind].name, "t", _IS_SAME_VERSION)
     columns = "t.uuid, t.version, t.id, t.digest"
-    rows = bulk.look_up(tx, columns, bulk.fqid_columns(fqids), named)
+    rows = look_up_rows(tx, columns, fqid_columns(fqids), named)
     return {FQID(row.uuid, row.version): (row.id, row.digest) for row in rows}
 
 
@@ -91,7 +103,7 @@ def record_stored(tx: Tx, kind: str, replica: Replica, idents: Iterable[int]) ->
     """Record that a bucket holds these records."""
     now = now_us(tx)
     rows = [{"kind": kind, "id": ident, "replica": replica, "at_us": now} for ident in idents]
-    bulk.insert_missing(tx, presence, [{**row, "diverged": False} for row in rows])
+    insert_missing(tx, presence, [{**row, "diverged": False} for row in rows])
 
 
 _INSERT_STORED_BLOBS = (
@@ -103,11 +115,11 @@ _INSERT_STORED_BLOBS = (
 
 def record_stored_blobs(tx: Tx, replica: Replica, listed: Sequence[tuple[str, int]]) -> None:
     """Record that a bucket holds blobs with these SHA-256 sums and sizes."""
-    columns = bulk.tuple_columns(listed, sha256="text", size="bigint")
-    source, parameters = bulk.derive_table(tx, "there", columns)
-    blob = bulk.join_one(tx, "blobs", "b", "b.sha256 = there.sha256 AND b.size = there.size")
+    columns = tuple_columns(listed, sha256="text", size="bigint")
+    source, parameters = derive_table(tx, "there", columns)
+    blob = join_one(tx, "blobs", "b", "b.sha256 = there.sha256 AND b.size = there.size")
     statement = _INSERT_STORED_BLOBS.format(source=source, blob=blob)
-    execute_now(tx, statement, {**parameters, "replica": replica})
+    execute(tx, statement, {**parameters, "replica": replica})
 
 
 _SELECT_STORED_FILES = sql(
@@ -132,19 +144,19 @@ def publish_versions(
 ) -> None:
     """Make versions visible in a replica."""
     common = {"kind": kind, "replica": replica}
-    bulk.insert_missing(
+    insert_missing(
         tx, visible, [{**common, **fqid._asdict(), "id": ident} for ident, fqid in versions]
     )
 
 
 def insert_tombstones(tx: Tx, rows: Sequence[Tombstone]) -> None:
     """Insert tombstones with the values of their records."""
-    bulk.insert_missing(tx, tombstones, [_drop_id(row) for row in rows])
+    insert_missing(tx, tombstones, [_drop_id(row) for row in rows])
 
 
 def insert_purges(tx: Tx, markers: Sequence[Purge], replica: Replica) -> None:
     """Insert purges with the values of their markers, which this bucket holds."""
-    bulk.insert_missing(tx, purges, [_drop_id(row) for row in markers])
+    insert_missing(tx, purges, [_drop_id(row) for row in markers])
     marked = update(purge_replicas).where(purge_replicas.c.marked_us.is_(None))
     for row in markers:
         query = select(purges.c.id).where(
@@ -152,7 +164,7 @@ def insert_purges(tx: Tx, markers: Sequence[Purge], replica: Replica) -> None:
         )
         ident = tx.execute(query).scalar_one()
         rows = [{"purge_id": ident, "replica": name} for name in REPLICAS]
-        bulk.insert_missing(tx, purge_replicas, rows)
+        insert_missing(tx, purge_replicas, rows)
         condition = (purge_replicas.c.purge_id == ident) & (purge_replicas.c.replica == replica)
         tx.execute(marked.where(condition).values(marked_us=now_us(tx)))
 
@@ -200,7 +212,7 @@ def filter_stored(tx: Tx, kind: str, replica: Replica, fqids: Sequence[FQID]) ->
     named = (table.name, "t", _IS_SAME_VERSION)
     values = {"kind": kind, "replica": replica}
     columns = "t.uuid, t.version"
-    rows = bulk.look_up(tx, columns, bulk.fqid_columns(fqids), named, stored, **values)
+    rows = look_up_rows(tx, columns, fqid_columns(fqids), named, stored, **values)
     return {FQID(row.uuid, row.version) for row in rows}
 
 

@@ -6,7 +6,7 @@ from typing import Any
 
 from sqlalchemy import Row, TextClause, select
 
-from storage.catalog.engine import Tx, execute_now, list_columns, sql
+from storage.catalog.statements import Tx, execute, list_columns, sql
 from storage.catalog.tables import metadata
 from storage.catalog.tables.jobs import todo
 from storage.catalog.tables.versions import presence
@@ -48,7 +48,7 @@ def list_lags(tx: Tx, kind: str, replica: Replica, *, window_us: int, limit: int
     A lag is the time from publication elsewhere until the version is complete here.
     """
     parameters = {"replica": replica, "limit": limit, "window": window_us}
-    return sorted(int(lag) for lag in execute_now(tx, _LAGS[kind], parameters).scalars())
+    return sorted(int(lag) for lag in execute(tx, _LAGS[kind], parameters).scalars())
 
 
 _BY_PRESENCE = (

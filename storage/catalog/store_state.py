@@ -1,12 +1,9 @@
-"""State shared by all processes: read-only switch, leases, and counts for operators."""
+"""State shared by all processes: read-only switch, named values, and leases."""
 
-from sqlalchemy import delete, func, literal_column, select
+from sqlalchemy import delete
 
-from storage.catalog.engine import Tx, execute_now, sql
-from storage.catalog.tables.event_log import deliveries
+from storage.catalog.statements import Tx, execute, sql
 from storage.catalog.tables.jobs import leases
-from storage.catalog.tables.versions import bundles, documents
-from storage.model import FQID
 
 READ_ONLY_KEY = "read_only"
 """Set by an operator."""
@@ -48,45 +45,15 @@ def acquire_lease(tx: Tx, name: str, *, token: str, lease_s: float) -> bool:
         " WHERE leases.token = excluded.token OR leases.until_us < :now"
     )
     values = {"name": name, "token": token, "lease_us": int(lease_s * 1e6)}
-    return bool(execute_now(tx, statement, values).rowcount)
+    return bool(execute(tx, statement, values).rowcount)
 
 
 def is_leased(tx: Tx, name: str) -> bool:
     """Return whether any process holds the lease."""
     query = "SELECT 1 FROM leases WHERE name = :name AND until_us >= :now"
-    return execute_now(tx, query, {"name": name}).first() is not None
+    return execute(tx, query, {"name": name}).first() is not None
 
 
 def release_lease(tx: Tx, name: str, *, token: str) -> None:
     """Release a lease if this token holds it."""
     tx.execute(delete(leases).where(leases.c.name == name, leases.c.token == token))
-
-
-# Literals: with a parameter no engine would use the partial index.
-_IS_UNINDEXED = documents.c.state == literal_column("'unindexed'")
-_IS_PENDING = deliveries.c.state == literal_column("'pending'")
-
-
-def count_unindexed(tx: Tx) -> dict[str, int]:
-    """Count documents that the search engine refused, by replica."""
-    counted = select(documents.c.replica, func.count()).where(_IS_UNINDEXED)
-    rows = tx.execute(counted.group_by(documents.c.replica))
-    return {str(replica): int(count) for replica, count in rows}
-
-
-def list_unindexed(tx: Tx, *, limit: int) -> list[tuple[str, FQID, str]]:
-    """List replica, bundle and reason of documents that the search engine refused."""
-    query = (
-        select(documents.c.replica, bundles.c.uuid, bundles.c.version, documents.c.reason)
-        .join(bundles, bundles.c.id == documents.c.bundle_id)
-        .where(_IS_UNINDEXED)
-        .order_by(documents.c.replica, documents.c.at_us)
-    )
-    rows = tx.execute(query.limit(limit))
-    return [(replica, FQID(uuid, version), reason or "") for replica, uuid, version, reason in rows]
-
-
-def count_pending_deliveries(tx: Tx) -> int:
-    """Count pending deliveries."""
-    counted = select(func.count()).select_from(deliveries)
-    return int(tx.execute(counted.where(_IS_PENDING)).scalar_one())

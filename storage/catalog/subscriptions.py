@@ -12,12 +12,22 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, Literal
 
-from sqlalchemy import Row, Select, case, func, insert, select, update
+from sqlalchemy import Row, Select, case, func, insert, select, text, update
 
-from storage.catalog import bulk, endpoints, heads
+from storage.catalog import versions
 from storage.catalog.deliveries import AttemptResult
-from storage.catalog.engine import Tx, find_row, make_mapper, now_us, sql
-from storage.catalog.tables.event_log import subscriptions
+from storage.catalog.statements import (
+    Tx,
+    attribute_columns,
+    execute_with,
+    find_row,
+    look_up_rows,
+    make_mapper,
+    now_us,
+    sql,
+    tuple_columns,
+)
+from storage.catalog.tables.event_log import endpoints, subscriptions
 from storage.model import Replica
 
 SubscriptionType = Literal["jmespath", "elasticsearch"]
@@ -69,19 +79,32 @@ def insert_subscription(
     tx: Tx, fresh: Subscription, *, address: str, limit: int
 ) -> Subscription | None:
     """Insert a subscription to all later events; None when its owner already has `limit`."""
-    heads.lock(tx, OWNER_HEAD, [fresh.owner])
+    versions.lock_heads(tx, OWNER_HEAD, [fresh.owner])
     if count_by_owner(tx, fresh.owner) >= limit:
         return None
     statement = insert(subscriptions).values(
         **{name: getattr(fresh, name) for name in _INSERTED_FIELDS},
         form_fields=json.dumps(dict(fresh.form_fields)),
         attachments=None if fresh.attachments is None else json.dumps(fresh.attachments),
-        endpoint_id=endpoints.upsert(tx, address),
+        endpoint_id=_upsert_endpoint(tx, address),
         created_us=now_us(tx),
     )
     row = tx.execute(statement.returning(subscriptions)).one()
     count_change(tx, fresh.replica, fresh.type)
     return _subscription_from_row(row)
+
+
+def _upsert_endpoint(tx: Tx, address: str) -> int:
+    """Return the id of an address, inserting it if new, and lock it until the transaction ends."""
+    statement = text("INSERT INTO endpoints (address) VALUES (:address) ON CONFLICT DO NOTHING")
+    query = select(endpoints.c.id).where(endpoints.c.address == address)
+    held = query.with_for_update(read=True, key_share=True)
+    while True:
+        tx.execute(statement, {"address": address})
+        # None when it was deleted in between.
+        found = tx.execute(held).scalar()
+        if found is not None:
+            return int(found)
 
 
 _INSERTED_FIELDS = (
@@ -185,7 +208,7 @@ def resume(tx: Tx, ident: int) -> None:
 
 def read_changes(tx: Tx, replica: Replica, kind: SubscriptionType) -> int:
     """Return how often the subscriptions of a replica and type changed."""
-    return heads.read_changes(tx, CHANGES_HEAD, f"{replica}/{kind}")
+    return versions.read_changes(tx, CHANGES_HEAD, f"{replica}/{kind}")
 
 
 def list_live_ids(tx: Tx, replica: Replica, kind: SubscriptionType) -> list[int]:
@@ -213,7 +236,7 @@ def find_inactive(tx: Tx, ids: Collection[int]) -> dict[int, Literal["deleted", 
     same = "s.id = wanted.id AND (s.deleted_us IS NOT NULL OR s.state <> 'active')"
     columns = "s.id, s.deleted_us IS NOT NULL AS deleted"
     wanted = {"id": ("bigint", sorted(ids))}
-    rows = bulk.look_up(tx, columns, wanted, ("subscriptions", "s", same))
+    rows = look_up_rows(tx, columns, wanted, ("subscriptions", "s", same))
     return {row.id: "deleted" if row.deleted else "halted" for row in rows}
 
 
@@ -227,7 +250,7 @@ def find_all(tx: Tx, ids: Collection[int]) -> list[Subscription]:
 
 def count_change(tx: Tx, replica: Replica, kind: SubscriptionType) -> None:
     """Count a change, so that caches of compiled stored queries are refreshed."""
-    heads.lock_and_count(tx, CHANGES_HEAD, f"{replica}/{kind}")
+    versions.lock_and_count(tx, CHANGES_HEAD, f"{replica}/{kind}")
 
 
 def _subscription_from_row(row: Row[Any]) -> Subscription:
@@ -288,8 +311,8 @@ def count_failures(
 def _list_failure_counts(tx: Tx, results: Sequence[AttemptResult]) -> list[_FailureCount]:
     if not results:
         return []
-    columns = bulk.attribute_columns(results, bigint="delivery_id at_us", text="state reason")
-    rows = bulk.execute_with(tx, _SELECT_FAILURE_COUNTS, "done", columns)
+    columns = attribute_columns(results, bigint="delivery_id at_us", text="state reason")
+    rows = execute_with(tx, _SELECT_FAILURE_COUNTS, "done", columns)
     return [_FailureCount(*row) for row in rows]
 
 
@@ -306,19 +329,19 @@ def _clear_failures(tx: Tx, ids: Sequence[int]) -> None:
         return
     cleared = "UPDATE subscriptions SET failures = 0, failing_us = NULL FROM {source}"
     cleared += " WHERE subscriptions.id = fine.id"
-    bulk.execute_with(tx, cleared, "fine", {"id": ("bigint", ids)})
+    execute_with(tx, cleared, "fine", {"id": ("bigint", ids)})
 
 
 def _record_failures(tx: Tx, failing: Sequence[_FailureCount]) -> None:
     if not failing:
         return
-    columns = bulk.attribute_columns(failing, bigint="id began_us", integer="failed")
+    columns = attribute_columns(failing, bigint="id began_us", integer="failed")
     counted = (
         "UPDATE subscriptions SET failures = subscriptions.failures + bad.failed,"
         " failing_us = coalesce(subscriptions.failing_us, bad.began_us)"
         " FROM {source} WHERE subscriptions.id = bad.id"
     )
-    bulk.execute_with(tx, counted, "bad", columns)
+    execute_with(tx, counted, "bad", columns)
 
 
 def _disable_failing(tx: Tx, failing: Sequence[_FailureCount], after_s: float) -> list[str]:
@@ -326,7 +349,7 @@ def _disable_failing(tx: Tx, failing: Sequence[_FailureCount], after_s: float) -
         return []
     prefix = f"Only failures for {_format_duration(after_s)}; the latest: "
     reasons = [(count.id, prefix + count.reason) for count in failing]
-    columns = bulk.tuple_columns(reasons, id="bigint", reason="text")
+    columns = tuple_columns(reasons, id="bigint", reason="text")
     statement = (
         "UPDATE subscriptions SET state = 'disabled', state_us = :now, state_reason = bad.reason"
         " FROM {source} WHERE subscriptions.id = bad.id AND subscriptions.state = 'active'"
@@ -334,7 +357,7 @@ def _disable_failing(tx: Tx, failing: Sequence[_FailureCount], after_s: float) -
         " RETURNING subscriptions.uuid"
     )
     limits = {"least": MIN_FAILURES, "span_us": int(after_s * 1e6)}
-    return list(bulk.execute_with(tx, statement, "bad", columns, **limits).scalars())
+    return list(execute_with(tx, statement, "bad", columns, **limits).scalars())
 
 
 def _format_duration(seconds: float) -> str:

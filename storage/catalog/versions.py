@@ -1,14 +1,120 @@
-"""Versions of any kind: published, stored in a replica, or hidden by a tombstone."""
+"""Versions of any kind: published, stored in a replica, or hidden by a tombstone.
 
-from collections.abc import Collection, Sequence
+A head is one row for each uuid, or for another name: a lock and a change counter.
+"""
+
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import asdict, dataclass
 
 from sqlalchemy import bindparam, delete, insert, or_, select
 
-from storage.catalog import bulk
-from storage.catalog.engine import Tx, execute_now, execute_sql, find_row, make_mapper, now_us, sql
-from storage.catalog.tables.versions import VERSION_TABLES, presence, tombstones, visible
+from storage.catalog.statements import (
+    Tx,
+    derive_table,
+    execute,
+    execute_with,
+    fetch_rows,
+    fetch_versions,
+    find_row,
+    fqid_columns,
+    join_one,
+    make_mapper,
+    now_us,
+    sql,
+)
+from storage.catalog.tables.versions import VERSION_TABLES, heads, presence, tombstones, visible
 from storage.model import FQID, REPLICAS, Replica
+
+_CREATE_ON_SQLITE = (
+    "INSERT INTO heads (kind, uuid) VALUES (:kind, :uuid) ON CONFLICT (kind, uuid) DO NOTHING"
+)
+_CREATE = sql(f"{_CREATE_ON_SQLITE} RETURNING id")
+_HOLD = sql("SELECT id FROM heads WHERE kind = :kind AND uuid = :uuid FOR UPDATE")
+_COUNT_CHANGE = (
+    "UPDATE heads SET changes = changes + 1 WHERE kind = :kind AND uuid = :uuid RETURNING changes"
+)
+_COUNT_CHANGE_BY_CLOCK = (
+    "UPDATE heads SET changes = CASE WHEN changes < :now THEN :now ELSE changes + 1 END"
+    " WHERE kind = :kind AND uuid = :uuid RETURNING changes"
+)
+
+
+def lock_heads(tx: Tx, kind: str, uuids: Iterable[str]) -> None:
+    """Lock heads until the transaction ends, creating those that are absent."""
+    names = sorted(set(uuids))
+    if len(names) != 1:
+        _lock_many_heads(tx, kind, names)
+        return
+    parameters = {"kind": kind, "uuid": names[0]}
+    if tx.dialect.name == "sqlite":
+        # The transaction already locks the whole catalog.
+        execute(tx, _CREATE_ON_SQLITE, parameters)
+    elif (
+        tx.execute(_HOLD, parameters).first() is None
+        and tx.execute(_CREATE, parameters).first() is None
+    ):
+        # Another transaction created it in between, and its creator holds the lock.
+        tx.execute(_HOLD, parameters).scalar_one()
+
+
+def _lock_many_heads(tx: Tx, kind: str, uuids: Sequence[str]) -> None:
+    """Lock heads in two statements, each of which visits them in order."""
+    wanted = {"uuid": ("text", uuids)}
+    statement = (
+        "INSERT INTO heads (kind, uuid) SELECT :kind, uuid FROM {source} WHERE true"
+        " ORDER BY uuid ON CONFLICT (kind, uuid) DO NOTHING"
+    )
+    execute_with(tx, statement, "wanted", wanted, kind=kind)
+    if tx.dialect.name != "sqlite":
+        same = "h.kind = :kind AND h.uuid = wanted.uuid"
+        head = join_one(tx, "heads", "h", same, lock=True)
+        query = f"SELECT h.id FROM {{source}} {head}"
+        locked = execute_with(tx, query, "wanted", wanted, kind=kind)
+        assert len(locked.all()) == len(uuids)
+
+
+def count_change(tx: Tx, kind: str, uuid: str) -> int:
+    """Count one change of a locked head; return the count."""
+    return int(execute(tx, _COUNT_CHANGE, {"kind": kind, "uuid": uuid}).scalar_one())
+
+
+def lock_and_count(tx: Tx, kind: str, uuid: str) -> int:
+    """Lock a head until the transaction ends, and count one change of it; return the count."""
+    return int(execute(tx, _LOCK_AND_COUNT, {"kind": kind, "uuid": uuid}).scalar_one())
+
+
+_LOCK_AND_COUNT = (
+    "INSERT INTO heads (kind, uuid, changes) VALUES (:kind, :uuid, 1) ON CONFLICT (kind, uuid)"
+    " DO UPDATE SET changes = heads.changes + 1 RETURNING changes"
+)
+
+
+def count_change_by_clock(tx: Tx, kind: str, uuid: str) -> int:
+    """Set the count to the clock, or add 1 if it is ahead; return the count.
+
+    So a catalog restored from a backup never repeats a count.
+    """
+    return int(execute(tx, _COUNT_CHANGE_BY_CLOCK, {"kind": kind, "uuid": uuid}).scalar_one())
+
+
+def read_changes(tx: Tx, kind: str, uuid: str) -> int:
+    """Return how often a head changed; 0 when it does not exist."""
+    return tx.execute(_SELECT_CHANGES, {"kind": kind, "uuid": uuid}).scalar_one_or_none() or 0
+
+
+def read_all_changes(tx: Tx, kind: str, uuids: Sequence[str]) -> dict[str, int]:
+    """Return the change counts of several heads by uuid, without those that do not exist."""
+    rows = tx.execute(_SELECT_ALL_CHANGES, {"kind": kind, "uuids": uuids})
+    return {row.uuid: row.changes for row in rows}
+
+
+# Read at every request: building a query takes longer than running it.
+_SELECT_CHANGES = select(heads.c.changes).where(
+    heads.c.kind == bindparam("kind"), heads.c.uuid == bindparam("uuid")
+)
+_SELECT_ALL_CHANGES = select(heads.c.uuid, heads.c.changes).where(
+    heads.c.kind == bindparam("kind"), heads.c.uuid.in_(bindparam("uuids", expanding=True))
+)
 
 
 def mark_published(tx: Tx, kind: str, fqid: FQID) -> bool:
@@ -20,7 +126,7 @@ def mark_published(tx: Tx, kind: str, fqid: FQID) -> bool:
         f"UPDATE {VERSION_TABLES[kind].name} SET published_us = :now"
         " WHERE uuid = :uuid AND version = :version AND published_us IS NULL"
     )
-    return bool(execute_now(tx, statement, fqid._asdict()).rowcount)
+    return bool(execute(tx, statement, fqid._asdict()).rowcount)
 
 
 def mark_all_published(tx: Tx, kind: str, fqids: Sequence[FQID]) -> set[FQID]:
@@ -31,7 +137,7 @@ def mark_all_published(tx: Tx, kind: str, fqids: Sequence[FQID]) -> set[FQID]:
         f" AND {name}.version = wanted.version AND {name}.published_us IS NULL"
         f" RETURNING {name}.uuid, {name}.version"
     )
-    rows = bulk.execute_with(tx, statement, "wanted", bulk.fqid_columns(fqids))
+    rows = execute_with(tx, statement, "wanted", fqid_columns(fqids))
     return {FQID(*row) for row in rows}
 
 
@@ -55,7 +161,7 @@ def list_published_after(
     """List versions published before a moment, by uuid and version, after a given one."""
     table = VERSION_TABLES[kind]
     query = select(table.c.uuid, table.c.version).where(table.c.published_us < before_us)
-    return bulk.list_versions(tx, query, after=after, limit=limit)
+    return fetch_versions(tx, query, after=after, limit=limit)
 
 
 def list_stale_reservations(tx: Tx, kind: str, us: int, *, limit: int) -> list[FQID]:
@@ -70,7 +176,7 @@ def list_stale_reservations(tx: Tx, kind: str, us: int, *, limit: int) -> list[F
 
 def publish(tx: Tx, kind: str, replica: Replica, fqid: FQID, ident: int) -> None:
     """Make a version visible in a replica, idempotently."""
-    execute_sql(
+    execute(
         tx,
         "INSERT INTO visible (kind, replica, uuid, version, id)"
         " VALUES (:kind, :replica, :uuid, :version, :id) ON CONFLICT DO NOTHING",
@@ -127,14 +233,14 @@ def find_published(tx: Tx, kind: str, replica: Replica, fqid: FQID) -> int | Non
 def filter_published(tx: Tx, kind: str, replica: Replica, fqids: Collection[FQID]) -> set[FQID]:
     """Return those versions that are visible in a replica: one query."""
     order = sorted(fqids)
-    source, parameters = bulk.derive_table(tx, "wanted", bulk.fqid_columns(order))
+    source, parameters = derive_table(tx, "wanted", fqid_columns(order))
     same = (
         "v.kind = :kind AND v.replica = :replica"
         " AND v.uuid = wanted.uuid AND v.version = wanted.version"
     )
-    join = bulk.join_one(tx, "visible", "v", same)
+    join = join_one(tx, "visible", "v", same)
     values = {**parameters, "kind": kind, "replica": replica}
-    rows = bulk.fetch_rows(tx, ("v.uuid", "v.version"), f"{source} {join}", values)
+    rows = fetch_rows(tx, ("v.uuid", "v.version"), f"{source} {join}", values)
     return {*map(FQID._make, rows)}
 
 
@@ -148,14 +254,14 @@ def list_published(
     if prefix:
         # "~" sorts after every character of a uuid.
         query = query.where(visible.c.uuid >= prefix, visible.c.uuid < prefix + "~")
-    return bulk.list_versions(tx, query, after=after, limit=limit)
+    return fetch_versions(tx, query, after=after, limit=limit)
 
 
 def record_stored(
     tx: Tx, kind: str, ident: int, replica: Replica, *, diverged: bool = False
 ) -> None:
     """Record that a bucket holds a complete record, with the right digest unless `diverged`."""
-    execute_now(
+    execute(
         tx,
         "INSERT INTO presence (kind, id, replica, at_us, diverged, verified_us)"
         " VALUES (:kind, :id, :replica, :now, :diverged, :now) ON CONFLICT (kind, id, replica)"

@@ -23,8 +23,8 @@ from auth.tokens.signing_keys import SigningKeyFile
 from auth.tokens.verification import GrantChecker, build_verifier
 from config import Settings
 from storage.catalog import Catalog, oauth
-from storage.catalog.engine import sql
 from storage.catalog.oauth import GrantRow
+from storage.catalog.statements import sql
 from storage.stores import Stores
 from tests.api.authz.builders import of_user, policy
 from tests.api.builders import VERSION, uuid_of

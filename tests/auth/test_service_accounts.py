@@ -19,9 +19,9 @@ from auth.service_accounts import MAX_KEYS, ServiceAccounts, create_credentials,
 from auth.tokens.keyring import KeyRing
 from auth.tokens.verification import TokenVerifier, own_address_check
 from storage.catalog import Catalog, audit
-from storage.catalog import service_accounts as listed
+from storage.catalog import accounts as catalog_accounts
 from storage.catalog.accounts import AccountKey
-from storage.catalog.engine import sql
+from storage.catalog.statements import sql
 from storage.errors import ConflictError, Invalid, NotFoundError, Unauthorized
 from storage.model import Principal
 from tests.auth.builders import AGES, ISSUER, NOW, Clock, Issuer, claims, segment, signed
@@ -270,7 +270,7 @@ def test_the_same_key_again_changes_nothing_and_another_of_its_name_is_refused(
 ) -> None:
     allow(catalog, robot)
     with catalog.read() as tx:
-        assert [each.kid for each in listed.list_keys(tx)] == [robot.kid]
+        assert [each.kid for each in catalog_accounts.list_service_keys(tx)] == [robot.kid]
     with pytest.raises(ConflictError, match="another key"):
         allow(catalog, RSAKey.generate_key(2048), kid=str(robot.kid))
 

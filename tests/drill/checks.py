@@ -15,7 +15,7 @@ from ops import procfile
 from ops.local_store import LOG, LocalStore
 from pipelines import sweeps
 from storage import keys
-from storage.catalog import jobs, store_state, versions
+from storage.catalog import deliveries, jobs, versions
 from storage.model import FQID, REPLICAS
 from storage.stores import Stores
 from tests.drill.buckets import Bucket
@@ -56,7 +56,7 @@ def settled(
 def _undone(stores: Stores, service: ApiClient, wanted: set[str]) -> Iterator[str]:
     with stores.catalog.read() as tx:
         yield from (f"open: {count} rows of {step}" for step, count in jobs.count_open(tx).items())
-        if pending := store_state.count_pending_deliveries(tx):
+        if pending := deliveries.count_pending(tx):
             yield f"{pending} deliveries are neither made nor given up"
     for replica in REPLICAS:
         if lost := wanted - service.search(replica, MATCH_ALL):

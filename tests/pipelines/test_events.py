@@ -16,7 +16,7 @@ from pipelines.recovery import epochs
 from storage import keys
 from storage.catalog import events as catalog_events
 from storage.catalog import store_state
-from storage.catalog.engine import sql
+from storage.catalog.statements import sql
 from storage.circuit_breaker import CircuitBreaker
 from storage.errors import Unavailable
 from storage.model import FQID

@@ -10,7 +10,7 @@ import pytest
 from config import Settings
 from pipelines import bundles, search, subscriptions
 from pipelines.subscriptions import NewSubscription
-from storage.catalog import jobs, store_state
+from storage.catalog import documents, jobs
 from storage.model import FQID, Job
 from storage.protocols import IndexedDocument, IndexRefusal
 from storage.search.embedded.index import EmbeddedIndex
@@ -115,7 +115,7 @@ def test_what_is_buried_before_it_is_found_is_never_told(
     rebuild(stores, drain)
     assert (found(stores), deliveries(stores)) == (set(), 0)
     with stores.catalog.read() as tx:
-        assert store_state.count_unindexed(tx) == {}
+        assert documents.count_unindexed(tx) == {}
 
 
 def test_what_no_stored_query_was_asked_about_before_a_schema_changed_is_not_asked_now(

@@ -14,7 +14,8 @@ from pipelines.idempotency import IdempotentRequest, find_stored_response
 from pipelines.limits import SEGMENT_ENTRIES
 from pipelines.manifests import WriteResult
 from storage import keys
-from storage.catalog import jobs, manifests
+from storage.catalog import bundles as catalog_bundles
+from storage.catalog import jobs
 from storage.errors import ConflictError, DomainError, Invalid, NotFoundError
 from storage.model import FQID, Job, ManifestEntry
 from storage.stores import Stores
@@ -65,7 +66,7 @@ def lines_of(stores: Stores, fqid: FQID) -> list[Line]:
 def segments_of(stores: Stores, fqid: FQID) -> list[int]:
     bundle = bundles.find(stores, "aws", fqid.uuid, fqid.version)
     with stores.catalog.read() as tx:
-        return [run.segment_id for run in manifests.list_segments(tx, bundle.id)]
+        return [run.segment_id for run in catalog_bundles.list_segments(tx, bundle.id)]
 
 
 @pytest.mark.spec("BUN-45")

@@ -10,7 +10,7 @@ import pytest
 from config import Settings
 from pipelines import bundles, search, subscriptions
 from pipelines.subscriptions import NewSubscription
-from storage.catalog import jobs, store_state
+from storage.catalog import documents, jobs, store_state
 from storage.errors import ConflictError
 from storage.model import FQID, Job
 from storage.search.embedded.index import EmbeddedIndex
@@ -127,11 +127,11 @@ def test_documents_that_were_refused_are_tried_again(
     narrow.close()
     drain()
     with stores.catalog.read() as tx:
-        assert store_state.count_unindexed(tx) == {"aws": 1}
+        assert documents.count_unindexed(tx) == {"aws": 1}
     search.begin_reindex(stores, "aws")
     run(stores, drain)
     with stores.catalog.read() as tx:
-        assert store_state.count_unindexed(tx) == {}
+        assert documents.count_unindexed(tx) == {}
     assert found(stores) == {fqid}
 
 

@@ -6,12 +6,11 @@ import pytest
 
 from pipelines.recovery import epochs
 from storage import keys
-from storage.catalog import Catalog, accounts, audit, device_codes, login, oauth, recovery
+from storage.catalog import Catalog, accounts, audit, login, oauth, recovery
 from storage.catalog.accounts import AccountKey, Membership
 from storage.catalog.audit import OPERATOR, AuditFilter, AuditRecord
-from storage.catalog.device_codes import APPROVED, DeviceCodeRow
 from storage.catalog.login import SessionRow
-from storage.catalog.oauth import GrantRow
+from storage.catalog.oauth import APPROVED, DeviceCodeRow, GrantRow
 from storage.stores import Stores
 from tests.builders import new_uuid
 
@@ -55,7 +54,7 @@ def log_in(catalog: Catalog, name: str) -> None:
     with catalog.write() as tx:
         login.insert_session(tx, session)
         oauth.insert_grant(tx, grant)
-        device_codes.insert(tx, device, 0)
+        oauth.insert_device_code(tx, device, 0)
 
 
 def holds(catalog: Catalog, name: str) -> bool:
@@ -64,7 +63,7 @@ def holds(catalog: Catalog, name: str) -> bool:
         found = {
             login.find_session(tx, name) is not None,
             oauth.is_grant_valid(tx, name, 2),
-            device_codes.lock(tx, name) is not None,
+            oauth.lock_device_code(tx, name) is not None,
         }
     (whether,) = found
     return whether

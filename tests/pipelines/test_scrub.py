@@ -11,8 +11,8 @@ from pipelines import areas, checksums, ingest, scrub
 from pipelines.scrub import ScrubBudget
 from storage import keys
 from storage.catalog import files, integrity, now_us, store_state
-from storage.catalog.engine import sql
 from storage.catalog.integrity import DAY_US
+from storage.catalog.statements import sql
 from storage.model import FQID, REPLICAS, Replica
 from storage.stores import Stores
 from tests.builders import make_file, new_uuid, version

@@ -13,7 +13,7 @@ from sqlalchemy import event, text
 from pipelines.deliveries import WebhookRequest, WebhookResponse
 from storage.catalog import Catalog, endpoints
 from storage.catalog.deliveries import AttemptResult
-from storage.catalog.dispatch import EndpointVisit, LeaseHolder
+from storage.catalog.endpoints import EndpointVisit, LeaseHolder
 from storage.catalog.subscriptions import Subscription
 from storage.model import FQID
 from storage.pubsub import MemoryPubSub

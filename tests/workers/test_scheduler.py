@@ -10,7 +10,7 @@ from pipelines.flow import DELIVER, Step
 from storage.catalog import areas, audit, events, jobs, subscriptions
 from storage.catalog.areas import AreaUploadRow
 from storage.catalog.audit import AuditChange, AuditFilter
-from storage.catalog.engine import sql
+from storage.catalog.statements import sql
 from storage.errors import NotFoundError
 from storage.model import FQID, Job
 from storage.stores import Stores

@@ -8,7 +8,7 @@ from auth.decisions import LocalDecisionPoint
 from storage.catalog import Catalog
 from storage.catalog import accounts as catalog_accounts
 from storage.catalog.accounts import AccountKey, read_change_count
-from storage.catalog.engine import sql
+from storage.catalog.statements import sql
 from storage.model import Principal
 from tests.auth.accounts.builders import BY, Given, People, a_policy
 

@@ -12,9 +12,8 @@ from auth.accounts import AuditContext, admit_at_login
 from auth.login import passwords, sessions, users
 from auth.login.passwords import PasswordCheck, PasswordHashing, change_own_password
 from auth.login.sessions import SessionLifetimes
-from storage.catalog import Catalog, device_codes, oauth
-from storage.catalog.device_codes import APPROVED, DeviceCodeRow
-from storage.catalog.oauth import GrantRow
+from storage.catalog import Catalog, oauth
+from storage.catalog.oauth import APPROVED, DeviceCodeRow, GrantRow
 from storage.errors import Invalid, Unavailable
 from tests.auth.login.builders import ADA, CHEAP, NOW, RIGHT, local_of, tried, with_password
 
@@ -187,7 +186,7 @@ def _logged_in(catalog: Catalog, email: str) -> str:
     with catalog.write() as tx:
         admit_at_login(tx, email)
         oauth.insert_grant(tx, grant)
-        device_codes.insert(tx, device, 0)
+        oauth.insert_device_code(tx, device, 0)
         return sessions.create_session(
             tx, email, "local", now=NOW, lifetimes=SessionLifetimes(10**6, 10**6)
         )[0]
@@ -202,4 +201,4 @@ def test_all_that_their_logins_gave_ends(catalog: Catalog, act: Callable[[Catalo
         assert (sessions.find_session(catalog, cookies[email], NOW + 1) is not None) is stands
         with catalog.write() as tx:
             assert oauth.is_grant_valid(tx, f"grant of {email}", 2) is stands
-            assert (device_codes.lock(tx, f"device of {email}") is not None) is stands
+            assert (oauth.lock_device_code(tx, f"device of {email}") is not None) is stands

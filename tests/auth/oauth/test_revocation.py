@@ -15,7 +15,7 @@ from auth.tokens.keyring import KeyRing
 from auth.tokens.signing_keys import SigningKeyFile
 from auth.tokens.verification import GrantChecker, TokenVerifier
 from storage.catalog import login, oauth
-from storage.catalog.engine import sql
+from storage.catalog.statements import sql
 from storage.errors import Unauthorized, Unavailable
 from tests.auth.accounts.builders import Given
 from tests.auth.builders import AGES, NOW, Clock, claims, signed

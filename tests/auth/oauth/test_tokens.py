@@ -13,7 +13,7 @@ from auth.oauth.provider import OAuthProvider
 from auth.oauth.tokens import exchange_tokens
 from auth.secret_values import hash_secret, token_half_hash
 from storage.catalog import oauth
-from storage.catalog.engine import sql
+from storage.catalog.statements import sql
 from storage.errors import Forbidden
 from tests.auth.builders import NOW, Clock
 from tests.auth.oauth.builders import ADA, VERIFIER, added, client_of, code_for, redeem, refresh

@@ -9,16 +9,7 @@ from threading import Barrier
 import pytest
 from sqlalchemy import text
 
-from storage.catalog import (
-    Catalog,
-    bundles,
-    deliveries,
-    events,
-    heads,
-    jobs,
-    subscriptions,
-    versions,
-)
+from storage.catalog import Catalog, bundles, deliveries, events, jobs, subscriptions, versions
 from storage.catalog.versions import Tombstone
 from storage.errors import NotFoundError, Unavailable
 from storage.model import FQID, BundleEvent, Job
@@ -42,7 +33,7 @@ def together(*acts: Callable[[], object]) -> list[object]:
 
 def publish(catalog: Catalog, fqid: FQID) -> None:
     with catalog.write() as tx:
-        heads.lock(tx, "bundle", [fqid.uuid])
+        versions.lock_heads(tx, "bundle", [fqid.uuid])
         if versions.find_covering_tombstone(tx, "bundle", fqid.uuid, fqid.version) is None:
             versions.publish(tx, "bundle", "aws", fqid, 1)
 
@@ -50,7 +41,7 @@ def publish(catalog: Catalog, fqid: FQID) -> None:
 def bury(catalog: Catalog, uuid: str) -> None:
     stone = Tombstone(0, "bundle", uuid, "", "r", "d", "aws", "a", "e", 0)
     with catalog.write() as tx:
-        heads.lock(tx, "bundle", [uuid])
+        versions.lock_heads(tx, "bundle", [uuid])
         versions.insert_tombstone(tx, stone)
         versions.unpublish(tx, "bundle", uuid, None)
 
@@ -80,7 +71,7 @@ def test_a_row_is_claimed_by_exactly_one(catalog: Catalog) -> None:
 def test_one_version_is_reserved_by_exactly_one(catalog: Catalog) -> None:
     def reserve(fqid: FQID, digest: str) -> str:
         with catalog.write() as tx:
-            heads.lock(tx, "bundle", [fqid.uuid])
+            versions.lock_heads(tx, "bundle", [fqid.uuid])
             row = bundles.find(tx, fqid)
             if row is not None:
                 return row.digest
@@ -257,15 +248,15 @@ def test_who_waits_in_a_ring_is_told_to_try_again(server: Catalog) -> None:
     uuids = [new_uuid(), new_uuid()]
     for uuid in uuids:
         with server.write() as tx:
-            heads.lock(tx, "bundle", [uuid])
+            versions.lock_heads(tx, "bundle", [uuid])
     held = Barrier(2)
 
     def cross(first: str, second: str) -> str:
         try:
             with server.write() as tx:
-                heads.lock(tx, "bundle", [first])
+                versions.lock_heads(tx, "bundle", [first])
                 held.wait()
-                heads.lock(tx, "bundle", [second])
+                versions.lock_heads(tx, "bundle", [second])
                 return "through"
         except Unavailable as error:
             return str(error.retry_after_s)
@@ -280,6 +271,6 @@ def test_many_heads_asked_for_in_any_order_are_held_in_one(catalog: Catalog) -> 
     def hold(turn: int) -> None:
         for _ in range(10):
             with catalog.write() as tx:
-                heads.lock(tx, "file", uuids if turn % 2 else uuids[::-1])
+                versions.lock_heads(tx, "file", uuids if turn % 2 else uuids[::-1])
 
     together(*(lambda t=turn: hold(t) for turn in range(6)))  # type: ignore[misc]

@@ -13,18 +13,7 @@ from sqlalchemy import text
 from sqlalchemy.exc import DBAPIError, ProgrammingError
 
 from config import SettingsError
-from storage.catalog import (
-    Catalog,
-    Tx,
-    bundles,
-    dialects,
-    heads,
-    jobs,
-    manifests,
-    migrate,
-    now_us,
-    versions,
-)
+from storage.catalog import Catalog, Tx, bundles, engine, jobs, migrate, now_us, versions
 from storage.errors import Unavailable
 from storage.model import FQID, Job
 from tests.builders import new_uuid, version
@@ -84,7 +73,7 @@ def test_a_question_is_one_round_trip_unless_a_pooler_is_between(
     wire: tuple[Wire, Catalog],
 ) -> None:
     line, catalog = wire
-    is_direct = catalog.run_query(dialects.is_direct_session)
+    is_direct = catalog.run_query(engine.is_direct_session)
     turns(line)
     assert not catalog.run_query(lambda tx: jobs.find_due_steps(tx, ["index", "match"]))
     assert turns(line) == (1 if is_direct else 3)
@@ -106,7 +95,7 @@ def test_rows_of_a_bundle_do_not_add_round_trips(wire: tuple[Wire, Catalog]) -> 
                 "a",
                 None,
                 "e",
-                manifests.split_entries([(n, f"f{n}", False) for n in range(count)], 100),
+                bundles.split_entries([(n, f"f{n}", False) for n in range(count)], 100),
             )
             bundles.insert(tx, new)
         statements = [said for said in line.carried if b"INSERT" in said]
@@ -277,7 +266,7 @@ import sys, time
 real = time.time_ns
 time.time_ns = lambda: real() + {ahead_s} * 10**9
 time.time = lambda: time.time_ns() / 1e9
-from storage.catalog import Catalog, heads, jobs, now_us
+from storage.catalog import Catalog, jobs, now_us, versions
 from storage.model import Job
 catalog = Catalog(sys.argv[1])
 with catalog.write() as tx:
@@ -313,13 +302,13 @@ def test_a_time_is_that_of_after_the_lock(server: Catalog) -> None:
     def second() -> int:
         with server.write() as tx:
             waiting.set()
-            heads.lock(tx, "bundle", [uuid])
+            versions.lock_heads(tx, "bundle", [uuid])
             jobs.insert(tx, [ROW])
             return int(tx.execute(text("SELECT born_us FROM todo")).scalar_one())
 
     with ThreadPoolExecutor(1) as pool:
         with server.write() as tx:
-            heads.lock(tx, "bundle", [uuid])
+            versions.lock_heads(tx, "bundle", [uuid])
             later = pool.submit(second)
             waiting.wait()
             time.sleep(0.1)

@@ -8,17 +8,7 @@ import pytest
 from sqlalchemy import event, text
 
 from pipelines.limits import SEGMENT_ENTRIES
-from storage.catalog import (
-    Catalog,
-    Tx,
-    bundles,
-    files,
-    heads,
-    manifests,
-    migrate,
-    revisions,
-    versions,
-)
+from storage.catalog import Catalog, Tx, bundles, files, migrate, revisions, versions
 from storage.catalog.files import NewFileVersion
 from storage.model import FQID, Checksums
 from tests.builders import new_uuid, version
@@ -39,8 +29,8 @@ def add_bundle(tx: Tx, fqids: list[FQID], *, segment_size: int = SEGMENT_ENTRIES
     found = {row[0]: row[1] for row in files.look_up(tx, "aws", fqids)}
     rows = [(found[place], f"f/{place}", place % 2 == 0) for place in range(len(fqids))]
     fqid = FQID(new_uuid(), version())
-    heads.lock(tx, "bundle", [fqid.uuid])
-    runs = manifests.split_entries(rows, segment_size)
+    versions.lock_heads(tx, "bundle", [fqid.uuid])
+    runs = bundles.split_entries(rows, segment_size)
     new = bundles.NewBundleVersion(fqid, "d", "aws", 1, "a", None, "e", runs)
     return bundles.insert(tx, new).bundle.id
 
@@ -64,7 +54,7 @@ def test_entries_come_back_in_manifest_order_by_any_page(catalog: Catalog, count
 
 def named(fqids: list[FQID]) -> bundles.NewBundleVersion:
     rows = [(f'f/{at} "ä"', fqid, at % 2 == 0) for at, fqid in enumerate(fqids)]
-    runs = manifests.split_entries(rows, 4)
+    runs = bundles.split_entries(rows, 4)
     return bundles.NewBundleVersion(
         FQID(new_uuid(), version()), "d", "aws", 1, "a", None, "e", runs
     )

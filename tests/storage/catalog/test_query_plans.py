@@ -17,12 +17,9 @@ from storage.catalog import (
     endpoints,
     events,
     files,
-    heads,
     ingest,
     jobs,
-    manifests,
     migrate,
-    store_state,
     subscriptions,
     versions,
 )
@@ -113,7 +110,7 @@ def _look_up_by_index(catalog: Catalog) -> None:
             ("pk_files on files", "pk_visible on visible"),
         ),
         "heads": (
-            lambda tx: heads.lock(tx, "file", [key.uuid for key in wanted[:500]]),
+            lambda tx: versions.lock_heads(tx, "file", [key.uuid for key in wanted[:500]]),
             ("uq_heads_kind_uuid on heads",),
         ),
     }
@@ -125,7 +122,7 @@ def _look_up_by_index(catalog: Catalog) -> None:
 
 def _bundle_of(wanted: list[FQID]) -> bundles.NewBundleVersion:
     rows = [(f"f/{at}", key, False) for at, key in enumerate(wanted)]
-    runs = manifests.split_entries(rows, SEGMENT_ENTRIES)
+    runs = bundles.split_entries(rows, SEGMENT_ENTRIES)
     return bundles.NewBundleVersion(
         FQID(new_uuid(), version()), "d", "aws", 1, "a", None, "e", runs
     )
@@ -162,7 +159,7 @@ CALLS: dict[str, tuple[Callable[[Tx], object], str]] = {
     ),
     "hide": (lambda tx: versions.unpublish(tx, "bundle", "7", None), "pk_visible"),
     "diverged": (versions.count_diverged, "ix_presence_diverged"),
-    "head": (lambda tx: heads.lock(tx, "file", ["7"]), "uq_heads_kind"),
+    "head": (lambda tx: versions.lock_heads(tx, "file", ["7"]), "uq_heads_kind"),
     "due": (lambda tx: jobs.take_due(tx, "index", limit=256, resend=False), "ix_todo_due"),
     "any due": (lambda tx: jobs.find_due_steps(tx, ["index", "match"]), "ix_todo_due"),
     "claim": (
@@ -191,7 +188,7 @@ CALLS: dict[str, tuple[Callable[[Tx], object], str]] = {
         lambda tx: documents.list_indexed_after(tx, "aws", FQ, before_us=ANY, limit=1000),
         "uq_bundles_uuid_version",
     ),
-    "unindexed": (store_state.count_unindexed, "ix_documents_unindexed"),
+    "unindexed": (documents.count_unindexed, "ix_documents_unindexed"),
     "task": (lambda tx: ingest.find_current(tx, FQ), "ix_tasks_uuid_version"),
     "deliveries due": (lambda tx: deliveries.list_due(tx, 7, limit=32), "ix_deliveries_due"),
     "endpoints waiting": (lambda tx: endpoints.list_waiting(tx, limit=32), "ix_deliveries_due"),

@@ -7,7 +7,7 @@ from urllib.parse import urlencode, urlsplit
 import pytest
 
 from storage.catalog import Catalog, accounts
-from storage.catalog.engine import sql
+from storage.catalog.statements import sql
 from tests.api.authz.oauth.builders import (
     ADA,
     BASE,

@@ -1,16 +1,100 @@
-"""Statements over many rows: derived tables and array fetches on either database."""
+"""Statements on either database: cached SQL, the clock, row mappers, and many rows at once."""
 
-from collections.abc import Iterable, Mapping, Sequence
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import lru_cache
-from typing import Any
+from inspect import signature
+from typing import Any, TypeVar
 
 import orjson
-from sqlalchemy import CursorResult, Select, Table, tuple_
+from sqlalchemy import (
+    Connection,
+    CursorResult,
+    Executable,
+    Row,
+    Select,
+    Table,
+    TextClause,
+    text,
+    tuple_,
+)
 from sqlalchemy.dialects import postgresql, sqlite
 
-from storage.catalog.dialects import lock_clause
-from storage.catalog.engine import Tx, execute_now, sql
 from storage.model import FQID
+
+Tx = Connection
+"""An open transaction; opaque outside of `storage.catalog`."""
+Answer = TypeVar("Answer")
+
+POSTGRESQL_CLOCK = "CAST(extract(epoch FROM statement_timestamp()) * 1000000 AS bigint)"
+"""Start of the statement, constant within it, so that an index applies."""
+
+
+@lru_cache(maxsize=512)
+def sql(statement: str) -> TextClause:
+    """Return a parsed statement, cached: parsing costs more than running most of them."""
+    return text(statement)
+
+
+def execute(
+    tx: Tx, statement: str, parameters: Mapping[str, Any]
+) -> CursorResult[*tuple[Any, ...]]:
+    """Run a SQL statement with `:name` parameters, in which `:now` is the catalog's clock.
+
+    On SQLite the driver binds such names itself, which halves the overhead of SQLAlchemy.
+    """
+    if tx.dialect.name == "sqlite":
+        now = time.time_ns() // 1000
+        return tx.exec_driver_sql(statement, {**parameters, "now": now})
+    return tx.execute(sql(statement.replace(":now", POSTGRESQL_CLOCK)), parameters)
+
+
+def now_us(tx: Tx) -> int:
+    """Return the time of the catalog's clock, in microseconds since 1970 UTC."""
+    if tx.dialect.name == "sqlite":
+        return time.time_ns() // 1000
+    return int(tx.execute(sql(f"SELECT {POSTGRESQL_CLOCK}")).scalar_one())
+
+
+def make_mapper(make: Callable[..., Answer]) -> Callable[..., Answer]:
+    """Return a function of a row that calls `make` with the columns named like its parameters.
+
+    Keyword arguments of that function take the place of columns.
+    """
+    names = tuple(signature(make).parameters)
+
+    def map_row(row: Row[Any], **given: Any) -> Answer:
+        columns = row._mapping
+        return make(**{name: columns[name] for name in names if name not in given}, **given)
+
+    return map_row
+
+
+def list_columns(table: Table, name: str) -> str:
+    """Return the columns of `table AS name`: a prepared `*` fails once there is another column."""
+    return ", ".join(f"{name}.{column.name}" for column in table.columns)
+
+
+def find_row(
+    tx: Tx,
+    mapper: Callable[[Row[Any]], Answer],
+    query: Executable,
+    parameters: Mapping[str, Any] | None = None,
+) -> Answer | None:
+    """Return the first row of a query, mapped; None without rows."""
+    row: Row[Any] | None = tx.execute(query, parameters).first()
+    return None if row is None else mapper(row)
+
+
+def lock_clause(connection: Connection, *, of: str = "", skip_locked: bool = False) -> str:
+    """Return the FOR UPDATE clause of a query; empty on SQLite, whose writers lock the catalog.
+
+    `of` is the alias of the one table to lock.
+    """
+    if connection.dialect.name == "sqlite":
+        return ""
+    return " FOR UPDATE" + (f" OF {of}" if of else "") + (" SKIP LOCKED" if skip_locked else "")
+
 
 Columns = Mapping[str, tuple[str, Sequence[Any]]]
 """Column name → (SQL type on PostgreSQL, values); all of one length."""
@@ -52,7 +136,7 @@ def derive_table(tx: Tx, name: str, columns: Columns) -> tuple[str, dict[str, An
     return f"unnest({arrays}) AS {name}({', '.join(columns)})", parameters
 
 
-def list_versions(
+def fetch_versions(
     tx: Tx, query: Select[Any], *, after: FQID | None = None, limit: int
 ) -> list[FQID]:
     """Return the rows of a query of uuid and version, in this order, after a given one."""
@@ -68,7 +152,7 @@ def execute_with(
 ) -> CursorResult[*tuple[Any, ...]]:
     """Run a statement: `{source}` is the table `name` of these rows, `:now` the catalog's clock."""
     source, values = derive_table(tx, name, columns)
-    return execute_now(tx, statement.format(source=source), {**values, **parameters})
+    return execute(tx, statement.format(source=source), {**values, **parameters})
 
 
 def fetch_rows(
@@ -135,7 +219,7 @@ def join_one(tx: Tx, table: str, name: str, condition: str, *, lock: bool = Fals
     return f"CROSS JOIN LATERAL ({one}) AS {name}"
 
 
-def look_up(
+def look_up_rows(
     tx: Tx, columns: str, wanted: Columns, *joins: tuple[str, str, str], **parameters: Any
 ) -> CursorResult[*tuple[Any, ...]]:
     """Return columns of the table `wanted` joined to each of (table, name, condition) in turn.

@@ -43,7 +43,7 @@ class Settings:
         "", "base URL of the authorization service; empty: next port of host"
     )
     allowed_hosts: tuple[str, ...] = _setting(
-        (), "Host headers believed when no external URL is set"
+        (), "accepted Host headers when no external URL is set"
     )
 
     # Engines, chosen by URL
@@ -52,274 +52,261 @@ class Settings:
     areas_url: str = _setting("", "bucket of the upload areas; empty: file://<home>/areas")
     areas_role_arn: str = _setting(
         "",
-        "role whose credentials on S3, confined to one upload area, are lent; empty: signed URLs",
+        "role for temporary S3 credentials of one upload area; empty: presigned URLs",
     )
     areas_downscoped: bool = _setting(
-        True, "lend tokens confined to one upload area on Google's buckets; false: URLs are signed"
+        True, "issue downscoped tokens for one upload area on Google; false: presigned URLs"
     )
     areas_credentials_s: int = _setting(
-        3600, "life of what is lent or signed for an upload area, 900 to 43200 seconds"
+        3600, "lifetime of credentials and presigned URLs of upload areas, 900 to 43200 seconds"
     )
     checkout_aws: str = _setting("", "bucket of aws checkouts; empty: the replica's, or a folder")
     checkout_gcp: str = _setting("", "bucket of gcp checkouts; empty: the replica's, or a folder")
     catalog_url: str = _setting("", "SQLAlchemy URL; empty: SQLite in <home>/catalog.sqlite")
     search_url: str = _setting("", "search engine; empty: embedded, in <home>/search")
-    redis_url: str = _setting(
-        "", "queue and notices of a store of several workers; empty: one worker, without Redis"
-    )
+    redis_url: str = _setting("", "Redis for queue and pub/sub; empty: one worker, without Redis")
 
     # Connections to the engines
-    cloud_connect_s: float = _setting(5.0, "time to connect to a bucket's cloud, seconds")
-    cloud_read_s: float = _setting(60.0, "longest silence of a bucket's cloud, seconds")
-    cloud_attempts: int = _setting(5, "tries of one call to a bucket's cloud")
+    cloud_connect_s: float = _setting(5.0, "time limit for connecting to a bucket's cloud, seconds")
+    cloud_read_s: float = _setting(60.0, "read timeout of a bucket's cloud, seconds")
+    cloud_attempts: int = _setting(5, "attempts of one call to a bucket's cloud")
     cloud_connections: int = _setting(
-        0, "connections of one process to one bucket's cloud; 0: as many as a worker's copies"
+        0, "connections per process to one bucket's cloud; 0: as many as a worker's copies"
     )
-    catalog_connections: int = _setting(20, "connections of one process to the catalog")
-    catalog_overflow: int = _setting(10, "more of them while many are busy, closed afterwards")
-    catalog_wait_s: float = _setting(30.0, "longest wait for one of them, seconds")
+    catalog_connections: int = _setting(20, "connections per process to the catalog")
+    catalog_overflow: int = _setting(
+        10, "additional connections while all are busy, closed afterwards"
+    )
+    catalog_wait_s: float = _setting(30.0, "longest wait for a connection, seconds")
 
     # Secrets; empty: created in <home>/secrets with mode 0600 at first start
-    secret_key: str = _setting("", "signs cursors and local URLs, encrypts secrets at rest")
+    secret_key: str = _setting(
+        "", "key that signs cursors and local URLs and encrypts stored secrets"
+    )
 
     # HTTP
     max_body_bytes: int = _setting(128 * 1024 * 1024, "largest JSON body, bytes")
-    max_json_depth: int = _setting(100, "deepest nesting of a JSON body")
-    max_upload_bytes: int = _setting(5 * 1024**4, "largest body of an upload into an area, bytes")
+    max_json_depth: int = _setting(100, "maximum nesting of a JSON body")
+    max_upload_bytes: int = _setting(5 * 1024**4, "largest upload into an area, bytes")
     api_processes: int = _setting(1, "gunicorn processes of the API")
     api_threads: int = _setting(
-        32, "requests that one API process works on at once; those that wait do not count"
+        32, "concurrent requests per API process; waiting ones do not count"
     )
-    api_connections: int = _setting(
-        1000, "connections that one process of either HTTP service holds at once"
-    )
-    api_waits: int = _setting(512, "requests that may wait for workers at once in one API process")
-    request_head_s: float = _setting(
-        20.0, "time in which a request's line and headers must arrive, seconds"
-    )
+    api_connections: int = _setting(1000, "connections per process of either HTTP service")
+    api_waits: int = _setting(512, "requests per API process that may wait for workers")
+    request_head_s: float = _setting(20.0, "time limit for a request's line and headers, seconds")
     request_min_bytes_s: float = _setting(
-        500.0, "minimum rate of a request's body and of its answer, bytes a second"
+        500.0, "minimum transfer rate of request and response bodies, bytes a second"
     )
     request_patience_s: float = _setting(
-        30.0, "how long a client may be behind that rate before it is disconnected, seconds"
+        30.0, "how long a client may be slower before it is disconnected, seconds"
     )
-    wait_s: float = _setting(10.0, "how long a request waits for work by default, seconds")
-    wait_cap_s: float = _setting(60.0, "longest wait that `Prefer: wait` may ask for, seconds")
+    wait_s: float = _setting(10.0, "default wait of a request for workers, seconds")
+    wait_cap_s: float = _setting(60.0, "longest wait by `Prefer: wait`, seconds")
     pending_wait_s: float = _setting(15.0, "how long a bundle waits for its pending files, seconds")
-    feed_streams: int = _setting(8, "live feeds that one API process streams at once")
-    client_streams: int = _setting(4, "how many of those one client may have; 0: all")
+    feed_streams: int = _setting(8, "concurrent live feeds per API process")
+    client_streams: int = _setting(4, "concurrent live feeds per client; 0: no limit per client")
     client_waits: int = _setting(
-        128, "requests of one client that may wait in one API process; 0: as many as may at all"
+        128, "waiting requests per client and API process; 0: no limit per client"
     )
-    feed_life_s: float = _setting(60.0, "longest life of one such stream, seconds")
-    feed_heartbeat_s: float = _setting(15.0, "longest silence on one, seconds")
-    signed_url_s: int = _setting(3600, "life of a presigned URL, seconds")
+    feed_life_s: float = _setting(60.0, "longest duration of a live feed, seconds")
+    feed_heartbeat_s: float = _setting(15.0, "time between heartbeats of a live feed, seconds")
+    signed_url_s: int = _setting(3600, "lifetime of a presigned URL, seconds")
     direct_file_urls: bool = _setting(False, "allow direct URLs on a file:// replica")
     read_only: bool = _setting(False, "refuse every write with 503 read_only")
-    rate_per_minute: int = _setting(0, "requests a minute of one principal; 0: any number")
-    rate_burst: int = _setting(100, "requests that one principal may make at once")
+    rate_per_minute: int = _setting(0, "rate limit per principal, requests a minute; 0: none")
+    rate_burst: int = _setting(100, "burst per principal, requests")
     rate_anonymous_per_minute: int = _setting(
-        0, "the same of one address without a token; 0: any number"
+        0, "rate limit per address without a token, requests a minute; 0: none"
     )
-    rate_anonymous_burst: int = _setting(100, "the same at once")
-    proxies: int = _setting(
-        0, "proxies before both services, whose X-Forwarded-For and -Proto are believed"
-    )
-    cors_origins: tuple[str, ...] = _setting(
-        (), "origins whose pages may read answers; `*`: all; empty: none"
-    )
-    ops_port: int = _setting(0, "separate port for /metrics; 0: /metrics wants an operator's token")
+    rate_anonymous_burst: int = _setting(100, "burst per address without a token, requests")
+    proxies: int = _setting(0, "number of trusted proxies that set X-Forwarded-For and -Proto")
+    cors_origins: tuple[str, ...] = _setting((), "CORS: allowed origins; `*`: all; empty: none")
+    ops_port: int = _setting(0, "separate port for /metrics; 0: /metrics needs an operator's token")
 
     idempotency_keep_days: int = _setting(
-        7, "how long an Idempotency-Key is answered like the first time, days"
+        7, "how long responses for Idempotency-Key are stored, days"
     )
 
     # Identity
     issuers: Mapping[str, str] = field(
         default_factory=dict,
-        metadata={"about": "accepted issuers to the URLs of their keys; empty: our own service"},
+        metadata={
+            "about": "accepted issuers with the URLs of their keys; empty: the store's own service"
+        },
     )
     audiences: tuple[str, ...] = _setting(("store",), "accepted token audiences")
     token_algorithms: tuple[str, ...] = _setting(
         ("RS256", "ES256"), "accepted signature algorithms"
     )
-    service_token_s: int = _setting(
-        3600, "longest life of a token that a service account signs, seconds"
+    service_token_s: int = _setting(3600, "longest lifetime of a service account's token, seconds")
+    keys_refresh_s: int = _setting(
+        3600, "age at which cached issuer keys are fetched again, seconds"
     )
-    keys_refresh_s: int = _setting(3600, "age at which cached keys are fetched again, seconds")
-    keys_cooldown_s: int = _setting(30, "least time between two fetches of keys, seconds")
+    keys_cooldown_s: int = _setting(30, "minimum time between two fetches of issuer keys, seconds")
     ingest_groups: tuple[str, ...] = _setting(
-        ("store_ingest", "store_admin"), "groups that may write files, bundles and areas"
+        ("store_ingest", "store_admin"), "claimed groups with the role store_ingest"
     )
-    admin_groups: tuple[str, ...] = _setting(("store_admin",), "groups that operate the store")
+    admin_groups: tuple[str, ...] = _setting(
+        ("store_admin",), "claimed groups with the role store_admin"
+    )
     administrators: tuple[str, ...] = _setting(
-        (), "e-mail addresses that may do everything, whatever the records say"
+        (), "e-mail addresses of administrators, in addition to the records"
     )
-    decisions_kept: int = _setting(
-        1000, "principals whose rights one process remembers until a record changes"
-    )
+    decisions_kept: int = _setting(1000, "principals whose rights a process caches")
     authorized_domains: tuple[str, ...] = _setting(
         (), "e-mail domains that may subscribe; empty: any"
     )
     closed_operations: tuple[str, ...] = _setting(
-        (), "open operations, by name, that want a token and are judged; *: all but get_health"
+        (), "open operations that require a token and permission; *: all but get_health"
     )
 
     # Remote authorization service
     policies_url: str = _setting(
-        "", "base URL of the service that decides; empty: in process, by the catalog's records"
+        "", "base URL of a remote authorization service; empty: the store's own records"
     )
     policies_credentials: str = _setting(
-        "", "credentials file of the service account that this store asks it as"
+        "", "credentials file of this store's service account at that service"
     )
     policies_check_ms: int = _setting(
-        0, "how old the version of policies may be that a decision is kept for; 0: asked each time"
+        0, "how long decisions are reused without checking the policy version, ms; 0: never"
     )
-    policies_timeout_s: float = _setting(2.0, "time limit of one answer of that service, seconds")
-    policies_kept: int = _setting(10_000, "decisions of that service that one process remembers")
+    policies_timeout_s: float = _setting(2.0, "time limit of one call to that service, seconds")
+    policies_kept: int = _setting(10_000, "remote decisions that a process caches")
 
     # Tokens of the authorization service for applications
-    web_redirect_uris: tuple[str, ...] = _setting(
-        (), "where people come back to the store's own web pages, client store-web"
-    )
-    code_s: int = _setting(60, "life of an authorization code, seconds")
-    access_token_s: int = _setting(3_600, "life of an access token, seconds")
-    refresh_idle_s: int = _setting(2_592_000, "how long a refresh token may lie unused, seconds")
-    grant_s: int = _setting(
-        31_536_000, "how long refresh tokens may follow one another after one login, seconds"
-    )
-    refresh_grace_s: int = _setting(
-        10, "how long a used refresh token gives its successor again, seconds; 0: never"
-    )
-    device_code_s: int = _setting(600, "how long a device waits for its code's person, seconds")
-    device_poll_s: int = _setting(5, "least time between two questions of a device, seconds")
+    web_redirect_uris: tuple[str, ...] = _setting((), "redirect URIs of the client store-web")
+    code_s: int = _setting(60, "lifetime of an authorization code, seconds")
+    access_token_s: int = _setting(3_600, "lifetime of an access token, seconds")
+    refresh_idle_s: int = _setting(2_592_000, "lifetime of an unused refresh token, seconds")
+    grant_s: int = _setting(31_536_000, "longest time from a login to its last refresh, seconds")
+    refresh_grace_s: int = _setting(10, "how long a refresh may be repeated, seconds; 0: never")
+    device_code_s: int = _setting(600, "lifetime of a device code, seconds")
+    device_poll_s: int = _setting(5, "minimum time between two polls of a device, seconds")
 
     # Logins at the authorization service
     local_logins: bool = _setting(True, "users of `ops users` may log in with a password")
     providers: Mapping[str, ProviderSettings] = field(
         default_factory=dict,
-        metadata={"about": f"other providers to log in with: name to {PROVIDER_MEMBERS}, as JSON"},
+        metadata={"about": f"OpenID providers to log in with: name to {PROVIDER_MEMBERS}, as JSON"},
     )
     provider_secrets: Mapping[str, str] = field(
         default_factory=dict,
         metadata={
-            "about": "names of providers to client secrets; else <home>/secrets/provider-<name>"
+            "about": "client secrets of providers by name; else <home>/secrets/provider-<name>"
         },
     )
-    provider_timeout_s: float = _setting(10.0, "time limit of one answer of a provider, seconds")
+    provider_timeout_s: float = _setting(10.0, "time limit of one call to a provider, seconds")
     default_client: str = _setting(
-        "", "client whose page a log-out ends at when it names none; empty: our own page"
+        "", "client whose page is shown after logout by default; empty: the store's own page"
     )
-    login_s: int = _setting(900, "how long a login that was begun may take, seconds")
-    session_s: int = _setting(43_200, "longest life of a browser's session, seconds")
-    session_idle_s: int = _setting(3_600, "how long a session may lie idle, seconds")
-    password_min: int = _setting(12, "least characters of a password")
-    password_memory_kib: int = _setting(65_536, "memory that hashing one password takes, KiB")
-    password_passes: int = _setting(3, "passes over that memory")
-    password_lanes: int = _setting(4, "lanes of one pass")
-    passwords_at_once: int = _setting(2, "passwords that one process hashes at once")
-    lockout_after: int = _setting(
-        5, "failed logins of an account from one address before each next one from there waits"
-    )
-    lockout_address_after: int = _setting(50, "the same of one address, whatever the account")
+    login_s: int = _setting(900, "time limit for completing a login, seconds")
+    session_s: int = _setting(43_200, "longest duration of a browser session, seconds")
+    session_idle_s: int = _setting(3_600, "longest idle time of a browser session, seconds")
+    password_min: int = _setting(12, "minimum length of a password, characters")
+    password_memory_kib: int = _setting(65_536, "Argon2id memory per password, KiB")
+    password_passes: int = _setting(3, "Argon2id passes")
+    password_lanes: int = _setting(4, "Argon2id lanes")
+    passwords_at_once: int = _setting(2, "passwords that a process hashes concurrently")
+    lockout_after: int = _setting(5, "failed logins of an account at one address before lockout")
+    lockout_address_after: int = _setting(50, "failed logins at one address before lockout")
     lockout_account_after: int = _setting(
-        100, "the same of one account from all unknown browsers; such waits are 60 s at most"
+        100, "failed logins of an account from unknown browsers before lockout of at most 60 s"
     )
-    lockout_cap_s: int = _setting(900, "longest such wait; it begins at 1 and doubles, seconds")
+    lockout_cap_s: int = _setting(900, "longest lockout, seconds; it begins at 1 and doubles")
     logins_keep_days: int = _setting(
-        90, "how long the audit log tells of logins, failures and log-outs, days; 0: for ever"
+        90, "how long the audit log keeps logins, failures and logouts, days; 0: for ever"
     )
     login_rate_per_minute: int = _setting(
-        60, "requests to login pages a minute of one address; 0: any number"
+        60, "rate limit of login pages per address, requests a minute; 0: none"
     )
-    login_rate_burst: int = _setting(60, "the same at once")
+    login_rate_burst: int = _setting(60, "burst of login pages per address, requests")
     token_rate_per_minute: int = _setting(
-        240, "requests for tokens a minute of one address; 0: any number"
+        240, "rate limit of token endpoints per address, requests a minute; 0: none"
     )
-    token_rate_burst: int = _setting(120, "the same at once")
+    token_rate_burst: int = _setting(120, "burst of token endpoints per address, requests")
 
     # Sources and destinations
-    staging_roots: tuple[str, ...] = _setting((), "folders that file:// sources may come from")
+    staging_roots: tuple[str, ...] = _setting((), "folders allowed for file:// sources")
     checksum_prefixes: tuple[str, ...] = _setting(("store-",), "prefixes of declared checksums")
     checkout_destinations: tuple[str, ...] = _setting(
-        (), "bucket patterns that checkouts may go to"
+        (), "allowed destination buckets of checkouts, as patterns"
     )
     checkout_keep_days: int = _setting(14, "how long copies in the checkout area are kept, days")
-    copy_parallel: int = _setting(16, "copies in flight of one bundle or checkout")
+    copy_parallel: int = _setting(16, "concurrent copies per bundle or checkout")
 
     # Mail about checkouts; empty host: disabled
     smtp_host: str = _setting("", "SMTP server for checkout mails")
-    smtp_port: int = _setting(25, "its port")
+    smtp_port: int = _setting(25, "port of the SMTP server")
     smtp_from: str = _setting("store@localhost", "sender of checkout mails")
 
     # Jobs
-    max_claims: int = _setting(5, "claims of one to-do row before it is parked")
-    refill_rows: int = _setting(256, "due rows that the clock keeps in each queue")
-    tick_s: float = _setting(1.0, "how often the clock looks for due rows, seconds")
-    sequencer_s: float = _setting(0.05, "least time between two numberings of events, seconds")
-    journal_s: float = _setting(3.0, "how often numbered events are journalled, seconds")
+    max_claims: int = _setting(5, "claims of a job before it is dead (parked)")
+    refill_rows: int = _setting(256, "due jobs that the scheduler keeps in each queue")
+    tick_s: float = _setting(1.0, "time between two looks of the scheduler for due jobs, seconds")
+    sequencer_s: float = _setting(
+        0.05, "minimum time between two runs of the event sequencer, seconds"
+    )
+    journal_s: float = _setting(3.0, "time between two journals of new events, seconds")
     sweep_s: int = _setting(900, "time between replication sweeps, seconds")
     reservation_grace_s: int = _setting(30, "age at which a sweep completes a reservation, seconds")
     blob_grace_s: int = _setting(
-        86_400, "time from when nothing refers to some bytes until they are deleted, seconds"
+        86_400, "grace period before unreferenced blobs are deleted, seconds"
     )
-    epoch_s: int = _setting(60, "time between two marks of the epoch, seconds")
+    epoch_s: int = _setting(60, "time between two epoch marks, seconds")
     scrub_bytes_s: int = _setting(
-        8 * 1024 * 1024, "bytes a second that the scrub reads at most; 0: no scrub"
+        8 * 1024 * 1024, "read limit of the scrub, bytes a second; 0: no scrub"
     )
     scrub_bytes_day: int = _setting(
-        100 * 1024**3, "bytes a day that the scrub reads at most, of both replicas; 0: no scrub"
+        100 * 1024**3, "read limit of the scrub for both replicas, bytes a day; 0: no scrub"
     )
     scrub_period_days: float = _setting(
-        30.0, "every stored object is verified again within this time, days"
+        30.0, "time within which every stored object is verified again, days"
     )
     worker_threads: int = _setting(
-        8, "threads of one worker process; embedded: half as many for each of four groups of queues"
+        8, "threads per worker process; embedded: half as many for each of four queue groups"
     )
-    worker_poll_ms: int = _setting(
-        25, "longest pause between two looks into Redis while messages come, ms"
-    )
+    worker_poll_ms: int = _setting(25, "longest poll interval of Redis while messages arrive, ms")
 
     # Metadata
-    document_cache_bytes: int = _setting(64 * 1024 * 1024, "documents kept by a worker, bytes")
-    search_fields: int = _setting(10_000, "most fields of one document in the search index")
+    document_cache_bytes: int = _setting(64 * 1024 * 1024, "document cache of a worker, bytes")
+    search_fields: int = _setting(10_000, "maximum number of fields of a search document")
     search_timeout_s: float = _setting(10.0, "time limit of one search, seconds")
-    jmespath_visits: int = _setting(1_000_000, "steps that one JMESPath evaluation may take")
+    jmespath_visits: int = _setting(1_000_000, "maximum number of steps of one query evaluation")
 
     # Notifications
     delivery_delays_s: tuple[float, ...] = _setting(
         (0, 60, 600, 3600, 21600, 60540, 86400, 86400, 86400, 86400, 86400, 86400),
         "delay before each attempt, seconds; their number is the number of attempts",
     )
-    delivery_timeout_s: float = _setting(10.0, "time to connect and answer, seconds")
+    delivery_timeout_s: float = _setting(10.0, "time limit of one delivery attempt, seconds")
     delivery_in_flight: int = _setting(
         1000,
-        "requests in flight in one process that delivers; half of them to new or failing ones",
+        "concurrent delivery requests per process; half of them to new or failing endpoints",
     )
     delivery_threads: int = _setting(
         64,
-        "threads in which one process begins to serve endpoints; slow receivers keep none of them,"
-        " and half as many failing endpoints are tried at once",
+        "threads per process that start to serve endpoints; at most half for failing endpoints",
     )
     delivery_retry_after_cap_s: float = _setting(86400.0, "longest Retry-After honoured, seconds")
-    delivery_body_bytes: int = _setting(1024, "bytes kept of a receiver's answer")
+    delivery_body_bytes: int = _setting(1024, "bytes stored of a receiver's response")
     allow_private_callbacks: bool = _setting(
         None,
         "SSRF guard: unless true, callbacks and providers at loopback and private addresses are"
         " refused; unset: true only where STORE_HOST is a loopback address",
     )
-    subscriptions_per_user: int = _setting(100, "subscriptions one owner may have")
+    subscriptions_per_user: int = _setting(100, "subscriptions per owner")
     disable_after_s: float = _setting(
-        604_800.0, "nothing but failures for so long disables a subscription, seconds; 0: never"
+        604_800.0, "time of failures only after which a subscription is disabled, seconds; 0: never"
     )
     delivery_keep_days: int = _setting(
-        30, "how long deliveries are kept that were made, superseded or cancelled, days"
+        30, "how long delivered, superseded and cancelled deliveries are kept, days"
     )
     undelivered_keep_days: int = _setting(
-        90, "how long deliveries are kept that were given up, or are held back, days; 0: for ever"
+        90, "how long failed and paused deliveries are kept, days; 0: for ever"
     )
     secret_overlap_cap_s: int = _setting(
-        604_800, "longest time that a subscription's former secret signs too, seconds"
+        604_800, "longest overlap of a subscription's former secret, seconds"
     )
     dry_run_s: float = _setting(10.0, "time limit of one dry run of a subscription, seconds")
 

@@ -19,15 +19,15 @@ CALLERS: Mapping[str, str] = {
     "robot": "a service account with the role `store_ingest`",
     "admin": "a user who claims `store_admin`",
 }
-"""In the order in which they ask."""
+"""In the order of the columns."""
 
 BAD: Mapping[str, str] = {
-    "malformed": "what is no token",
-    "expired": "one whose time is over",
-    "elsewhere": "one for another audience",
-    "foreign": "one of another issuer, signed with our key",
-    "unsigned": "one with `alg: none`",
-    "confused": "one signed by HS256 with our public key as the secret",
+    "malformed": "not a token",
+    "expired": "expired",
+    "elsewhere": "for another audience",
+    "foreign": "of another issuer, signed with our key",
+    "unsigned": "with `alg: none`",
+    "confused": "signed by HS256 with our public key as the secret",
 }
 
 
@@ -42,7 +42,7 @@ class Row:
     content: str = ""
     """A body that is no JSON: text for the store, a form for the authorization service."""
     owner: str = ""
-    """What an owner alone may do, whatever anybody's policies say."""
+    """What only the owner may do, whatever the policies say."""
 
     @property
     def method(self) -> str:
@@ -69,8 +69,8 @@ POLICY = {
     "Statement": [{"Effect": "Allow", "Action": ["store:GetBundle"], "Resource": ["*"]}],
 }
 
-OF_ITS_OWNER = "Of others it is 403."
-IS_HIDDEN = "Of others it is 404, as if it were not there."
+OF_ITS_OWNER = "Owner only; others get 403."
+IS_HIDDEN = "Owner only; others get 404."
 
 # fmt: off
 STORE: tuple[Row, ...] = (
@@ -85,14 +85,14 @@ STORE: tuple[Row, ...] = (
     Row("post_bundles_checkout_elsewhere","401 401 403 200 200 200 200 200 200", "POST /v1/bundles/<bundle>/checkout?replica=aws", {"destination": "lab-1"}),
     Row("get_bundles_checkout",           "200 401 403 200 200 200 200 200 200", "GET /v1/bundles/checkout/<checkout>?replica=aws"),
     Row("put_file",                       "401 401 403 403 403 202 202 202 202", "PUT /v1/files/<fresh>?version=<version>&replica=aws", {"source_url": "<own_source>", "creator_uid": 7}),
-    Row("put_file",                       "401 401 403 403 403 202 403 403 403", "PUT /v1/file/<fresh>?version=<version>", {"source_url": "<source>", "creator_uid": 7}, owner="From an upload area, else it is 403."),
+    Row("put_file",                       "401 401 403 403 403 202 403 403 403", "PUT /v1/file/<fresh>?version=<version>", {"source_url": "<source>", "creator_uid": 7}, owner="From the caller's own upload area, else 403."),
     Row("put_files",                      "401 401 403 403 403 200 200 200 200", "PUT /v1/files?replica=aws", {"files": [{"uuid": "<fresh>", "version": "<version>", "source_url": "<own_source>", "creator_uid": 7}]}),
     Row("get_file",                       "302 401 403 302 302 302 302 302 302", "GET /v1/files/<file>?replica=aws"),
     Row("head_file",                      "200 401 403 200 200 200 200 200 200", "HEAD /v1/files/<file>?replica=aws"),
     Row("get_task",                       "200 401 403 200 200 200 200 200 200", "GET /v1/tasks/<task>"),
     Row("get_collections",                "401 401 403 403 403 200 200 200 200", "GET /v1/collections", owner="Lists your own only."),
     Row("put_collection",                 "401 401 403 403 403 201 201 201 201", "PUT /v1/collections?uuid=<fresh>&version=<version>&replica=aws", COLLECTION),
-    Row("put_collection",                 "401 401 403 403 403 200 403 403 403", "PUT /v1/collections?uuid=<collection>&version=<version>&replica=aws", COLLECTION, owner="A version of one that there is; of others it is 403."),
+    Row("put_collection",                 "401 401 403 403 403 200 403 403 403", "PUT /v1/collections?uuid=<collection>&version=<version>&replica=aws", COLLECTION, owner="New versions by the owner only; others get 403."),
     Row("get_collection",                 "401 401 403 403 403 200 403 403 403", "GET /v1/collections/<collection>?replica=aws", owner=OF_ITS_OWNER),
     Row("patch_collection",               "401 401 403 403 403 200 403 403 403", "PATCH /v1/collections/<collection>?version=<version>&replica=aws", {}, owner=OF_ITS_OWNER),
     Row("patch_collection",               "401 401 403 403 403 200 403 403 403", "PATCH /v1/collections?uuid=<collection>&version=<version>&replica=aws", {}, owner=OF_ITS_OWNER),
@@ -120,7 +120,7 @@ STORE: tuple[Row, ...] = (
     Row("get_integrity",                  "200 401 403 200 200 200 200 200 200", "GET /v1/integrity"),
     Row("get_integrity",                  "200 401 403 200 200 200 200 200 200", "GET /integrity"),
     Row("post_area",                      "401 401 403 403 403 201 201 201 201", "POST /v1/area/<fresh>"),
-    Row("post_area",                      "401 401 403 403 403 200 409 409 409", "POST /v1/area/<area>", owner="One that there is; of others it is 409."),
+    Row("post_area",                      "401 401 403 403 403 200 409 409 409", "POST /v1/area/<area>", owner="Others' areas are 409."),
     Row("head_area",                      "401 401 403 403 403 200 403 403 403", "HEAD /v1/area/<area>", owner=OF_ITS_OWNER),
     Row("get_area",                       "401 401 403 403 403 200 403 403 403", "GET /v1/area/<area>", owner=OF_ITS_OWNER),
     Row("patch_area",                     "401 401 403 403 403 200 403 403 403", "PATCH /v1/area/<area>", {"state": "UNLOCKED"}, owner=OF_ITS_OWNER),
@@ -162,12 +162,12 @@ AUTH: tuple[Row, ...] = (
     Row("post_logout",                    "303 303 303 303 303 303 303 303 303", "POST /logout", content="state=x"),
     Row("get_v1_users",                   "401 401 403 403 403 403 403 403 200", "GET /v1/users?per_page=30"),
     Row("post_v1_user",                   "401 401 403 403 403 403 403 403 201", "POST /v1/user", {"user_id": "<fresh>@example.org"}),
-    Row("get_v1_user",                    "401 401 403 403 200 403 403 403 200", "GET /v1/user/<reader>", owner="Of oneself."),
+    Row("get_v1_user",                    "401 401 403 403 200 403 403 403 200", "GET /v1/user/<reader>", owner="Own record only."),
     Row("put_v1_user",                    "401 401 403 403 403 403 403 403 200", "PUT /v1/user/<reader>?status=enabled"),
-    Row("get_v1_user_owns",               "401 401 403 403 200 403 403 403 200", "GET /v1/user/<reader>/owns", owner="Of oneself."),
-    Row("get_v1_user_groups",             "401 401 403 403 200 403 403 403 200", "GET /v1/user/<reader>/groups", owner="Of oneself."),
+    Row("get_v1_user_owns",               "401 401 403 403 200 403 403 403 200", "GET /v1/user/<reader>/owns", owner="Own record only."),
+    Row("get_v1_user_groups",             "401 401 403 403 200 403 403 403 200", "GET /v1/user/<reader>/groups", owner="Own record only."),
     Row("put_v1_user_group",              "401 401 403 403 403 403 403 403 200", "PUT /v1/user/<member>/groups?action=add", {"groups": ["<group>"]}),
-    Row("get_v1_user_roles",              "401 401 403 403 200 403 403 403 200", "GET /v1/user/<reader>/roles", owner="Of oneself."),
+    Row("get_v1_user_roles",              "401 401 403 403 200 403 403 403 200", "GET /v1/user/<reader>/roles", owner="Own record only."),
     Row("put_v1_user_role",               "401 401 403 403 403 403 403 403 200", "PUT /v1/user/<member>/roles?action=add", {"roles": ["<role>"]}),
     Row("put_v1_user_policy",             "401 401 403 403 403 403 403 403 200", "PUT /v1/user/<member>/policy", {"policy": POLICY}),
     Row("put_v1_user_policy",             "401 401 403 403 403 403 403 403 200", "PUT /v1/user/<reader>/policy", {"policy": None}),
@@ -185,7 +185,7 @@ AUTH: tuple[Row, ...] = (
     Row("get_v1_role",                    "401 401 403 403 403 403 403 403 200", "GET /v1/role/<role>"),
     Row("delete_v1_role",                 "401 401 403 403 403 403 403 403 200", "DELETE /v1/role/<old_role>"),
     Row("put_v1_role_policy",             "401 401 403 403 403 403 403 403 200", "PUT /v1/role/<role>/policy", {"policy": POLICY}),
-    Row("post_v1_policies_evaluate",      "401 401 403 403 200 403 403 403 200", "POST /v1/policies/evaluate", {"principal": "<reader>", "action": ["store:GetBundle"], "resource": ["*"]}, owner="About oneself."),
+    Row("post_v1_policies_evaluate",      "401 401 403 403 200 403 403 403 200", "POST /v1/policies/evaluate", {"principal": "<reader>", "action": ["store:GetBundle"], "resource": ["*"]}, owner="Own record only."),
     Row("get_v1_policies_version",        "401 401 403 200 200 200 200 200 200", "GET /v1/policies/version"),
     Row("get_v1_audit",                   "401 401 403 403 403 403 403 403 200", "GET /v1/audit?who=nobody@example.org"),
     Row("get_health",                     "200 200 200 200 200 200 200 200 200", "GET /health"),
@@ -199,20 +199,20 @@ STORE_BESIDE: Mapping[str, str] = {
     "/reference.css": "its style",
     "/swagger.json": "the definition",
     "/v1/swagger.json": "the definition",
-    "/v1/objects/<bucket>/<path:key>": "bytes, to and from whoever holds a signed URL",
+    "/v1/objects/<bucket>/<path:key>": "bytes, for holders of a presigned URL",
 }
 """Ways into the store that are no operations: what they are, or who may go them."""
 
 AUTH_BESIDE: Mapping[str, str] = {
     "/": "a page that says what this is",
-    "/device": "a page for whoever has a session; forms are of that session",
+    "/device": "a page for logged-in users; its forms belong to the session",
     "/device/confirm": "the same",
     "/oauth/consent": "the same",
     "/login/select": "a page for everybody who comes with what the service sealed",
     "/login/local": "the same",
     "/login/upstream/<name>": "the same",
     "/login/callback/<name>": "whoever comes back from a provider with the state of their login",
-    "/login/account": "a page for whoever has a session; forms are of that session",
+    "/login/account": "a page for logged-in users; its forms belong to the session",
     "/login/password": "the same",
     "/login/applications": "the same",
     "/login/everywhere": "the same",

@@ -74,7 +74,7 @@ def of_the_store() -> str:
     known |= {"get_health": "GET /health", "get_metrics": "GET /metrics"}
     known |= {CHECKOUT_ELSEWHERE: "the same, with a `destination`"}
     lines = [
-        "| operation | request | action | resource | least role | its owner alone |",
+        "| operation | request | action | resource | least role | owner |",
         "|---|---|---|---|---|---|",
     ]
     for name in sorted(known, key=[*RESOURCES].index):
@@ -113,8 +113,8 @@ def callers() -> str:
     bad = "; ".join(f"{name}: {about}" for name, about in BAD.items())
     lines = [f"| `{name}` | {about} |" for name, about in CALLERS.items()]
     return (
-        "\n".join(["| caller | who it is |", "|---|---|", *lines])
-        + f"\n\nTokens that are no good: {bad}.\n"
+        "\n".join(["| caller | description |", "|---|---|", *lines])
+        + f"\n\nInvalid tokens: {bad}.\n"
     )
 
 

@@ -104,12 +104,12 @@ drill-real: $(DEV_READY) $(COMPILED) ## Of the drill, the part on real engines
 	$(BIN)/python -m tests.drill --engines real $(SEEDED) $(if $(DEEP),--bundles 1000)
 
 .PHONY: bench
-bench: $(DEV_READY) $(COMPILED) ## Measure; the numbers go into bench/RESULTS.md
-	$(BIN)/python -m bench
+bench: $(DEV_READY) $(COMPILED) ## Measure into bench/RESULTS.md (BESIDE=<commit> in turns with it)
+	$(BIN)/python -m bench $(if $(BESIDE),--beside $(BESIDE))
 
 .PHONY: bench-real
-bench-real: $(DEV_READY) $(COMPILED) ## Measure on the real engines, beside what one would use instead
-	$(REAL) --tool s5cmd --tool rclone --tool aws --only redis --only postgres --only s3 --only gcs \
+bench-real: $(DEV_READY) $(COMPILED) ## Measure on the real engines, beside what users take instead
+	$(REAL) --tool s5cmd --tool rclone --tool aws --only redis --only postgres --only s3 \
 		--only opensearch -- $(BIN)/python -m bench real
 
 .PHONY: conformance

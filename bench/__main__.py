@@ -1,210 +1,160 @@
-"""Runs every bench, or those named, and writes what they print into RESULTS.md.
+"""Run every bench, or those named, and write what they print into RESULTS.md.
 
-Run as `python -m bench [name ...]`, or `python -m bench real` for those on the real engines, which
-the environment names; what was not run keeps its figures of before. With `--tiny` each does the
-least that it can, and nothing is written: `make check` shows so that all of them still run.
+`python -m bench [NAME …]` runs those of the embedded store, `python -m bench real` those on the
+real engines, which the environment names. `--beside COMMIT` measures that commit in turns with this
+checkout. With `--tiny` each does the least that it can, and nothing is written: `make check` shows
+so that all of them still run.
 """
 
-import io
+import importlib
 import logging
 import os
 import platform
 import sqlite3
 import subprocess
-import sys
 import time
-from collections.abc import Callable, Mapping
-from contextlib import redirect_stdout
-from dataclasses import dataclass
+from collections.abc import Mapping
+from contextlib import ExitStack
 from datetime import UTC, datetime
 from pathlib import Path
 
-from bench import (
-    checksums,
-    deliveries,
-    jobs,
-    latency,
-    listing,
-    load,
-    manifests,
-    matching,
-    policies,
-    reach,
-    requests,
-    stand,
-)
-from bench.real import callbacks, copies, engines, listings, scaling, transfers
-from bench.real import latency as real_latency
-from bench.real import reach as real_reach
+import click
+
+from bench import harness
+from bench.harness import ROOT, Bench, Side
 
 RESULTS = Path(__file__).parent / "RESULTS.md"
-FENCE = "```"
-TINY = "--tiny"
 NOTE = (
     "Ratios of one run can be compared between machines, seconds cannot; a load far above the"
     " number of cores means that others worked at the same time."
 )
-
-
-@dataclass(frozen=True)
-class Bench:
-    """A measurement: what runs it, what it should reach, and arguments with which it is short."""
-
-    run: Callable[..., None]
-    aim: str
-    tiny: tuple[int | float | str, ...]
-
-
-Benches = Mapping[str, Bench]
-
-EMBEDDED: Benches = {
-    "reach": Bench(
-        reach.main,
-        "aim: ready after 4 s of processor time and 3 s, 250 MB, 1.5 % idle, 0.35 and 2.5 of it",
-        (1, 2, 0, 0),
+BENCHES: Mapping[str, Bench] = {
+    "requests": Bench(
+        "requests",
+        "few functions, few statements; 6 times the JSON with 1,000 files, 5 times with 20,000;"
+        " the last page as fast as the first; searches in 50 ms",
+        10,
+        {"requests": 1, "manifests": [10], "bundles": 20, "documents": 10},
     ),
     "checksums": Bench(
-        checksums.main, "aim: 1.8 times sequential hashing, 0.95 of MD5 alone", (8, 1)
+        "checksums", "1.8 times sequential hashing, 0.95 of MD5 alone", 9, {"megabytes": 8}
     ),
-    "listing": Bench(listing.main, "aim: the same at every size", (1, 10, 20)),
-    "deliveries": Bench(
-        deliveries.main, "aim: as many as the processor can sign and send", (20, 1, "", 0.1, 20)
-    ),
+    "jobs": Bench("jobs", "half of the processor time in batches", 3, {"count": 2}),
     "matching": Bench(
-        matching.main,
-        "aim: 10 times at 1,000 and 50 times at 10,000 subscriptions",
-        (1, 20),
+        "matching",
+        "10 times the loop at 1,000 and 50 times at 10,000 subscriptions",
+        7,
+        {"sizes": [20]},
     ),
-    "policies": Bench(policies.main, "aim: 50,000 a second", (20, 1)),
-    "latency": Bench(latency.main, "aim: below a second at 20 bundles a second", (4, 20, 1)),
-    "jobs": Bench(jobs.main, "aim: half of the processor time in batches", (4,)),
-    "load": Bench(load.main, "aim: none; shows where the processor's time goes", (8, 8)),
-    "requests": Bench(requests.main, "aim: few calls, few statements", (1, 1)),
-    # Last, as its files have no bytes: their replication is tried again for ever.
-    "manifests": Bench(
-        manifests.main,
-        "aim: 6 times the standard library with 1,000 files, 5 times with 20,000",
-        (1, 10, 100),
+    "deliveries": Bench(
+        "deliveries",
+        "as many as the processor can sign and send; others unaffected by a bad receiver",
+        3,
+        {"count": 20, "one_by_one": 20, "slow_s": 0.1, "held_up": 20},
     ),
-}
-REAL: Benches = {
+    "reach": Bench(
+        "reach",
+        "ready after 4 s of processor time and 3 s, 250 MB, 1.5 % idle, callback within a second",
+        5,
+        {"bundles": 2, "idle_s": 0, "callbacks": 2},
+        starts_store=True,
+    ),
     "real-reach": Bench(
-        real_reach.main,
-        "aim: 0.5 of its processor time for a bundle; p50 60 ms, p95 150 ms",
-        (1, 2, 0, 20, 0),
-    ),
-    "real-copies": Bench(
-        copies.main, "aim: 0.9 of the best tool, 5 times the plain loop", (1, 100)
-    ),
-    "real-listings": Bench(listings.main, "aim: 10 times list_objects_v2", (20, 1)),
-    "real-callbacks": Bench(callbacks.main, "aim: 4 times an actor with requests", (80, 1)),
-    "real-latency": Bench(
-        real_latency.main, "aim: p50 100 ms and p95 300 ms at 50 bundles a second", (1, 10)
+        "reach",
+        "callback: median 60 ms, p95 150 ms at 20 bundles a second",
+        5,
+        {"bundles": 2, "idle_s": 0, "callbacks": 2},
+        sizes={"on_real_engines": True, "bundles": 100, "idle_s": 10},
+        starts_store=True,
     ),
     "real-transfers": Bench(
-        transfers.main,
-        "aim: up and down 0.7 of s5cmd at 2 GB and 0.3 at 1,000 small files",
-        (1, 200),
+        "real",
+        "0.7 of s5cmd at 2 GB and 0.3 at 1,000 small files",
+        3,
+        {"shapes": [[5, 1024], [1, 4096]]},
+        starts_store=True,
     ),
-    "real-scaling": Bench(scaling.main, "aim: 1.7 times with two processes", (8,)),
 }
-BENCHES: Benches = {**EMBEDDED, **REAL}
+REAL = [name for name in BENCHES if name.startswith("real-")]
 
 
-class Both(io.StringIO):
-    """Keeps what is printed and shows it at once."""
-
-    def write(self, text: str) -> int:
-        """See TextIOBase."""
-        sys.__stdout__.write(text)  # type: ignore[union-attr]
-        sys.__stdout__.flush()  # type: ignore[union-attr]
-        return super().write(text)
-
-
-def main(names: list[str]) -> None:
-    """Run, and write the results after each, so that an interrupted run keeps what it has."""
+@click.command()
+@click.argument("names", nargs=-1, type=click.Choice(["real", *BENCHES]), metavar="[NAME]...")
+@click.option("--beside", metavar="COMMIT", default="", help="Measure this commit in turns.")
+@click.option("--rounds", type=int, default=0, help="Measure so often.")
+@click.option("--tiny", is_flag=True, help="Only show that the benches run.")
+def main(names: tuple[str, ...], beside: str, rounds: int, tiny: bool) -> None:
+    """Run benches, by default all of the embedded store."""
     logging.disable(logging.CRITICAL)
-    tiny = TINY in names
-    names = [name for name in names if name != TINY]
-    wanted = list(REAL) if names == ["real"] else names or list(EMBEDDED)
-    unknown = set(wanted) - set(BENCHES)
-    if unknown:
-        sys.exit(f"no bench {', '.join(sorted(unknown))}; there are real, {', '.join(BENCHES)}")
-    if tiny:
-        _run_tiny(wanted)
-        return
-    sections = _read()
-    for name in wanted:
-        print(f"== {name}")
-        sections[name] = _section(name)
-        RESULTS.write_text(_document(sections))
-
-
-def _run_tiny(names: list[str]) -> None:
-    """Run each for as short as it can be, those that need a store on the same one."""
-    with stand.shared():
-        for name in names:
+    embedded = [name for name in BENCHES if name not in REAL]
+    wanted = REAL if names == ("real",) else names or embedded
+    with ExitStack() as stack:
+        sides = [Side("here", ROOT)]
+        if beside:
+            sides.append(stack.enter_context(harness.checkout_of(beside)))
+        sections = {} if tiny else _read_sections()
+        for name in wanted:
             began = time.perf_counter()
-            with redirect_stdout(io.StringIO()):
-                BENCHES[name].run(*BENCHES[name].tiny)
-            print(f"{name}: {time.perf_counter() - began:.1f} s", flush=True)
+            if tiny:
+                _run(BENCHES[name].shrink(), sides, 1)
+                click.echo(f"{name}: {time.perf_counter() - began:.1f} s")
+                continue
+            table = _run(BENCHES[name], sides, rounds)
+            click.echo(f"== {name}\n{table}")
+            sections[name] = _format_section(name, table, time.perf_counter() - began)
+            # After each bench, so that an interrupted run keeps what it has.
+            RESULTS.write_text(_format_document(sections))
 
 
-def _section(name: str) -> str:
-    bench = BENCHES[name]
-    began, printed = time.perf_counter(), Both()
-    with redirect_stdout(printed):
-        bench.run()
-    took = time.perf_counter() - began
-    about = (sys.modules[bench.run.__module__].__doc__ or "").partition("\n\n")[0]
+def _run(bench: Bench, sides: list[Side], rounds: int) -> str:
+    with ExitStack() as stack:
+        if len(sides) == 1:
+            measures = {sides[0].name: stack.enter_context(bench.prepare())}
+        else:
+            measures = {
+                side.name: stack.enter_context(harness.measuring(bench, side)) for side in sides
+            }
+        return harness.format_table(harness.take_turns(measures, rounds or bench.rounds))
+
+
+def _format_section(name: str, table: str, seconds: float) -> str:
+    summary = importlib.import_module(f"bench.{BENCHES[name].module}").__doc__ or ""
+    described = ("git", "describe", "--always", "--dirty=+", "--exclude=*")
+    commit = subprocess.run(described, cwd=ROOT, capture_output=True, text=True).stdout.strip()
+    engines = ""
+    if name in REAL:
+        from bench.real import describe_versions
+
+        engines = f", {describe_versions()}"
     return (
-        f"## {name}\n\n{about} ({bench.aim})\n\n{FENCE}\n{printed.getvalue().rstrip()}\n{FENCE}\n\n"
-        f"{_commit()}, {_machine()}{_engines(name)}; load {os.getloadavg()[0]:.1f} at the end of"
-        f" {took:.0f} s.\n"
+        f"## {name}\n\n{summary.partition(chr(10))[0]} Aim: {BENCHES[name].aim}.\n\n"
+        f"```\n{table}\n```\n\n"
+        f"{commit}, {datetime.now(UTC).date().isoformat()}, {os.cpu_count()} cores,"
+        f" {_processor()}, Python {platform.python_version()}, SQLite {sqlite3.sqlite_version}"
+        f"{engines}; load {os.getloadavg()[0]:.1f} at the end of {seconds:.0f} s.\n"
     )
 
 
-def _engines(name: str) -> str:
-    return f", {engines.versions()}" if name in REAL else ""
-
-
-def _commit() -> str:
-    """The commit that was measured, with a plus if files differed from it."""
-    described = ("git", "describe", "--always", "--dirty=+", "--exclude=*")
-    done = subprocess.run(described, cwd=RESULTS.parent, capture_output=True, text=True)
-    return done.stdout.strip() or "no commit"
-
-
-def _machine() -> str:
-    today = datetime.now(UTC).date().isoformat()
-    python = f"Python {platform.python_version()}, SQLite {sqlite3.sqlite_version}"
-    return f"{today}, {os.cpu_count()} cores, {_processor()}, {python}"
-
-
 def _processor() -> str:
-    """The processor's own name where the kernel tells it."""
+    """The processor's name where the kernel shows it."""
     try:
         lines = Path("/proc/cpuinfo").read_text().splitlines()
     except OSError:
         return platform.machine()
-    named = (line.partition(":")[2].strip() for line in lines if line.startswith("model name"))
-    return next(named, platform.machine())
+    names = (line.partition(":")[2].strip() for line in lines if line.startswith("model name"))
+    return next(names, platform.machine())
 
 
-def _read() -> dict[str, str]:
-    """The sections of the last run."""
-    try:
-        parts = RESULTS.read_text().split("\n## ")[1:]
-    except FileNotFoundError:
-        return {}
+def _read_sections() -> dict[str, str]:
+    """The sections of the last run, by name."""
+    parts = RESULTS.read_text().split("\n## ")[1:]
     return {part.partition("\n")[0]: f"## {part.rstrip()}\n" for part in parts}
 
 
-def _document(sections: Mapping[str, str]) -> str:
-    """The whole page, in the order of the benches."""
+def _format_document(sections: Mapping[str, str]) -> str:
     ordered = [sections[name] for name in BENCHES if name in sections]
     return "\n".join([f"# Results of `make bench` and `make bench-real`\n\n{NOTE}\n", *ordered])
 
 
 if __name__ == "__main__":
-    main(sys.argv[1:])
+    main()

@@ -1,51 +1,45 @@
-"""Our one pass over a file's bytes against plain sequential hashing and against MD5 alone.
-
-Ratios within one run: the contenders take turns, so that a noisy machine slows all of them.
-Run as `python -m bench.checksums [MB] [rounds]`.
-"""
+"""All checksums of a file in one pass, beside sequential hashing and MD5 alone (the limit)."""
 
 import hashlib
 import os
-import statistics
-import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 
 import google_crc32c
 
+from bench.harness import Figures, Measure
 from pipelines import checksums
 from pipelines.limits import ETAG_CHUNK, MB
 
-Summary = Callable[[list[float]], float]
-BY: tuple[Summary, Summary] = (statistics.median, min)
-"""The best round of each is what the machine can do when it is idle."""
 
-
-def main(megabytes: int = 256, rounds: int = 9) -> None:
-    """Time each contender and print rates in MB/s, and how many times as fast ours is."""
+@contextmanager
+def prepare(megabytes: int = 256) -> Iterator[Measure]:
+    """Hash so many blocks of 1 MB in each way."""
     blocks = [os.urandom(MB)] * megabytes
-    contenders: dict[str, Callable[[list[bytes]], object]] = {
-        "ours": lambda given: checksums.compute_checksums(given, len(given) * MB),
-        "sequential": sequential,
-        "md5 alone": md5_alone,
+    ways: dict[str, Callable[[list[bytes]], object]] = {
+        "one pass": lambda given: checksums.compute_checksums(given, len(given) * MB),
+        "sequential": hash_sequentially,
+        "MD5 alone": hash_by_md5,
     }
-    seconds: dict[str, list[float]] = {name: [] for name in contenders}
-    for _ in range(rounds):
-        for name, run in contenders.items():
+
+    def measure() -> Figures:
+        rates = {}
+        for name, run in ways.items():
             began = time.perf_counter()
             run(blocks)
-            seconds[name].append(time.perf_counter() - began)
-    print(f"{megabytes} MB in blocks of 1 MB, {rounds} rounds, {os.cpu_count()} cores")
-    print(f"{'':<12}{'median':>8}{'ours is':>9}{'best':>9}{'ours is':>9}")
-    for name, took in seconds.items():
-        print(f"{name:<12}", *(_compared(megabytes, took, seconds["ours"], by) for by in BY))
+            rates[name] = megabytes / (time.perf_counter() - began)
+        ours = rates["one pass"]
+        return {
+            **{f"{name} MB/s": rate for name, rate in rates.items()},
+            "one pass / sequential ×": ours / rates["sequential"],
+            "one pass / MD5 alone ×": ours / rates["MD5 alone"],
+        }
+
+    yield measure
 
 
-def _compared(megabytes: int, took: list[float], ours: list[float], by: Summary) -> str:
-    return f"{megabytes / by(took):>6.0f}{by(took) / by(ours):>9.2f}×"
-
-
-def sequential(blocks: list[bytes]) -> tuple[str, ...]:
+def hash_sequentially(blocks: list[bytes]) -> tuple[str, ...]:
     """The four checksums in one thread, one after the other on each block."""
     sha1, sha256, crc = hashlib.sha1(), hashlib.sha256(), 0
     digests, md5, left = [], hashlib.md5(), ETAG_CHUNK
@@ -58,21 +52,13 @@ def sequential(blocks: list[bytes]) -> tuple[str, ...]:
         if not left:
             digests.append(md5.digest())
             md5, left = hashlib.md5(), ETAG_CHUNK
-    return (
-        sha1.hexdigest(),
-        sha256.hexdigest(),
-        f"{crc:08x}",
-        hashlib.md5(b"".join(digests)).hexdigest(),
-    )
+    etag = hashlib.md5(b"".join(digests)).hexdigest()
+    return sha1.hexdigest(), sha256.hexdigest(), f"{crc:08x}", etag
 
 
-def md5_alone(blocks: list[bytes]) -> str:
-    """What no implementation of the etag can beat."""
+def hash_by_md5(blocks: list[bytes]) -> str:
+    """What no computation of the ETag can beat."""
     md5 = hashlib.md5()
     for block in blocks:
         md5.update(block)
     return md5.hexdigest()
-
-
-if __name__ == "__main__":
-    main(*map(int, sys.argv[1:]))

@@ -1,34 +1,30 @@
-"""Deliveries per second by the actor `deliver`, beside another commit and `requests` one by one.
+"""Deliveries per second by the actor `deliver`, beside `requests` one by one (what it replaces).
 
 All send the same signed requests to a receiver in a separate process; the actor also reads them
-from the catalog and records every attempt. They take turns within one run. The actor runs in a
-process that has every place for attempts and in one that has just begun, and again while one of
-the other receivers is slow or dead.
-Run as `python -m bench.deliveries [deliveries] [rounds] [the other commit]`.
+from the catalog and records every attempt. It is measured with all attempt permits and as a process
+that has just started, then while one more receiver is slow, or dead.
 """
 
-import logging
-import os
-import statistics
-import subprocess
-import sys
 import tempfile
 import time
-from contextlib import nullcontext
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from functools import cache
 from pathlib import Path
 from uuid import uuid4
 
 import requests
 from dramatiq import Worker
+from sqlalchemy import text
 
-from bench.checkouts import GitCheckout, checkout_of
-from bench.receiving import receiver
+from bench.harness import Figures, Measure
+from bench.receiver import receiver
+from bench.stores import AUTHOR, VERSION
 from config import process
-from pipelines.deliveries import WebhookRequest, build_request
+from pipelines.deliveries import build_request
 from pipelines.flow import delivery_jobs
 from storage.catalog import (
     Catalog,
-    Tx,
     deliveries,
     endpoints,
     migrate,
@@ -44,138 +40,123 @@ from workers.broker import MemoryBroker
 from workers.deliver import Deliverer
 from workers.delivery_turns import DeliveryRules
 from workers.messages import MessageSender
-from workers.runtime import IDLE_POLL_MS
 from workers.webhooks import WebhookSender
 
 KEY = b"a key of the bench"
 RECEIVERS = 20
-ONE_BY_ONE = 500
-"""How many are sent one after the other in a round."""
-LIMIT_S = 120.0
 THREADS = 64
-DISPATCHER = "a01d035"
-"""The last commit whose deliveries were sent by a separate process, the dispatcher."""
+POLL_MS = 100
+LIMIT_S = 120.0
 DELAYS_S = (0, 60)
-SETTLED = DeliveryRules(DELAYS_S, first_permits=DeliveryRules.in_flight)
-"""A process that has recorded so much that it has every place."""
-
-BAD = 1000
-"""Deliveries that wait for the bad receiver."""
-SLOW_S = 5.0
-"""How long a slow receiver thinks."""
-LATENCIES_S = (0.0, 0.02)
-"""How long the receiver thinks: none at all, and as long as a network takes."""
+NEW_PROCESS = DeliveryRules(DELAYS_S)
+ALL_PERMITS = DeliveryRules(DELAYS_S, first_permits=DeliveryRules.in_flight)
+LATENCIES_MS = (0, 20)
+"""How long the receiver thinks: not at all, and as long as a network takes."""
+DEAD = "http://127.0.0.1:1"
 
 
-def main(
-    count: int = 4000,
-    rounds: int = 3,
-    other: str = DISPATCHER,
-    slow_s: float = SLOW_S,
-    bad: int = BAD,
-) -> None:
-    """Print rates and their ratios for each latency of the receiver, then what bad ones cost."""
-    with checkout_of(other) if other else nullcontext() as checkout:
-        _show_rates(count, rounds, checkout)
-    _show_bad(count, rounds, slow_s, bad)
-
-
-def _show_rates(count: int, rounds: int, other: GitCheckout | None) -> None:
-    print(
-        f"{count} signed deliveries, {RECEIVERS} receivers, {rounds} rounds, {os.cpu_count()} cores"
-    )
-    for latency_s in LATENCIES_S:
-        rates: dict[str, list[float]] = {"actor": [], "just begun": [], "one by one": []}
-        if other:
-            rates[other.name] = []
-        with tempfile.TemporaryDirectory() as folder, receiver(latency_s) as url:
-            for number in range(rounds):
-                catalog = _catalog(Path(folder) / f"{number}.sqlite", url, count)
-                rates["one by one"].append(_one_by_one(catalog))
-                rates["actor"].append(count / deliver_all(catalog))
-                catalog.close()
-                catalog = _catalog(Path(folder) / f"{number}-begins.sqlite", url, count)
-                rates["just begun"].append(count / deliver_all(catalog, DeliveryRules(DELAYS_S)))
-                catalog.close()
-                if other:
-                    rates[other.name].append(_other(other.root, url, count))
-        _show(latency_s, rates)
-
-
-def _show(latency_s: float, rates: dict[str, list[float]]) -> None:
-    print(f"the receiver answers after {latency_s * 1000:.0f} ms")
-    ours = rates.pop("actor")
-    print(f"  {'actor':<14}{statistics.median(ours):>8.0f}/s median{max(ours):>8.0f}/s best")
-    for name, found in rates.items():
-        ratio = statistics.median(a / b for a, b in zip(ours, found, strict=True))
-        print(
-            f"  {name:<14}{statistics.median(found):>8.0f}/s median{max(found):>8.0f}/s best"
-            f"{ratio:>8.2f}: the actor's rate, paired"
-        )
-
-
-def _other(checkout: Path, url: str, count: int) -> float:
-    """The rate of another commit, by its own bench, on a new catalog."""
-    code = (
-        "import asyncio, sys; from pathlib import Path; from bench import deliveries as bench\n"
-        "catalog = bench._catalog(Path(sys.argv[1]), sys.argv[2], int(sys.argv[3]))\n"
-        "deliver_all = getattr(bench, 'deliver_all', None)\n"
-        "print(deliver_all(catalog) if deliver_all else asyncio.run(bench.dispatch(catalog)))"
-    )
-    with tempfile.TemporaryDirectory() as folder:
-        words = [sys.executable, "-c", code, f"{folder}/other.sqlite", url, str(count)]
-        done = subprocess.run(words, cwd=checkout, stdout=subprocess.PIPE, text=True, check=True)
-    return count / float(done.stdout)
-
-
-def _show_bad(count: int, rounds: int, slow_s: float, held_up: int) -> None:
-    """Rates of the good receivers: alone, beside a slow one and beside a dead one."""
-    rates: dict[str, list[float]] = {"alone": [], "beside a slow one": [], "beside a dead one": []}
+@contextmanager
+def prepare(
+    count: int = 4_000, one_by_one: int = 500, slow_s: float = 5.0, held_up: int = 1_000
+) -> Iterator[Measure]:
+    """Send so many deliveries in each way; `held_up` of them wait for a slow or dead receiver."""
     with (
-        tempfile.TemporaryDirectory() as folder,
-        receiver(LATENCIES_S[1]) as good,
-        receiver(slow_s) as slow,
+        receiver(LATENCIES_MS[0]) as fast,
+        receiver(LATENCIES_MS[1]) as usual,
+        receiver(int(slow_s * 1000)) as slow,
     ):
-        bad = {"beside a slow one": slow, "beside a dead one": "http://127.0.0.1:1"}
-        for number in range(rounds):
-            for name, found in rates.items():
-                catalog = _catalog(Path(folder) / f"{number}{name}.sqlite", good, count)
-                if name in bad:
-                    fill(catalog, f"{bad[name]}/bad", held_up, receivers=1)
-                found.append(count / deliver_all(catalog, but=held_up if name in bad else 0))
-                catalog.close()
-    print(f"{count} deliveries to good receivers that answer after {LATENCIES_S[1] * 1000:.0f} ms")
-    for name, found in rates.items():
-        ratios = [each / alone for each, alone in zip(found, rates["alone"], strict=True)]
-        print(f"  {name:<20}{statistics.median(found):>8.0f}/s{statistics.median(ratios):>8.2f}")
+
+        def measure() -> Figures:
+            figures = {}
+            for latency_ms, url in zip(LATENCIES_MS, (fast, usual), strict=True):
+                actor, plain = _rate(url, count), _rate_one_by_one(url, one_by_one)
+                at = f"receivers of {latency_ms} ms:"
+                figures[f"{at} actor /s"] = actor
+                figures[f"{at} new process /s"] = _rate(url, count, rules=NEW_PROCESS)
+                figures[f"{at} requests, one by one /s"] = plain
+                figures[f"{at} actor / one by one ×"] = actor / plain
+            # Beside others the last rate, of the actor alone, is the limit.
+            for name, bad in (("slow", slow), ("dead", DEAD)):
+                rate = _rate(usual, count, bad=bad, held_up=held_up)
+                figures[f"beside a {name} receiver /s"] = rate
+                figures[f"beside a {name} receiver / alone ×"] = rate / actor
+            return figures
+
+        yield measure
 
 
-def _catalog(path: Path, url: str, count: int) -> Catalog:
-    catalog = Catalog(f"sqlite:///{path}")
-    migrate.upgrade(catalog)
-    fill(catalog, url, count)
-    return catalog
+def _rate(
+    url: str, count: int, *, rules: DeliveryRules = ALL_PERMITS, bad: str = "", held_up: int = 0
+) -> float:
+    """Deliveries to good receivers a second."""
+    with _catalog(url, count) as catalog:
+        if bad:
+            _fill(catalog, f"{bad}/bad", held_up, receivers=1)
+        return count / _deliver_all(catalog, rules, held_up)
 
 
-def fill(
-    catalog: Catalog, url: str, count: int, *, key: bytes | None = KEY, receivers: int = RECEIVERS
-) -> None:
-    """Let so many deliveries be due; without a key unsigned ones."""
-    with catalog.write() as tx:
-        made = [_subscribe(tx, f"{url}/{number}", key) for number in range(receivers)]
-        for _ in range(count // receivers):
-            fqid = FQID(str(uuid4()), "2026-01-01T000000.000000Z")
-            event = BundleEvent(str(uuid4()), "aws", "CREATE", fqid, 1, now_us(tx))
-            fresh = [
-                NewDelivery(str(uuid4()), each.id, '{"x":"%s"}' % ("y" * 700)) for each in made
+def _rate_one_by_one(url: str, count: int) -> float:
+    with _catalog(url, count) as catalog, requests.Session() as session:
+        session.trust_env = False
+        with catalog.read() as tx:
+            due = [
+                row
+                for ident in endpoints.list_waiting(tx, limit=RECEIVERS)
+                for row in deliveries.list_due(tx, ident, limit=count // RECEIVERS)
             ]
-            deliveries.insert_matches(tx, fresh, event)
+        now = time.time_ns() // 1000
+        prepared = [build_request(row, attempt=1, now_us=now, keys=(KEY,)) for row in due]
+        began = time.perf_counter()
+        for each in prepared:
+            headers = dict(each.headers)
+            answer = session.request(each.method, each.url, data=each.body, headers=headers)
+            answer.raise_for_status()
+        return len(prepared) / (time.perf_counter() - began)
 
 
-def _subscribe(tx: Tx, url: str, key: bytes | None) -> Subscription:
-    fresh = Subscription(
+@contextmanager
+def _catalog(url: str, count: int) -> Iterator[Catalog]:
+    """A new catalog in which so many deliveries are due."""
+    with tempfile.TemporaryDirectory(prefix="bench-") as folder:
+        path = Path(folder, "catalog.sqlite")
+        path.write_bytes(_empty_catalog())
+        with closing(Catalog(f"sqlite:///{path}")) as catalog:
+            _fill(catalog, url, count, receivers=RECEIVERS)
+            yield catalog
+
+
+@cache
+def _empty_catalog() -> bytes:
+    """The file of a migrated catalog."""
+    with tempfile.TemporaryDirectory(prefix="bench-") as folder:
+        path = Path(folder, "catalog.sqlite")
+        with closing(Catalog(f"sqlite:///{path}")) as catalog:
+            migrate.upgrade(catalog)
+        return path.read_bytes()
+
+
+def _fill(catalog: Catalog, url: str, count: int, *, receivers: int) -> None:
+    with catalog.write() as tx:
+        subscribed = []
+        for number in range(receivers):
+            address = f"{url}/{number}"
+            new = _subscription(address)
+            made = subscriptions.insert_subscription(tx, new, address=address, limit=10 * RECEIVERS)
+            assert made is not None
+            subscribed.append(made)
+        for _ in range(count // receivers):
+            event = BundleEvent(
+                str(uuid4()), "aws", "CREATE", FQID(str(uuid4()), VERSION), 1, now_us(tx)
+            )
+            payload = '{"x":"%s"}' % ("y" * 700)
+            new_rows = [NewDelivery(str(uuid4()), each.id, payload) for each in subscribed]
+            deliveries.insert_matches(tx, new_rows, event)
+
+
+def _subscription(url: str) -> Subscription:
+    return Subscription(
         uuid=str(uuid4()),
-        owner="bench@example.org",
+        owner=AUTHOR,
         replica="aws",
         type="jmespath",
         query=None,
@@ -184,81 +165,41 @@ def _subscribe(tx: Tx, url: str, key: bytes | None) -> Subscription:
         encoding="application/json",
         form_fields={},
         payload_form_field="payload",
-        hmac_secret=key,
+        hmac_secret=KEY,
     )
-    made = subscriptions.insert_subscription(tx, fresh, address=url, limit=10 * RECEIVERS)
-    assert made is not None
-    return made
 
 
-def _one_by_one(catalog: Catalog) -> float:
-    """Requests per second."""
-    with requests.Session() as session:
-        session.trust_env = False
-        due = waiting(catalog, ONE_BY_ONE)
-        began = time.perf_counter()
-        for request in due:
-            session.request(
-                request.method,
-                request.url,
-                data=request.body,
-                headers=dict(request.headers),
-                timeout=10,
-            ).raise_for_status()
-        return len(due) / (time.perf_counter() - began)
-
-
-def waiting(catalog: Catalog, count: int) -> list[WebhookRequest]:
-    """So many of the requests that are due, signed, evenly of all receivers."""
-    with catalog.read() as tx:
-        due = [
-            row
-            for ident in endpoints.list_waiting(tx, limit=RECEIVERS)
-            for row in deliveries.list_due(tx, ident, limit=count // RECEIVERS)
-        ]
-    now = time.time_ns() // 1000
-    return [build_request(row, attempt=1, now_us=now, keys=(KEY,)) for row in due]
-
-
-def deliver_all(catalog: Catalog, rules: DeliveryRules = SETTLED, *, but: int = 0) -> float:
-    """Seconds until all of them, but for so many, are delivered and recorded."""
+def _deliver_all(catalog: Catalog, rules: DeliveryRules, held_up: int) -> float:
+    """Seconds until all but `held_up` deliveries are sent and recorded."""
     broker = MemoryBroker()
-    chains = MessageSender(broker)
+    sender = MessageSender(broker)
     deliverer = Deliverer(
         catalog,
         MemoryPubSub(),
-        chains,
+        sender,
         rules=rules,
         new_sender=lambda: WebhookSender(timeout_s=10, allow_private=True, body_bytes=1024),
         unseal=lambda sealed, _: sealed,
         threads=THREADS,
     )
     deliver.declare_deliver(broker, deliverer)
-    worker = Worker(
-        broker, queues={deliver.QUEUE}, worker_timeout=IDLE_POLL_MS, worker_threads=THREADS
-    )
-    # As a worker does once it is set up; the dispatcher did not.
+    worker = Worker(broker, queues={deliver.QUEUE}, worker_timeout=POLL_MS, worker_threads=THREADS)
+    # As a worker process does once it is set up.
     process.relax_gc()
     began = time.perf_counter()
     worker.start()
     with catalog.read() as tx:
-        chains.send(delivery_jobs(endpoints.list_waiting(tx, limit=256)))
-    while pending(catalog) > but:
+        sender.send(delivery_jobs(endpoints.list_waiting(tx, limit=256)))
+    while (pending := _count_pending(catalog)) > held_up:
         if time.perf_counter() - began > LIMIT_S:
-            raise TimeoutError(f"{pending(catalog)} are not delivered")
+            raise TimeoutError(f"{pending} are not delivered")
         time.sleep(0.02)
     took = time.perf_counter() - began
     worker.stop()
     return took
 
 
-def pending(catalog: Catalog) -> int:
-    """Deliveries that are not done."""
+def _count_pending(catalog: Catalog) -> int:
     with catalog.read() as tx:
-        return deliveries.count_pending(tx)
-
-
-if __name__ == "__main__":
-    logging.disable(logging.CRITICAL)
-    given = [*sys.argv[1:], *("4000", "3", "")[len(sys.argv) - 1 :]]
-    main(int(given[0]), int(given[1]), given[2])
+        query = text("SELECT count(*) FROM deliveries WHERE state = 'pending'")
+        return int(tx.execute(query).scalar_one())

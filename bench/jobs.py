@@ -1,29 +1,21 @@
-"""What the jobs of one small bundle cost in a worker: processor time, SQL, fsyncs, opened files.
+"""What the jobs of one small bundle cost in a worker: processor time, SQL, transactions, fsyncs.
 
-All jobs run in this process, on embedded stores, as the worker runs them: from the claim to the
-messages of what follows. Run as `python -m bench.jobs [bundles] [1 to profile]`.
+All jobs run in this thread, on embedded stores, as a worker runs them: from the claim to the
+messages of what follows; one by one, and in batches.
 """
 
-import cProfile
-import logging
+import json
 import os
-import pstats
-import sys
 import time
-from collections import Counter, defaultdict, deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections import Counter, deque
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
 from random import Random
-from typing import Any
 from uuid import uuid4
 
-from sqlalchemy import event
-
-from bench import stand
-from bench.rows import version
-from pipelines import areas, ingest
-from pipelines import bundles as pipelines_bundles
+from bench.harness import Figures, Measure
+from bench.stores import AUTHOR, VERSION, counting, embedded_stores
+from pipelines import areas, bundles, ingest
 from pipelines.areas import IncomingFile
 from pipelines.bundles import BundleDraft, NewEntry
 from storage import keys
@@ -34,150 +26,92 @@ from workers import messages
 from workers.actors import BATCH_FUNCTIONS, STEP_FUNCTIONS
 from workers.claims import WorkerContext, run_job
 
-AUTHOR = "bench@example.org"
 DATA_BYTES = 20_000
+MAX_CLAIMS = 5
 
 
-class Queue:
+class LocalQueue:
     """Messages in the order in which they were sent, as one worker takes them."""
 
-    def __init__(self, *, together: bool) -> None:
+    def __init__(self, *, batches: bool) -> None:
         self.rows: deque[Job] = deque()
-        self.together = together
+        self.batches = batches
 
     def send(self, rows: Iterable[Job], request_id: str = "") -> None:
-        """Remember the messages: in batches, one is enough for several jobs."""
-        self.rows.extend(messages.select_batch_heads(rows) if self.together else rows)
-
-
-@dataclass
-class Meter:
-    """What jobs cost; off while bundles are deposited."""
-
-    profile: cProfile.Profile | None = None
-    spent: dict[str, float] = field(default_factory=lambda: defaultdict(float))
-    calls: Counter[str] = field(default_factory=Counter)
-    is_on: bool = False
-
-    def count(self, what: str) -> None:
-        """One more, if it is a job's."""
-        if self.is_on:
-            self.calls[what] += 1
-
-    def run(self, working: WorkerContext, row: Job) -> None:
-        """Measure what a message leads to."""
-        self.is_on = True
-        if self.profile is not None:
-            self.profile.enable()
-        began = time.process_time()
-        run_job(working, row)
-        self.spent[row.step] += time.process_time() - began
-        if self.profile is not None:
-            self.profile.disable()
-        self.is_on = False
-
-    def print(self, how: str, bundles: int) -> None:
-        """Print it per bundle."""
-        total = sum(self.spent.values()) * 1e3 / bundles
-        print(f"{how}: processor ms per bundle: {total:.1f}")
-        steps = sorted(self.spent.items(), key=lambda item: -item[1])
-        print("  " + ", ".join(f"{step} {seconds * 1e3 / bundles:.2f}" for step, seconds in steps))
-        print("  " + ", ".join(f"{n / bundles:.1f} {what}" for what, n in self.calls.items()))
-        if self.profile is not None:
-            pstats.Stats(self.profile).sort_stats("cumulative").print_stats(90)
-            pstats.Stats(self.profile).sort_stats("tottime").print_stats(45)
-
-
-def main(bundles: int = 40, profiled: int = 0) -> None:
-    """Print the cost per bundle by step, and what left the process: one by one, and in batches."""
-    print(f"{bundles} bundles of 2 files (JSON, 20 kB), one thread")
-    with stand.stores() as (_, stores):
-        area = str(uuid4())
-        areas.create(stores, area, AUTHOR)
-        _run(stores, area, 2, Meter(), together=True)
-        for together in (False, True):
-            meter = Meter(cProfile.Profile() if profiled else None)
-            with counting(stores, meter):
-                _run(stores, area, bundles, meter, together=together)
-            meter.print("in batches" if together else "one by one", bundles)
-
-
-def _run(stores: Stores, area: str, bundles: int, meter: Meter, *, together: bool) -> None:
-    """Deposit bundles and do all of their jobs."""
-    queue = Queue(together=together)
-    made = [_files(stores, area, number, queue) for number in range(bundles)]
-    working = WorkerContext(
-        stores, queue, STEP_FUNCTIONS, 5, Random(1), BATCH_FUNCTIONS if together else {}
-    )
-    _drain(working, queue, meter)
-    for metadata, data in made:
-        entries = [NewEntry("sample.json", metadata, True), NewEntry("reads.bin", data, False)]
-        new = BundleDraft(FQID(str(uuid4()), version(0)), "aws", 1, entries)
-        queue.send(pipelines_bundles.put(stores, new, AUTHOR).jobs)
-    _drain(working, queue, meter)
-    with stores.catalog.read() as tx:
-        assert not jobs.count_open(tx)
-        assert not jobs.list_dead(tx)
-
-
-def _drain(working: WorkerContext, queue: Queue, meter: Meter) -> None:
-    while queue.rows:
-        meter.run(working, queue.rows.popleft())
-
-
-def _files(stores: Stores, area: str, number: int, queue: Queue) -> Sequence[FQID]:
-    content = b'{"core":{"schema_url":"http://bench.example/sample.json","schema_version":"1.0.0"},'
-    content += b'"sample":{"number":%d,"organ":"organ %d","text":"%s"}}' % (
-        number,
-        number % 7,
-        b"word " * 50,
-    )
-    found = []
-    for name, data, kind in (
-        (f"{uuid4()}/sample.json", content, "application/json"),
-        (f"{uuid4()}/reads.bin", os.urandom(DATA_BYTES), "application/octet-stream"),
-    ):
-        incoming = IncomingFile(area, name, kind, iter([data]), len(data), len(data))
-        queue.send(areas.receive_file(stores, incoming, AUTHOR).jobs)
-        url = keys.area_url(stores.base_url, area, name)
-        fqid = FQID(str(uuid4()), version(0))
-        queue.send(
-            ingest.start_task(stores, ingest.IngestRequest(fqid, "aws", url, 1), AUTHOR).jobs
-        )
-        found.append(fqid)
-    return found
+        """Remember the messages; in batches one is enough for several jobs."""
+        self.rows.extend(messages.select_batch_heads(rows) if self.batches else rows)
 
 
 @contextmanager
-def counting(stores: Stores, meter: Meter) -> Iterator[None]:
-    """Count statements, transactions, fsyncs and opened files of this process."""
-    engine = stores.catalog.engine
+def prepare(count: int = 20) -> Iterator[Measure]:
+    """Run the jobs of so many bundles a round."""
+    with embedded_stores() as (_, stores):
+        area = str(uuid4())
+        areas.create(stores, area, AUTHOR)
+        _run(stores, area, 2, batches=True)
 
-    def note(what: str) -> Callable[..., None]:
-        return lambda *_: meter.count(what)
+        def measure() -> Figures:
+            return {
+                **_run(stores, area, count, batches=False),
+                **_run(stores, area, count, batches=True),
+            }
 
-    heard = {"before_cursor_execute": note("SQL statements"), "commit": note("transactions")}
-    for name, listener in heard.items():
-        event.listen(engine, name, listener)
-    fsync, opened = os.fsync, os.open
-
-    def counted_fsync(descriptor: int) -> None:
-        meter.count("fsyncs of files")
-        fsync(descriptor)
-
-    def counted_open(*given: Any, **more: Any) -> int:
-        meter.count("opened files")
-        return opened(*given, **more)
-
-    os.fsync, os.open = counted_fsync, counted_open  # type: ignore[assignment]
-    try:
-        yield
-    finally:
-        os.fsync, os.open = fsync, opened
-        for name, listener in heard.items():
-            event.remove(engine, name, listener)
+        yield measure
 
 
-if __name__ == "__main__":
-    logging.disable(logging.CRITICAL)
-    main(*map(int, sys.argv[1:]))
+def _run(stores: Stores, area: str, count: int, *, batches: bool) -> Figures:
+    """Deposit bundles and run all of their jobs; return what one bundle cost."""
+    queue = LocalQueue(batches=batches)
+    worker = WorkerContext(
+        stores, queue, STEP_FUNCTIONS, MAX_CLAIMS, Random(1), BATCH_FUNCTIONS if batches else {}
+    )
+    spent: Counter[str] = Counter()
+    made = [_deposit(stores, area, number, queue) for number in range(count)]
+    counted = _drain(worker, queue, spent)
+    for metadata, data in made:
+        entries = [NewEntry("sample.json", metadata, True), NewEntry("reads.bin", data, False)]
+        draft = BundleDraft(FQID(str(uuid4()), VERSION), "aws", 1, entries)
+        queue.send(bundles.put(stores, draft, AUTHOR).jobs)
+    counted += _drain(worker, queue, spent)
+    with stores.catalog.read() as tx:
+        assert not jobs.count_open(tx)
+        assert not jobs.list_dead(tx)
+    how = "in batches" if batches else "one by one"
+    return {
+        f"{how}: processor ms": sum(spent.values()) / count / 1e6,
+        **{f"  {how}: {step} ms": spent[step] / count / 1e6 for step in sorted(spent)},
+        f"  {how}: SQL statements": counted["statements"] / count,
+        f"  {how}: write transactions": counted["BEGIN IMMEDIATE"] / count,
+        f"  {how}: fsyncs": counted["syncs"] / count,
+    }
+
+
+def _drain(worker: WorkerContext, queue: LocalQueue, spent: Counter[str]) -> Counter[str]:
+    """Run all jobs; add the nanoseconds of each step to `spent`, return what was counted."""
+    with counting(worker.stores) as counted:
+        while queue.rows:
+            row = queue.rows.popleft()
+            began = time.process_time_ns()
+            run_job(worker, row)
+            spent[row.step] += time.process_time_ns() - began
+    return counted
+
+
+def _deposit(stores: Stores, area: str, number: int, queue: LocalQueue) -> list[FQID]:
+    """Upload a file with metadata and one without, and start their ingest."""
+    content = {
+        "core": {"schema_url": "http://bench.example/sample.json", "schema_version": "1.0.0"},
+        "sample": {"id": str(uuid4()), "organ": f"organ {number % 7}", "text": "word " * 50},
+    }
+    found = []
+    for name, data, content_type in (
+        (f"{uuid4()}/sample.json", json.dumps(content).encode(), "application/json"),
+        (f"{uuid4()}/reads.bin", os.urandom(DATA_BYTES), "application/octet-stream"),
+    ):
+        incoming = IncomingFile(area, name, content_type, iter([data]), len(data), len(data))
+        queue.send(areas.receive_file(stores, incoming, AUTHOR).jobs)
+        fqid = FQID(str(uuid4()), VERSION)
+        request = ingest.IngestRequest(fqid, "aws", keys.area_url(stores.base_url, area, name), 1)
+        queue.send(ingest.start_task(stores, request, AUTHOR).jobs)
+        found.append(fqid)
+    return found

@@ -1,177 +1,239 @@
-"""What a store costs: to start, at rest, and for each small bundle, beside an older commit.
+"""What a whole store costs: start, idle, and per small bundle; how fast bundles and callbacks are.
 
-The stores of both take turns. Run as `python -m bench.reach [--beside COMMIT] [--rounds N]`, or as
-`python -m bench real-reach` with the real engines that the environment names.
+A store of each side is started in every round. On real engines (PostgreSQL, Redis, OpenSearch, S3
+for both replicas) the processor time is that of the store's own processes.
 """
 
-import argparse
-import asyncio
-import logging
+import json
+import os
 import statistics
 import time
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import AbstractContextManager, ExitStack, contextmanager
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from threading import Thread
+from typing import Any
+from uuid import uuid4
 
+import httpx
 from sqlalchemy import Engine, create_engine, text
 
-from bench import checkouts, latency, load, traffic
-from bench.checkouts import GitCheckout, Store
+from bench import real
+from bench.harness import ROOT, Figures, Measure
+from bench.stores import VERSION, list_processes, memory_mb, processor_s, started_store
+from ops.local_store import LocalStore
 
-BASELINE = "c861ca8"
-"""Thirteen processes: before the store was made light."""
-ROUNDS = 5
-BUNDLES = 200
-IDLE_S = 20
+IN_FLIGHT = 64
 WARM_UP = 8
+DATA_BYTES = 20_000
 SETTLE_S = 5.0
 PATIENCE_S = 300.0
-PER_SECOND = 20
-
-Figures = dict[str, float]
-Environments = Callable[[], AbstractContextManager[Mapping[str, str]]]
-
-DECIMALS = {"ms": 0, "MB": 0, "processes": 0}
-"""Of a figure, by the last word of its name; others have two."""
-
-
-@dataclass(frozen=True)
-class Plan:
-    """How often and how long to measure; `callbacks` bundles for latency, none if 0."""
-
-    rounds: int = ROUNDS
-    bundles: int = BUNDLES
-    idle_s: float = IDLE_S
-    callbacks: int = 0
-
-
-def main(
-    rounds: int = ROUNDS, bundles: int = BUNDLES, idle_s: int = IDLE_S, paired: int = 1
-) -> None:
-    """Embedded stores, beside the baseline if `paired`."""
-    compare(Plan(rounds, bundles, idle_s), _embedded, BASELINE if paired else "")
+PENDING_S = 0.25
+"""Until a request is repeated whose files were not verified yet."""
+NO_SETTINGS: dict[str, str] = {}
+BUNDLES = "SELECT count(*) FROM visible WHERE kind = 'bundle'"
+OPEN_JOBS = "SELECT count(*) FROM todo WHERE parked_us IS NULL"
 
 
 @contextmanager
-def _embedded() -> Iterator[Mapping[str, str]]:
-    # Where the baseline finds no redis-server, it serves its queue itself.
-    yield {"PATH": "/nowhere"}
+def prepare(
+    root: Path = ROOT,
+    *,
+    on_real_engines: bool = False,
+    bundles: int = 200,
+    idle_s: float = 20,
+    callbacks: int = 200,
+    per_second: int = 20,
+) -> Iterator[Measure]:
+    """Measure stores of the code in `root`; `callbacks` bundles come so many a second."""
+
+    def measure() -> Figures:
+        with (
+            real.new_settings() if on_real_engines else nullcontext(NO_SETTINGS) as settings,
+            started_store(root, settings) as store,
+            depositing(store) as depositor,
+        ):
+            return {
+                "start: processor s": processor_s(store.pid),
+                "start: s": store.started_in_s,
+                **_measure_idle(store, idle_s),
+                **_measure_load(store, depositor, bundles),
+                **_measure_callbacks(depositor, callbacks, per_second),
+            }
+
+    yield measure
 
 
-def compare(plan: Plan, environments: Environments, commit: str) -> None:
-    """Print the medians of both and their ratios; of this checkout alone without a commit."""
-    print(f"{plan.rounds} rounds, {plan.bundles} bundles of 2 files, {load.IN_FLIGHT} at once")
-    with ExitStack() as stack:
-        sides = [checkouts.this_checkout()]
-        if commit:
-            sides.append(stack.enter_context(checkouts.checkout_of(commit)))
-        found: dict[str, list[Figures]] = {side.name: [] for side in sides}
-        for number in range(plan.rounds):
-            for side in sides if number % 2 else reversed(sides):
-                with environments() as environ:
-                    found[side.name].append(_measure(side, environ, plan))
-    _show([found[side.name] for side in sides], [side.name for side in sides])
+@dataclass(frozen=True)
+class Depositor:
+    """A client of one store with an upload area; threads share it."""
 
+    http: httpx.Client
+    area: str
+    pool: ThreadPoolExecutor
 
-def _measure(checkout: GitCheckout, environ: Mapping[str, str], plan: Plan) -> Figures:
-    """One store, from its start to its end."""
-    with checkouts.started(checkout, environ) as store:
-        figures = {
-            "start: processor s": store.processor_s,
-            "start: wall s": store.stage.started_in_s,
-            **_at_rest(store, plan),
-            **asyncio.run(_under_load(store, plan)),
+    def put_bundles(self, count: int) -> None:
+        """Put bundles of a new JSON file and a new file of 20 kB each, many at once."""
+
+        def put(number: int) -> None:
+            metadata = self.put_metadata(number)
+            self.put_bundle(str(uuid4()), metadata, self.put_data(number))
+
+        list(self.pool.map(put, range(count)))
+
+    def put_metadata(self, number: int, wait_s: int = 0) -> str:
+        """Put a JSON file that differs from all others; its uuid."""
+        content = {
+            "core": {"schema_url": "http://bench.example/sample.json", "schema_version": "1.0.0"},
+            "sample": {"number": number, "organ": f"organ {number % 7}", "text": "word " * 50},
         }
-        if plan.callbacks:
-            figures |= asyncio.run(_callbacks(store, plan))
-        return figures
+        data = json.dumps(content).encode()
+        return self._put_file(f"{number}/sample.json", data, "application/json", wait_s)
+
+    def put_data(self, number: int, wait_s: int = 0) -> str:
+        """Put a small file of random bytes; its uuid."""
+        data, content_type = os.urandom(DATA_BYTES), "application/octet-stream"
+        return self._put_file(f"{number}/reads.bin", data, content_type, wait_s)
+
+    def _put_file(self, name: str, data: bytes, content_type: str, wait_s: int) -> str:
+        path = f"/v1/area/{self.area}/files/{name}"
+        headers = {"Content-Type": content_type}
+        uploaded = self.http.put(path, content=data, headers=headers).raise_for_status().json()
+        uuid, body = str(uuid4()), {"source_url": uploaded["url"], "creator_uid": 1}
+        self._put_until(f"/v1/files/{uuid}?version={VERSION}&replica=aws", body, wait_s)
+        return uuid
+
+    def put_bundle(self, uuid: str, metadata: str, data: str) -> None:
+        """Put a bundle of two files; waits until they are verified."""
+        entries = [
+            {"uuid": metadata, "version": VERSION, "name": "sample.json", "indexed": True},
+            {"uuid": data, "version": VERSION, "name": "reads.bin", "indexed": False},
+        ]
+        body = {"creator_uid": 1, "files": entries}
+        self._put_until(f"/v1/bundles/{uuid}?version={VERSION}&replica=aws", body, wait_s=60)
+
+    def _put_until(self, path: str, body: Any, wait_s: int) -> None:
+        """PUT, and repeat while the store is not done, which older releases say early."""
+        prefer = f"wait={wait_s}" if wait_s else "respond-async"
+        while True:
+            answer = self.http.put(path, json=body, headers={"Prefer": prefer})
+            if answer.status_code in (200, 201) or (answer.status_code == 202 and not wait_s):
+                return
+            pending = answer.status_code == 202 or "file_pending" in answer.text
+            assert pending, f"{path}: {answer.status_code} {answer.text[:300]}"
+            time.sleep(PENDING_S)
 
 
-def _at_rest(store: Store, plan: Plan) -> Figures:
-    time.sleep(min(SETTLE_S, plan.idle_s))
-    began, before = time.perf_counter(), checkouts.spent_s(store.pid)
-    time.sleep(plan.idle_s)
-    share = (checkouts.spent_s(store.pid) - before) / (time.perf_counter() - began)
+@contextmanager
+def depositing(store: LocalStore) -> Iterator[Depositor]:
+    """A depositor with a new area."""
+    headers = {"Authorization": f"Bearer {store.token}"}
+    limits = httpx.Limits(max_connections=IN_FLIGHT)
+    with (
+        httpx.Client(
+            base_url=store.api, headers=headers, limits=limits, timeout=90, trust_env=False
+        ) as http,
+        ThreadPoolExecutor(IN_FLIGHT) as pool,
+    ):
+        area = str(uuid4())
+        http.post(f"/v1/area/{area}").raise_for_status()
+        yield Depositor(http, area, pool)
+
+
+def _measure_idle(store: LocalStore, idle_s: float) -> Figures:
+    time.sleep(min(SETTLE_S, idle_s))
+    began, before = time.perf_counter(), processor_s(store.pid)
+    time.sleep(idle_s)
+    share = (processor_s(store.pid) - before) / (time.perf_counter() - began)
     return {
         "idle: % of a core": share * 100,
-        "idle: PSS MB": checkouts.pss_mb(store.pid),
-        "idle: processes": len(checkouts.tree(store.pid)),
+        "idle: MB": memory_mb(store.pid),
+        "idle: processes": len(list_processes(store.pid)),
     }
 
 
-async def _under_load(store: Store, plan: Plan) -> Figures:
-    """Bundles at once, until they are visible in both replicas, and until nothing is left to do."""
-    stage = store.stage
-    catalog = create_engine(
-        stage.environ.get("STORE_CATALOG_URL") or f"sqlite:///{stage.home}/catalog.sqlite"
-    )
-    async with traffic.depositing(stage.api, stage.token, connections=load.IN_FLIGHT) as depositor:
-        await load.deposit(depositor, min(WARM_UP, plan.bundles), load.IN_FLIGHT)
-        await _until(lambda: _open_jobs(catalog) == 0)
-        whole = _visible(catalog) + 2 * plan.bundles
-        began, before = time.perf_counter(), checkouts.spent_s(store.pid)
-        await load.deposit(depositor, plan.bundles, load.IN_FLIGHT)
-        await _until(lambda: _visible(catalog) >= whole)
-        took_s = time.perf_counter() - began
-        await _until(lambda: _open_jobs(catalog) == 0)
-        spent_s = checkouts.spent_s(store.pid) - before
+def _measure_load(store: LocalStore, depositor: Depositor, bundles: int) -> Figures:
+    """Bundles at once, until they are in both replicas, and until all jobs are done."""
+    url = store.environ.get("STORE_CATALOG_URL") or f"sqlite:///{store.home}/catalog.sqlite"
+    catalog = create_engine(url)
+    depositor.put_bundles(min(WARM_UP, bundles))
+    _wait_until(lambda: _count(catalog, OPEN_JOBS) == 0)
+    complete = _count(catalog, BUNDLES) + 2 * bundles
+    began, before = time.perf_counter(), processor_s(store.pid)
+    depositor.put_bundles(bundles)
+    acknowledged_s = time.perf_counter() - began
+    _wait_until(lambda: _count(catalog, BUNDLES) >= complete)
+    took_s = time.perf_counter() - began
+    _wait_until(lambda: _count(catalog, OPEN_JOBS) == 0)
+    spent_s = processor_s(store.pid) - before
     catalog.dispose()
     return {
-        "bundle: processor ms": spent_s * 1000 / plan.bundles,
-        "bundles whole in both replicas /s": plan.bundles / took_s,
+        "bundle: processor ms": spent_s * 1000 / bundles,
+        "bundles acknowledged /s": bundles / acknowledged_s,
+        "bundles in both replicas /s": bundles / took_s,
     }
 
 
-async def _until(holds: Callable[[], bool]) -> None:
+def _measure_callbacks(depositor: Depositor, bundles: int, per_second: int) -> Figures:
+    """Put bundles of files that exist; each at its time, whether or not those before are done."""
+    sent: dict[str, float] = {}
+    answered: dict[str, float] = {}
+    called: dict[str, float] = {}
+
+    class Receiver(BaseHTTPRequestHandler):
+        def do_POST(self) -> None:
+            now = time.perf_counter()
+            body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+            called.setdefault(body["match"]["bundle_uuid"], now)
+            self.send_response(200)
+            self.send_header("Content-Length", "0")
+            self.end_headers()
+
+        def log_message(self, *_: Any) -> None:
+            """Log nothing."""
+
+    def put(metadata: str) -> None:
+        uuid = str(uuid4())
+        sent[uuid] = time.perf_counter()
+        depositor.put_bundle(uuid, metadata, data)
+        answered[uuid] = time.perf_counter()
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Receiver) as server:
+        Thread(target=server.serve_forever, daemon=True).start()
+        data = depositor.put_data(0, wait_s=60)
+        files = [depositor.put_metadata(number, wait_s=60) for number in range(bundles)]
+        body = {
+            "callback_url": f"http://127.0.0.1:{server.server_port}/",
+            "jmespath_query": "bundle_info.uuid",
+        }
+        depositor.http.put("/v1/subscriptions?replica=aws", json=body).raise_for_status()
+        began, puts = time.perf_counter(), []
+        for number, metadata in enumerate(files):
+            time.sleep(max(0.0, began + number / per_second - time.perf_counter()))
+            puts.append(depositor.pool.submit(put, metadata))
+        for each in puts:
+            each.result()
+        _wait_until(lambda: sent.keys() <= called.keys())
+        server.shutdown()
+    figures = {}
+    for name, ends in (("PUT to answer", answered), ("PUT to callback", called)):
+        took = [(ends[uuid] - sent[uuid]) * 1000 for uuid in sent]
+        figures[f"{name}: median ms"] = statistics.median(took)
+        figures[f"{name}: p95 ms"] = statistics.quantiles(took, n=20, method="inclusive")[-1]
+    return figures
+
+
+def _wait_until(holds: Callable[[], bool]) -> None:
     deadline = time.perf_counter() + PATIENCE_S
     while not holds():
-        assert time.perf_counter() < deadline, "the store does not get on"
-        await asyncio.sleep(0.05)
-
-
-def _visible(catalog: Engine) -> int:
-    """Bundles in each replica, counted in the catalog: asking the API would load the store."""
-    return _count(catalog, "SELECT count(*) FROM visible WHERE kind = 'bundle'")
-
-
-def _open_jobs(catalog: Engine) -> int:
-    return _count(catalog, "SELECT count(*) FROM todo WHERE parked_us IS NULL")
+        assert time.perf_counter() < deadline, "the store makes no progress"
+        time.sleep(0.05)
 
 
 def _count(catalog: Engine, query: str) -> int:
+    """Count in the catalog: requests would load the store."""
     with catalog.connect() as connection:
         return int(connection.execute(text(query)).scalar_one())
-
-
-async def _callbacks(store: Store, plan: Plan) -> Figures:
-    times, _ = await latency.measured(store.stage, plan.callbacks, PER_SECOND)
-    took = [(times.told[fqid] - times.sent[fqid]) * 1000 for fqid in times.sent]
-    return {
-        "PUT to callback: p50 ms": statistics.median(took),
-        "PUT to callback: p95 ms": statistics.quantiles(took, n=20)[-1],
-    }
-
-
-def _show(sides: list[list[Figures]], names: list[str]) -> None:
-    """A line for each figure: the median of each side, and ours as a part of theirs."""
-    ratio = f"{'ratio':>8}" if len(sides) > 1 else ""
-    print(f"{'':<36}" + "".join(f"{name:>16}" for name in names) + ratio)
-    for figure in sides[0][0]:
-        medians = [statistics.median(one[figure] for one in side) for side in sides]
-        decimals = DECIMALS.get(figure.split()[-1], 2)
-        columns = "".join(f"{median:>16.{decimals}f}" for median in medians)
-        ours, *theirs = medians
-        print(
-            f"{figure:<36}{columns}" + "".join(f"{ours / max(one, 1e-9):>8.2f}" for one in theirs)
-        )
-
-
-if __name__ == "__main__":
-    logging.disable(logging.CRITICAL)
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--beside", metavar="COMMIT", default=BASELINE, help="'' for none")
-    parser.add_argument("--rounds", type=int, default=ROUNDS)
-    parser.add_argument("--bundles", type=int, default=BUNDLES)
-    parser.add_argument("--idle", type=float, default=IDLE_S, metavar="SECONDS")
-    given = parser.parse_args()
-    compare(Plan(given.rounds, given.bundles, given.idle), _embedded, given.beside)

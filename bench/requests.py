@@ -1,29 +1,26 @@
-"""Processor time of single requests inside the API, and how much code and how many calls they take.
+"""Processor time of single requests in the API, and how much code and SQL they go through.
 
-Run as `python -m bench.requests [rounds] [requests a round] [folder of another checkout]`: the
-other one is then measured in turns with this one, so that both meet the same machine.
+Small requests, and those that grow: bundles of 1,000 and 20,000 files (beside what Python takes to
+parse and write the same JSON), a page of a full listing, searches in a full index.
 """
 
 import json
-import logging
 import os
 import statistics
-import subprocess
 import sys
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import Path
-from threading import get_ident
 from types import CodeType, FrameType
 from typing import Any
 from urllib.parse import urlsplit
 
 from flask import Flask
-from sqlalchemy import event, update
+from sqlalchemy import update
 from werkzeug.datastructures import Headers
 from werkzeug.test import EnvironBuilder, run_wsgi_app
 
@@ -32,15 +29,18 @@ from auth.service_accounts import ServiceAccounts
 from auth.tokens.issuance import TokenSpec, issue_token
 from auth.tokens.signing_keys import read_keys_until
 from auth.tokens.verification import GrantChecker, build_verifier
-from bench import rows, stand
+from bench import stores as bench_stores
+from bench.harness import Figures, Measure
+from bench.stores import AUTHOR, VERSION, new_fqids
 from config import Settings, process
+from pipelines.limits import PAGE_MAX
 from storage import keys
 from storage.catalog.tables.versions import blobs
-from storage.model import FQID
+from storage.model import FQID, Job
 from storage.protocols import IndexedDocument
 from storage.stores import Stores
 
-ROOT = Path(stand.__file__).parents[1]
+ROOT = Path(bench_stores.__file__).parents[1]
 OURS = tuple(f"{ROOT / name}{os.sep}" for name in ("api", "auth", "config", "pipelines", "storage"))
 OPERATIONS = (
     "put_bundle",
@@ -52,7 +52,24 @@ OPERATIONS = (
     "post_search",
 )
 FILES, DOCUMENTS = 2, 50
-SERVE = "--serve"
+QUERIES: tuple[dict[str, Any], ...] = (
+    {"match_all": {}},
+    {"match": {"files.sample_json.organ": "organ 3"}},
+    {"match": {"files.sample_json.text": "note 77"}},
+    {"term": {"files.sample_json.number": 4711}},
+    {"range": {"files.sample_json.number": {"gte": 100, "lt": 200}}},
+    {"wildcard": {"files.sample_json.organ": "organ*"}},
+    {"exists": {"field": "files.sample_json.text"}},
+    {
+        "bool": {
+            "must": [{"match": {"files.sample_json.organ": "organ 5"}}],
+            "must_not": [{"range": {"files.sample_json.number": {"lt": 5_000}}}],
+        }
+    },
+)
+
+Environ = dict[str, Any]
+"""A WSGI environment."""
 
 
 @dataclass(frozen=True)
@@ -66,7 +83,6 @@ class Trail:
     reads: int
     writes: int
     syncs: int
-    opened: int
 
 
 @dataclass(frozen=True)
@@ -79,81 +95,83 @@ class Site:
     files: list[FQID]
     source_url: str
 
-
-def main(rounds: int = 10, requests: int = 30, *, other: str = "") -> None:
-    """Print what each operation takes here, and in the other checkout."""
-    trees = [str(ROOT), *([other] if other else [])]
-    with ExitStack() as stack:
-        served = [stack.enter_context(_serving(tree)) for tree in trees]
-        for operation in OPERATIONS:
-            times = _in_turns(served, operation, rounds, requests)
-            for tree, server, spent in zip(("here", "there"), served, times, strict=False):
-                path = server(operation, 0)
-                counts = ", ".join(f"{count} {name}" for name, count in path.items())
-                print(f"{operation:<17}{tree:<6}{statistics.median(spent):>7.2f} ms  {counts}")
-            if other:
-                ratios = [mine / theirs for mine, theirs in zip(*times, strict=True)]
-                print(f"{'':<17}ratio {statistics.median(ratios):>6.2f}")
+    def environ(self, method: str, path: str, body: Any = None, **headers: str) -> Environ:
+        """The WSGI environment of a request with JSON."""
+        given = Headers({"Authorization": f"Bearer {self.token}", "User-Agent": "bench", **headers})
+        data = None
+        if body is not None:
+            given["Content-Type"] = "application/json"
+            data = body if isinstance(body, bytes) else json.dumps(body).encode()
+        return EnvironBuilder(path=path, method=method, headers=given, data=data).get_environ()
 
 
-Ask = Callable[[str, int], Any]
+class DiscardedJobs:
+    """A queue without workers: the rows stay."""
 
+    def send(self, rows: Iterable[Job], request_id: str = "") -> None:
+        """Send nothing."""
 
-def _in_turns(served: list[Ask], operation: str, rounds: int, requests: int) -> list[list[float]]:
-    times: list[list[float]] = [[] for _ in served]
-    for ask in served:
-        ask(operation, 5)
-    for _ in range(rounds):
-        for ask, spent in zip(served, times, strict=True):
-            spent.append(ask(operation, requests))
-    return times
+    def ping(self) -> None:
+        """Report no error."""
 
 
 @contextmanager
-def _serving(tree: str) -> Iterator[Ask]:
-    """A process with the code and the bench of a checkout, which carries out commands."""
-    environ = {**os.environ, "PYTHONPATH": tree, "PYTHONSAFEPATH": "1"}
-    command = [sys.executable, str(Path(tree) / "bench" / "requests.py"), SERVE]
-    with subprocess.Popen(
-        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environ, cwd=tree
-    ) as process:
-        assert process.stdin
-        assert process.stdout
-        into, out = process.stdin, process.stdout
-
-        def ask(operation: str, requests: int) -> Any:
-            print(operation, requests, file=into, flush=True)
-            return json.loads(out.readline())
-
-        yield ask
-        into.close()
-
-
-def _serve() -> None:
-    with site() as found:
-        # As the server does once the application is there.
+def prepare(
+    requests: int = 30,
+    manifests: Sequence[int] = (1_000, 20_000),
+    bundles: int = 100_000,
+    documents: int = 10_000,
+) -> Iterator[Measure]:
+    """Carry out so many small requests of each operation a round, and one of each large one."""
+    with site(documents, files=max(manifests)) as found:
         process.relax_gc()
-        made = {name: requests_of(found, name) for name in OPERATIONS}
-        for line in sys.stdin:
-            operation, count = line.split()
-            if int(count):
-                told: Any = processor_ms(found, made[operation], int(count))
-            else:
-                told = vars(trail_of(found, next(made[operation])))
-            print(json.dumps(told), flush=True)
+        small = {name: requests_of(found, name) for name in OPERATIONS}
+        large = {f"put_bundle, {n:,} files": (_put_bundle(found, n), n) for n in manifests}
+        fqids = sorted(new_fqids(bundles, salt="listing"))
+        bench_stores.add_bundles(found.stores.catalog, fqids)
+        pages = {"first": _list_bundles(found, "0"), "last": _list_bundles(found, "f")}
+        for environs in (*small.values(), *pages.values()):
+            processor_ms(found, environs, min(requests, 5))
+
+        def measure() -> Figures:
+            figures = {}
+            for name, environs in small.items():
+                figures[f"{name} ms"] = processor_ms(found, environs, requests)
+                trail = vars(trail_of(found, next(environs)))
+                for count in ("modules", "functions", "statements"):
+                    figures[f"  {name} {count}"] = trail[count]
+            for name, (environs, size) in large.items():
+                figures[f"{name} ms"] = ours = processor_ms(found, environs, 1)
+                figures[f"  {name} / json loads and dumps"] = ours / _json_ms(found, size)
+            for name, environs in pages.items():
+                figures[f"{name} page of {bundles:,} bundles ms"] = processor_ms(found, environs, 5)
+            times = sorted(processor_ms(found, each, 1) for each in _searches(found))
+            figures[f"search in {documents:,} documents, p95 ms"] = statistics.quantiles(
+                times, n=20, method="inclusive"
+            )[-1]
+            return figures
+
+        yield measure
 
 
 @contextmanager
-def site() -> Iterator[Site]:
+def site(documents: int = DOCUMENTS, files: int = 100) -> Iterator[Site]:
     """Embedded stores, and the application as its server makes it, with real tokens."""
-    with stand.stores() as (settings, stores):
-        yield make_site(settings, stores)
+    with bench_stores.embedded_stores() as (settings, stores):
+        fqids = new_fqids(max(files, FILES), salt="file")
+        bundles = new_fqids(documents, salt="documents")
+        bench_stores.add_files(stores.catalog, fqids)
+        bench_stores.add_bundles(stores.catalog, bundles)
+        for file in fqids[:FILES]:
+            _put_bytes(stores, file)
+        stores.search["aws"].write([_document(number, fqid) for number, fqid in enumerate(bundles)])
+        app, token = _create_app(settings, stores)
+        yield Site(app, stores, token, fqids, _upload_source(app, token))
 
 
-def make_site(settings: Settings, stores: Stores) -> Site:
-    """The same on open stores."""
+def _create_app(settings: Settings, stores: Stores) -> tuple[Flask, str]:
     accounts = ServiceAccounts(stores.catalog, lifetime_s=settings.service_token_s)
-    grant = TokenSpec("bench@example.org", (*settings.admin_groups, *settings.ingest_groups), 3600)
+    grant = TokenSpec(AUTHOR, (*settings.admin_groups, *settings.ingest_groups), 3600)
     token = issue_token(
         read_keys_until(settings.home, time.time() + grant.lifetime_s, settings.secret_key),
         grant,
@@ -164,19 +182,11 @@ def make_site(settings: Settings, stores: Stores) -> Site:
     )
     grants = GrantChecker(stores.catalog, time.time)
     verify = build_verifier(settings, time.time, accounts=accounts, grants=grants).verify
-    app = create_app(settings, stores, job_queue=stand.Unsent(), verify=verify)
-    files = rows.new_fqids(100, salt="file")
-    bundles = rows.new_fqids(DOCUMENTS, salt="documents")
-    rows.add_files(stores.catalog, files)
-    rows.add_bundles(stores.catalog, bundles)
-    for file in files[:FILES]:
-        _keep_bytes(stores, file)
-    stores.search["aws"].write([_document(number, fqid) for number, fqid in enumerate(bundles)])
-    return Site(app, stores, token, files, _staged(app, token))
+    return create_app(settings, stores, job_queue=DiscardedJobs(), verify=verify), token
 
 
-def _keep_bytes(stores: Stores, file: FQID) -> None:
-    """The bytes whose checksum `rows` gives a file."""
+def _put_bytes(stores: Stores, file: FQID) -> None:
+    """Store the bytes whose checksum `bench.stores` gives a file."""
     data = file.uuid.encode()
     digest = sha256(data).hexdigest()
     stores.replicas["aws"].put(keys.blob_key(digest), data)
@@ -185,13 +195,15 @@ def _keep_bytes(stores: Stores, file: FQID) -> None:
 
 
 def _document(number: int, fqid: FQID) -> IndexedDocument:
-    content = {"files": {"sample_json": [{"number": number, "organ": f"organ {number % 7}"}]}}
-    return IndexedDocument(fqid.uuid, fqid.version, "bench", 1, content)
+    sample = {"number": number, "organ": f"organ {number % 7}", "text": f"note {number} of a bench"}
+    return IndexedDocument(
+        fqid.uuid, fqid.version, "bench", 1, {"files": {"sample_json": [sample]}}
+    )
 
 
-def _staged(app: Flask, token: str) -> str:
+def _upload_source(app: Flask, token: str) -> str:
     http, headers = app.test_client(), {"Authorization": f"Bearer {token}"}
-    area = rows.new_fqids(1, salt="area")[0].uuid
+    area = new_fqids(1, salt="area")[0].uuid
     answer = http.post(f"/v1/area/{area}", headers=headers)
     assert answer.status_code in (200, 201), answer.text
     answer = http.put(f"/v1/area/{area}/files/a.bin", data=b"content", headers=headers)
@@ -199,94 +211,101 @@ def _staged(app: Flask, token: str) -> str:
     return str((answer.json or {})["url"])
 
 
-def requests_of(found: Site, operation: str) -> Iterator[dict[str, Any]]:
-    """Requests of one operation, as WSGI environments, without an end."""
-    made = {
-        "put_bundle": _puts,
-        "put_bundle_again": _puts_again,
-        "put_file": _deposits,
-        "get_file": _reads,
-        "get_file_bytes": _bytes,
-        "get_bundle": _manifests,
-        "post_search": _searches,
+def requests_of(found: Site, operation: str) -> Iterator[Environ]:
+    """Endless requests of one operation."""
+    builders = {
+        "put_bundle": _put_bundle,
+        "put_bundle_again": _put_bundle_again,
+        "put_file": _put_file,
+        "get_file": _get_file,
+        "get_file_bytes": _get_file_bytes,
+        "get_bundle": _get_bundle,
+        "post_search": _post_search,
     }
-    return made[operation](found)
+    return builders[operation](found)
 
 
-def _environ(
-    found: Site, method: str, path: str, body: Any = None, **headers: str
-) -> dict[str, Any]:
-    told = Headers({"Authorization": f"Bearer {found.token}", "User-Agent": "bench", **headers})
-    if body is None:
-        return EnvironBuilder(path=path, method=method, headers=told).get_environ()
-    told["Content-Type"] = "application/json"
-    data = json.dumps(body)
-    return EnvironBuilder(path=path, method=method, headers=told, data=data).get_environ()
-
-
-def _content(found: Site) -> dict[str, Any]:
-    return {
-        "creator_uid": 1,
-        "files": [
-            {"uuid": file.uuid, "version": file.version, "name": f"f{at}.txt", "indexed": False}
-            for at, file in enumerate(found.files[:FILES])
-        ],
-    }
-
-
-def _new(salt: str) -> Iterator[str]:
-    """Fresh uuids in one folder, as a store in use has long made its folders."""
+def _new_uuids(salt: str) -> Iterator[str]:
+    """New uuids with one prefix, as a store in use has made its folders long ago."""
     for number in range(10**9):
-        yield "00" + rows.new_fqids(1, salt=f"{salt}{number}")[0].uuid[2:]
+        yield "00" + new_fqids(1, salt=f"{salt}{number}")[0].uuid[2:]
 
 
-def _puts(found: Site) -> Iterator[dict[str, Any]]:
-    for uuid in _new("bundle"):
-        path = f"/v1/bundles/{uuid}?version={rows.version(0)}&replica=aws"
-        yield _environ(found, "PUT", path, _content(found))
+def _manifest(found: Site, files: int) -> bytes:
+    entries = [
+        {"uuid": uuid, "version": version, "name": f"lane_{at % 8}/{at}.gz", "indexed": False}
+        for at, (uuid, version) in enumerate(found.files[:files])
+    ]
+    return json.dumps({"creator_uid": 1, "files": entries}).encode()
 
 
-def _puts_again(found: Site) -> Iterator[dict[str, Any]]:
-    first = next(_puts(found))["REQUEST_URI"]
+def _json_ms(found: Site, files: int) -> float:
+    body = _manifest(found, files)
+    began = time.thread_time()
+    json.dumps(json.loads(body))
+    return (time.thread_time() - began) * 1000
+
+
+def _put_bundle(found: Site, files: int = FILES) -> Iterator[Environ]:
+    body = _manifest(found, files)
+    for uuid in _new_uuids(f"bundle{files}"):
+        path = f"/v1/bundles/{uuid}?version={VERSION}&replica=aws"
+        yield found.environ("PUT", path, body)
+
+
+def _put_bundle_again(found: Site) -> Iterator[Environ]:
+    first = next(_put_bundle(found))["REQUEST_URI"]
     while True:
-        yield _environ(found, "PUT", first, _content(found))
+        yield found.environ("PUT", first, _manifest(found, FILES))
 
 
-def _deposits(found: Site) -> Iterator[dict[str, Any]]:
+def _put_file(found: Site) -> Iterator[Environ]:
     body = {"source_url": found.source_url, "creator_uid": 1}
-    for uuid in _new("deposit"):
-        path = f"/v1/files/{uuid}?version={rows.version(0)}&replica=aws"
-        yield _environ(found, "PUT", path, body, Prefer="respond-async")
+    for uuid in _new_uuids("deposit"):
+        path = f"/v1/files/{uuid}?version={VERSION}&replica=aws"
+        yield found.environ("PUT", path, body, Prefer="respond-async")
 
 
-def _reads(found: Site) -> Iterator[dict[str, Any]]:
+def _get_file(found: Site) -> Iterator[Environ]:
     file = found.files[0]
     while True:
-        yield _environ(found, "GET", f"/v1/files/{file.uuid}?version={file.version}&replica=aws")
+        yield found.environ("GET", f"/v1/files/{file.uuid}?version={file.version}&replica=aws")
 
 
-def _bytes(found: Site) -> Iterator[dict[str, Any]]:
-    _, _, headers = run_wsgi_app(found.app, next(_reads(found)))
+def _get_file_bytes(found: Site) -> Iterator[Environ]:
+    _, _, headers = run_wsgi_app(found.app, next(_get_file(found)))
     url = urlsplit(headers["Location"])
     while True:
-        yield _environ(found, "GET", f"{url.path}?{url.query}")
+        yield found.environ("GET", f"{url.path}?{url.query}")
 
 
-def _manifests(found: Site) -> Iterator[dict[str, Any]]:
-    put = next(_puts(found))
+def _get_bundle(found: Site) -> Iterator[Environ]:
+    put = next(_put_bundle(found))
     run_wsgi_app(found.app, put)
     while True:
-        yield _environ(found, "GET", put["REQUEST_URI"])
+        yield found.environ("GET", put["REQUEST_URI"])
 
 
-def _searches(found: Site) -> Iterator[dict[str, Any]]:
+def _post_search(found: Site) -> Iterator[Environ]:
     query = {"match": {"files.sample_json.organ": "organ 3"}}
     while True:
-        yield _environ(found, "POST", "/v1/search?replica=aws", {"es_query": query})
+        yield found.environ("POST", "/v1/search?replica=aws", {"es_query": query})
 
 
-def answer(found: Site, environ: dict[str, Any]) -> str:
-    """Carry a request out, as a server does; returns its status line."""
+def _list_bundles(found: Site, prefix: str) -> Iterator[Environ]:
+    path = f"/v1/bundles/all?replica=aws&per_page={PAGE_MAX}&prefix={prefix}"
+    while True:
+        yield found.environ("GET", path)
+
+
+def _searches(found: Site) -> Iterator[Iterator[Environ]]:
+    path = "/v1/search?replica=aws"
+    for query in QUERIES:
+        yield iter([found.environ("POST", path, {"es_query": query})])
+
+
+def answer(found: Site, environ: Environ) -> bytes:
+    """Carry a request out, as a server does; return the body."""
     status: list[str] = []
 
     def start_response(line: str, _headers: Any, _error: Any = None) -> Callable[[bytes], Any]:
@@ -295,16 +314,15 @@ def answer(found: Site, environ: dict[str, Any]) -> str:
 
     body: Any = found.app(environ, start_response)
     try:
-        for _ in body:
-            pass
+        content = b"".join(body)
     finally:
         if hasattr(body, "close"):
             body.close()
-    assert status[0][0] in "23", (status, environ["PATH_INFO"])
-    return status[0]
+    assert status[0][0] in "23", (status, environ["PATH_INFO"], content[:500])
+    return content
 
 
-def processor_ms(found: Site, requests: Iterator[dict[str, Any]], count: int) -> float:
+def processor_ms(found: Site, requests: Iterator[Environ], count: int) -> float:
     """Milliseconds of processor time of this thread for one request."""
     environs = [next(requests) for _ in range(count)]
     began = time.thread_time()
@@ -313,9 +331,9 @@ def processor_ms(found: Site, requests: Iterator[dict[str, Any]], count: int) ->
     return (time.thread_time() - began) * 1000 / count
 
 
-def trail_of(found: Site, environ: dict[str, Any]) -> Trail:
+def trail_of(found: Site, environ: Environ) -> Trail:
     """What a request goes through; the same request should have been carried out before."""
-    with seen() as codes, _counted(found.stores) as counted:
+    with seen() as codes, bench_stores.counting(found.stores) as counted:
         answer(found, environ)
     return Trail(
         modules=len({code.co_filename for code in codes}),
@@ -324,8 +342,7 @@ def trail_of(found: Site, environ: dict[str, Any]) -> Trail:
         statements=counted["statements"],
         reads=counted["BEGIN"],
         writes=counted["BEGIN IMMEDIATE"],
-        syncs=counted["fsync"],
-        opened=counted["open"],
+        syncs=counted["syncs"],
     )
 
 
@@ -345,45 +362,3 @@ def seen() -> Iterator[Counter[CodeType]]:
         yield codes
     finally:
         sys.setprofile(None)
-
-
-@contextmanager
-def _counted(stores: Stores) -> Iterator[Counter[str]]:
-    """SQL statements, units of work, files that this thread opens and syncs."""
-    counted: Counter[str] = Counter()
-    engine, sync, me = stores.catalog.engine, os.fsync, get_ident()
-
-    def statement(_connection: Any, _cursor: Any, text: str, *_: Any) -> None:
-        counted["statements" if not text.startswith("BEGIN") else text] += 1
-
-    def synced(descriptor: int) -> None:
-        counted["fsync"] += 1
-        sync(descriptor)
-
-    _watch["opened"] = lambda: counted.update(open=1) if get_ident() == me else None
-    event.listen(engine, "before_cursor_execute", statement)
-    os.fsync = synced  # type: ignore[assignment]
-    try:
-        yield counted
-    finally:
-        os.fsync = sync
-        _watch.clear()
-        event.remove(engine, "before_cursor_execute", statement)
-
-
-_watch: dict[str, Callable[[], None]] = {}
-
-
-def _audit(name: str, _arguments: Any) -> None:
-    if name == "open" and "opened" in _watch:
-        _watch["opened"]()
-
-
-if __name__ == "__main__":
-    logging.disable(logging.CRITICAL)
-    if SERVE in sys.argv:
-        sys.addaudithook(_audit)
-        _serve()
-    else:
-        given = sys.argv[1:]
-        main(*map(int, given[:2]), other="".join(given[2:3]))

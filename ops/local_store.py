@@ -34,7 +34,7 @@ class CommandError(Exception):
 
 @dataclass(frozen=True)
 class LocalStore:
-    """A running store: its home, base URLs, administrator's token and environment."""
+    """A running store: its home, URLs, administrator's token, environment and supervisor's pid."""
 
     home: Path
     api: str
@@ -42,6 +42,7 @@ class LocalStore:
     token: str
     started_in_s: float
     environ: Mapping[str, str]
+    pid: int
 
     def run_command(self, *words: str, stdin: str = "") -> str:
         """Run an operator's command; return what it prints. CommandError if it fails."""
@@ -83,16 +84,18 @@ def temporary_home(*, keep: bool = False) -> Iterator[Path]:
 
 
 @contextmanager
-def running_store(home: Path, settings: Mapping[str, str]) -> Iterator[LocalStore]:
-    """A store in this home until the block ends; StartError if it does not start."""
+def running_store(
+    home: Path, settings: Mapping[str, str], root: Path = ROOT
+) -> Iterator[LocalStore]:
+    """A store in this home until the block ends, of the code in `root`; StartError if it fails."""
     began = time.monotonic()
     environ = _environment(home, settings)
-    process = _start(home, environ)
+    process = _start(home, environ, root)
     try:
         urls = _wait_until_ready(home, process)
         token = (home / homes.ADMIN_TOKEN).read_text().strip()
         took_s = time.monotonic() - began
-        yield LocalStore(home, urls["api"], urls["auth"], token, took_s, environ)
+        yield LocalStore(home, urls["api"], urls["auth"], token, took_s, environ, process.pid)
     finally:
         _stop(process)
 
@@ -104,11 +107,11 @@ def _environment(home: Path, settings: Mapping[str, str]) -> dict[str, str]:
     return {**inherited, **own, **settings}
 
 
-def _start(home: Path, environ: Mapping[str, str]) -> "subprocess.Popen[bytes]":
+def _start(home: Path, environ: Mapping[str, str], root: Path) -> "subprocess.Popen[bytes]":
     with (home / LOG).open("ab") as log:
         return subprocess.Popen(
             bind_command_to_parent((sys.executable, "-m", "ops", "run")),
-            cwd=ROOT,
+            cwd=root,
             env=dict(environ),
             stdin=subprocess.DEVNULL,
             stdout=log,

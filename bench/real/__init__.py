@@ -1,1 +1,0 @@
-"""Benches on the real engines, which the environment names; `python -m bench real` runs them."""

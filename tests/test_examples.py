@@ -387,8 +387,8 @@ def test_the_page_of_the_api_has_every_operation_and_what_it_wants() -> None:
 
 def _wanted(operation: str) -> str:
     if operation in SUBSCRIBING_OPERATIONS:
-        return "of an authorized domain"
-    return {None: "", "user_default": "yes"}.get(least_role(operation), "of those who may ingest")
+        return "yes, of an authorized domain"
+    return {None: "", "user_default": "yes"}.get(least_role(operation), "role `store_ingest`")
 
 
 def test_every_operation_is_used_in_the_page_of_the_api() -> None:

@@ -30,7 +30,7 @@ from api.subscriptions import (
     limit_dry_runs,
     subscription_ref,
 )
-from pipelines import dry_runs, formats, subscriptions
+from pipelines import formats, matching, subscriptions
 from pipelines.flow import delivery_jobs
 from pipelines.formats import version_from_us, version_to_us
 from storage.catalog.deliveries import TEST_EVENT
@@ -138,7 +138,7 @@ def test_subscription(context: StoreContext[ReplicaParameters, None]) -> Respons
     """Send a test delivery."""
     subscription = find_own_subscription(context)
     with limit_dry_runs():
-        match = dry_runs.find_latest_match(
+        match = matching.find_latest_match(
             context.stores,
             subscription,
             limit=MAX_TEST_BUNDLES,

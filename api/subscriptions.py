@@ -25,9 +25,9 @@ from api.schemas.subscriptions import (
     SubscriptionFilterQuery,
     SubscriptionList,
 )
-from pipelines import dry_runs, formats, subscriptions
-from pipelines.dry_runs import DryRunResult
+from pipelines import formats, matching, subscriptions
 from pipelines.flow import delivery_jobs
+from pipelines.matching import DryRunResult
 from pipelines.subscriptions import NewSubscription, SubscriptionRef
 from storage.catalog.subscriptions import ELASTICSEARCH, Subscription
 from storage.errors import Unavailable
@@ -265,7 +265,7 @@ def dry_run_subscription(context: StoreContext[ReplicaParameters, DryRunContent]
     content = {name: value for name, value in vars(context.body).items() if name != "bundles"}
     settings = context.services.settings
     with limit_dry_runs():
-        outcome = dry_runs.dry_run_subscription(
+        outcome = matching.dry_run_subscription(
             context.stores,
             NewSubscription(replica=context.query.replica, **content),
             context.caller.email,

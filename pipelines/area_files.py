@@ -13,9 +13,8 @@ from threading import Lock
 from typing import Any
 
 from pipelines.checksums import METADATA_PREFIX, ChecksumHasher, ComputedChecksums
-from pipelines.copies import Heartbeat
 from pipelines.documents import MAX_FILE_BYTES, UnreadableMetadata, parse_metadata
-from pipelines.flow import LARGE_BYTES, Step
+from pipelines.flow import LARGE_BYTES, Heartbeat, Step
 from storage import keys
 from storage.catalog import areas, jobs
 from storage.catalog.areas import PENDING_STATUSES, Area, AreaFile

@@ -18,7 +18,7 @@ from typing import Any
 from pipelines import area_files, areas
 from pipelines.areas import find_area_name_fault, require_writable
 from pipelines.checksums import part_size
-from pipelines.copies import Heartbeat
+from pipelines.flow import Heartbeat
 from storage import keys
 from storage.catalog import Tx, idempotency, jobs, now_us
 from storage.catalog import areas as catalog_areas

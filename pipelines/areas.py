@@ -7,7 +7,7 @@ removal of deleted areas in `area_uploads`.
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 
-from pipelines import area_files, checksums, file_names
+from pipelines import area_files, checksums, formats
 from pipelines.checksums import ChecksumHasher
 from pipelines.copies import INLINE_BYTES, upload_parts
 from pipelines.flow import Step
@@ -141,7 +141,7 @@ def check_file_name(name: str) -> None:
 
 def find_area_name_fault(name: str) -> str | None:
     """Return what is wrong with the name of a file in an area, or None."""
-    fault = file_names.find_name_fault(name)
+    fault = formats.find_name_fault(name)
     if fault is None and len(name.encode()) > AREA_NAME_MAX_BYTES:
         return f"In an upload area a name has at most {AREA_NAME_MAX_BYTES} bytes."
     return fault

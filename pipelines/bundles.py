@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import NamedTuple
 
-from pipelines import file_names, flow, manifests, records
+from pipelines import flow, formats, manifests, records
 from pipelines.idempotency import IdempotentRequest
 from pipelines.limits import PENDING_RETRY_S, SEGMENT_ENTRIES
 from pipelines.manifests import ManifestKind, PatchedVersion, Publication, WriteResult
@@ -89,7 +89,7 @@ def put(stores: Stores, new: BundleDraft, author: str, *, request_id: str = "") 
     """
     if not new.entries:
         raise Invalid("A bundle has at least one file.", errors={"/files": ["Must not be empty."]})
-    file_names.check_file_names([name for name, _, _ in new.entries])
+    formats.check_file_names([name for name, _, _ in new.entries])
     row, facts = _reserve(stores, new, author)
     if facts is None:
         # The first writer of these entries chose their order, which the record keeps.
@@ -362,7 +362,7 @@ def _check_names(kept: Sequence[ManifestEntry], patch: BundlePatch) -> None:
         raise Invalid(message, errors={"/remove_files": [message]})
     if patch.add:
         names = [*(entry.name for entry in kept), *(entry.name for entry in patch.add)]
-        file_names.check_file_names(names, pointer=pointer)
+        formats.check_file_names(names, pointer=pointer)
 
 
 # Reading -----------------------------------------------------------------------------------

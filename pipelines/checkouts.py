@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from functools import partial
 
 from pipelines import bundles, copies, failover, flow, formats
-from pipelines.copies import BulkCopies, Heartbeat
+from pipelines.copies import BulkCopies
+from pipelines.flow import Heartbeat
 from pipelines.job_batches import run_until_error
 from storage import keys
 from storage.catalog import bundles as catalog_bundles

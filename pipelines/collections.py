@@ -3,18 +3,27 @@
 What a collection links to stays when the collection goes, and so do links that lead to it.
 """
 
-from collections.abc import Mapping, Sequence
+import re
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any
 
-from pipelines import flow, links, manifests, records
+from pipelines import failover, flow, manifests, records
+from pipelines.documents import (
+    MAX_DOCUMENT_BYTES,
+    MAX_FILE_BYTES,
+    UnreadableMetadata,
+    parse_metadata,
+)
 from pipelines.idempotency import IdempotentRequest
 from pipelines.limits import SEGMENT_ENTRIES
 from pipelines.manifests import ManifestKind, PatchedVersion, Publication, WriteResult
 from storage import json_codec, keys
-from storage.catalog import Tx, collections, events, jobs, versions
-from storage.catalog.collections import Collection, StoredLinkSegment
-from storage.errors import Forbidden, NotFoundError
+from storage.catalog import Tx, collections, events, files, jobs, versions
+from storage.catalog.collections import Collection, LinkTarget, StoredLinkSegment
+from storage.errors import DamagedObjectError, Forbidden, NotFoundError, Unavailable, Unprocessable
 from storage.model import FQID, REPLICAS, CollectionLink, Job, Replica
 from storage.stores import Stores
 
@@ -58,13 +67,13 @@ def put(stores: Stores, new: CollectionDraft, owner: str, *, request_id: str = "
     Raise Forbidden (another owner's), ConflictError (other content, or under a tombstone),
     Unprocessable (`invalid_link`).
     """
-    contents = links.remove_duplicates(new.contents)
+    contents = remove_duplicates(new.contents)
     digest = records.collection_digest(owner, new.name, new.description, new.details, contents)
     with stores.catalog.read() as tx:
         row = _find_equal_version(tx, new.fqid, owner, digest)
     if row is None:
         # With duplicates: errors point to places in the request.
-        links.check_targets(stores, new.replica, owner, new.contents, pointer=CONTENTS_POINTER)
+        check_targets(stores, new.replica, owner, new.contents, pointer=CONTENTS_POINTER)
         row = _reserve(stores, new, contents, digest, owner)
     follow: tuple[Job, ...] = ()
     if not row.published:
@@ -107,7 +116,7 @@ def _reserve(
         row = _find_equal_version(tx, new.fqid, owner, digest)
         if row is not None:
             return row
-        links.recheck_targets(tx, new.replica, owner, new.contents, pointer=CONTENTS_POINTER)
+        recheck_targets(tx, new.replica, owner, new.contents, pointer=CONTENTS_POINTER)
         version = collections.NewCollectionVersion(
             fqid=new.fqid,
             digest=digest,
@@ -202,12 +211,12 @@ def _build_patched(
     segments: Sequence[StoredLinkSegment],
     patch: CollectionPatch,
 ) -> PatchedVersion[Collection]:
-    links.check_targets(stores, patch.replica, base.owner, patch.add, pointer=ADD_POINTER)
+    check_targets(stores, patch.replica, base.owner, patch.add, pointer=ADD_POINTER)
     before = [link for segment in segments for link in segment.links]
     removals = frozenset(patch.remove)
     kept = [link for link in before if link not in removals]
     existing = frozenset(kept)
-    added = [link for link in links.remove_duplicates(patch.add) if link not in existing]
+    added = [link for link in remove_duplicates(patch.add) if link not in existing]
     runs = manifests.patch_segments(
         segments,
         [len(segment.links) for segment in segments],
@@ -223,7 +232,7 @@ def _build_patched(
     digest = records.collection_digest(base.owner, name, description, details, [*kept, *added])
 
     def insert(tx: Tx, fqid: FQID) -> Collection:
-        links.recheck_targets(tx, patch.replica, base.owner, patch.add, pointer=ADD_POINTER)
+        recheck_targets(tx, patch.replica, base.owner, patch.add, pointer=ADD_POINTER)
         version = collections.NewCollectionVersion(
             fqid=fqid,
             digest=digest,
@@ -309,3 +318,183 @@ def unpublish(tx: Tx, uuid: str) -> None:
     collections.delete_owned(tx, uuid)
     if versions.unpublish(tx, KIND, uuid, None):
         versions.count_change(tx, KIND, uuid)
+
+
+_POINTER = re.compile(r"(?:/(?:[^/~]|~[01])*)*", re.DOTALL)
+_ARRAY_INDEX = re.compile(r"0|[1-9][0-9]{0,17}", re.ASCII)
+
+
+def is_json_pointer(text: str) -> bool:
+    """Return whether a text is a JSON Pointer; the empty one points to the whole value."""
+    return _POINTER.fullmatch(text) is not None
+
+
+def has_value_at(value: Any, pointer: str) -> bool:
+    """Return whether a valid pointer points to something in a value."""
+    for part in pointer.split("/")[1:]:
+        name = part.replace("~1", "/").replace("~0", "~")
+        if isinstance(value, dict) and name in value:
+            value = value[name]
+        elif isinstance(value, list) and _ARRAY_INDEX.fullmatch(name) and int(name) < len(value):
+            value = value[int(name)]
+        else:
+            return False
+    return True
+
+
+MAX_REPORTED = 20
+"""Broken links that an error names."""
+MAX_FRAGMENT_BYTES = MAX_DOCUMENT_BYTES
+"""Bytes of files that one request may read to check its fragments."""
+
+LinkFaults = dict[int, str]
+"""What is wrong with links, by their places."""
+
+
+@dataclass(frozen=True, slots=True)
+class _FragmentFile:
+    """A file to which some fragments point."""
+
+    fqid: FQID
+    size: int
+    sha256: str
+
+
+def remove_duplicates(links: Iterable[CollectionLink]) -> list[CollectionLink]:
+    """Return each link once, in the order of first occurrence."""
+    return list(dict.fromkeys(links))
+
+
+def is_fragment(link: CollectionLink) -> bool:
+    """Return whether a link points into a file's JSON."""
+    return link.type not in keys.KINDS
+
+
+def link_target(link: CollectionLink) -> LinkTarget:
+    """Return the kind and version that a link refers to."""
+    return ("file" if is_fragment(link) else link.type, link.target)
+
+
+def check_targets(
+    stores: Stores, replica: Replica, owner: str, links: Sequence[CollectionLink], *, pointer: str
+) -> None:
+    """Raise Unprocessable (`invalid_link`) if a target is not in the replica, or a fragment absent.
+
+    Costs two or three queries, and reads one object per file with fragments.
+    """
+    if not links:
+        return
+    with stores.catalog.read() as tx:
+        faults = _find_absent(tx, replica, owner, links) | _find_invalid_pointers(links)
+        contents = [] if faults else _find_files(tx, replica, links)
+    _raise_faults(faults or _find_unresolved(stores, replica, links, contents), links, pointer)
+
+
+def recheck_targets(
+    tx: Tx, replica: Replica, owner: str, links: Sequence[CollectionLink], *, pointer: str
+) -> None:
+    """Raise Unprocessable (`invalid_link`) if a target was deleted after it was checked."""
+    if links:
+        _raise_faults(_find_absent(tx, replica, owner, links), links, pointer)
+
+
+def _find_absent(
+    tx: Tx, replica: Replica, owner: str, links: Sequence[CollectionLink]
+) -> LinkFaults:
+    # The collection of another owner looks absent.
+    visible = collections.filter_visible_targets(
+        tx, [replica], owner, [link_target(link) for link in links]
+    )
+    return {
+        place: f"There is no {kind} {fqid} in replica {replica}."
+        for place, (kind, fqid) in enumerate(map(link_target, links))
+        if (kind, fqid) not in visible
+    }
+
+
+def _find_invalid_pointers(links: Sequence[CollectionLink]) -> LinkFaults:
+    return {
+        place: "path: must be a JSON Pointer into the file (empty, or beginning with '/')."
+        for place, link in enumerate(links)
+        if is_fragment(link) and (link.path is None or not is_json_pointer(link.path))
+    }
+
+
+def _find_files(tx: Tx, replica: Replica, links: Sequence[CollectionLink]) -> list[_FragmentFile]:
+    fqids = sorted({link.target for link in links if is_fragment(link)})
+    if not fqids:
+        return []
+    rows = files.look_up(tx, replica, fqids)
+    return [_FragmentFile(fqids[row[0]], row[3], row[5]) for row in rows]
+
+
+def _find_unresolved(
+    stores: Stores,
+    replica: Replica,
+    links: Sequence[CollectionLink],
+    contents: Sequence[_FragmentFile],
+) -> LinkFaults:
+    by_file: dict[FQID, LinkFaults] = defaultdict(dict)
+    for place, link in enumerate(links):
+        if is_fragment(link):
+            by_file[link.target][place] = link.path or ""
+    faults, small = _split_by_size(contents, by_file)
+    with ThreadPoolExecutor(stores.copy_parallel) as pool:
+        read = pool.map(lambda content: _read_file(stores, replica, content), small)
+        for content, data in zip(small, read, strict=True):
+            faults |= _check_pointers(data, by_file[content.fqid])
+    return faults
+
+
+def _split_by_size(
+    contents: Sequence[_FragmentFile], by_file: Mapping[FQID, LinkFaults]
+) -> tuple[LinkFaults, list[_FragmentFile]]:
+    """Return the faults of files that are too large to read, and the other files."""
+    message = f"The file has more than {MAX_FILE_BYTES} bytes."
+    small = [content for content in contents if content.size <= MAX_FILE_BYTES]
+    if sum(content.size for content in small) > MAX_FRAGMENT_BYTES:
+        small = []
+        message = (
+            f"The files of these fragments have more than {MAX_FRAGMENT_BYTES} bytes together."
+        )
+    large = {content.fqid for content in contents} - {content.fqid for content in small}
+    return {place: message for fqid in large for place in by_file[fqid]}, small
+
+
+def _read_file(stores: Stores, replica: Replica, content: _FragmentFile) -> bytes:
+    try:
+        return failover.read_blob(stores, replica, content.sha256)
+    except (DamagedObjectError, NotFoundError) as error:
+        raise Unavailable(
+            f"The bytes of {content.fqid} cannot be read in {replica}; try again."
+        ) from error
+
+
+def _check_pointers(data: bytes, pointers: LinkFaults) -> LinkFaults:
+    """Return the faults of pointers into one file, by the places of their links."""
+    try:
+        value, _ = parse_metadata(data)
+    except UnreadableMetadata as error:
+        return dict.fromkeys(pointers, f"The file cannot be read: {error}.")
+    return {
+        place: "The file has nothing at this pointer."
+        for place, pointer in pointers.items()
+        if not has_value_at(value, pointer)
+    }
+
+
+def _raise_faults(faults: Mapping[int, str], links: Sequence[CollectionLink], pointer: str) -> None:
+    if not faults:
+        return
+    places = sorted(faults)[:MAX_REPORTED]
+    names = ", ".join(_format_link(links[place]) for place in places)
+    raise Unprocessable(
+        f"{len(faults)} links are broken: {names}",
+        code="invalid_link",
+        errors={pointer.format(place): [faults[place]] for place in places},
+    )
+
+
+def _format_link(link: CollectionLink) -> str:
+    fragment = f" at '{link.path}'" if is_fragment(link) and link.path is not None else ""
+    return f"{link.type} {link.target}{fragment}"

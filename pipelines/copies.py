@@ -1,4 +1,4 @@
-"""Copy objects between buckets, inside the engine or through this process, and verify them.
+"""Store, verify and copy objects, inside the engine or through this process.
 
 Either way the copy is right or absent. A copy inside the engine is compared by checksum afterwards;
 bytes that stream through this process are hashed, and the copy is completed only if they are right.
@@ -9,13 +9,14 @@ again with `copy_object`, which checks its own copy.
 
 import hashlib
 import itertools
+import logging
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property, partial
+from typing import Literal
 
-from pipelines import repair
 from pipelines.checksums import (
     ChecksumHasher,
     find_mismatches,
@@ -23,8 +24,15 @@ from pipelines.checksums import (
     part_size,
     split_parts,
 )
+from pipelines.flow import Heartbeat, ignore_progress
 from storage.catalog import ingest
-from storage.errors import AlreadyExists, DamagedObjectError, NotFoundError, SourceChanged
+from storage.errors import (
+    AlreadyExists,
+    DamagedObjectError,
+    NotFoundError,
+    SourceChanged,
+    Unavailable,
+)
 from storage.model import Checksums, Replica
 from storage.protocols import (
     DEFAULT_CONTENT_TYPE,
@@ -36,14 +44,107 @@ from storage.protocols import (
 )
 from storage.stores import Stores
 
+log = logging.getLogger(__name__)
+
+BlobCondition = Literal["absent", "intact", "damaged"]
+
+
+def hash_blob(blobs: BlobStore, key: str, heartbeat: Heartbeat) -> str:
+    """Read an object again and return its SHA-256."""
+    digest = hashlib.sha256()
+    for block in blobs.read(key):
+        digest.update(block)
+        heartbeat(len(block))
+    return digest.hexdigest()
+
+
+def inspect_blob(blobs: BlobStore, key: str, sha256: str, heartbeat: Heartbeat) -> BlobCondition:
+    """Read an object again and compare its SHA-256, which for a blob is part of its key."""
+    try:
+        return "intact" if hash_blob(blobs, key, heartbeat) == sha256 else "damaged"
+    except NotFoundError:
+        return "absent"
+    except DamagedObjectError:
+        return "damaged"
+
+
+def store_bytes(
+    blobs: BlobStore, key: str, data: bytes, *, sha256: str, heartbeat: Heartbeat
+) -> BlobInfo:
+    """Store a small object whose `data` were verified to have this SHA-256.
+
+    An object that is there already stays if it is intact, and is replaced if it is damaged.
+    """
+    try:
+        return blobs.put(key, data)
+    except AlreadyExists:
+        if inspect_blob(blobs, key, sha256, heartbeat) == "intact":
+            return blobs.head(key)
+    log.error("%s is damaged and is replaced by verified bytes", blobs.direct_url(key))
+    return blobs.put(key, data, replace=True)
+
+
+def complete_upload(
+    blobs: BlobStore,
+    key: str,
+    upload: MultipartUpload,
+    *,
+    sha256: str,
+    found: BlobCondition,
+    heartbeat: Heartbeat,
+) -> BlobInfo:
+    """Complete an object whose parts were verified; replace what `inspect_blob` found damaged.
+
+    Unavailable if a damaged object came to the key meanwhile: the upload has to be made again.
+    """
+    if found == "damaged":
+        log.error("%s is damaged and is replaced by verified bytes", blobs.direct_url(key))
+    try:
+        return upload.complete(replace=found == "damaged")
+    except AlreadyExists as error:
+        return _head_if_intact(blobs, key, sha256, heartbeat, error)
+
+
+def store_stream(
+    blobs: StreamTarget,
+    key: str,
+    blocks: Iterable[bytes],
+    *,
+    size: int,
+    checksums: Checksums,
+    heartbeat: Heartbeat,
+) -> BlobInfo:
+    """Store an object while it is read; `blocks` raises at its end unless the bytes are right.
+
+    Unavailable if a damaged object came to the key meanwhile: the copy has to be made again.
+    """
+    try:
+        return blobs.put_stream(key, blocks, size=size, crc32c=checksums.crc32c)
+    except AlreadyExists as error:
+        return _head_if_intact(blobs, key, checksums.sha256, heartbeat, error)
+
+
+def _head_if_intact(
+    blobs: BlobStore, key: str, sha256: str, heartbeat: Heartbeat, error: AlreadyExists
+) -> BlobInfo:
+    if inspect_blob(blobs, key, sha256, heartbeat) != "intact":
+        raise Unavailable(f"A damaged object came to {key} during the upload.") from error
+    return blobs.head(key)
+
+
+def undo_copy(blobs: BlobStore, copy: BlobInfo) -> None:
+    """Delete an object that the caller has just made under a free key and found to be wrong.
+
+    Nothing refers to it yet. The pin spares an object that another process stored meanwhile.
+    """
+    blobs.delete(copy.key, pin=copy.pin)
+
+
 INLINE_BYTES = 8 * 1024 * 1024
 """Bytes up to which an object is held in memory."""
 
 UPLOAD_TOUCH_S = 60.0
 """How often a resumable copy shows that it is active; stale uploads are aborted much later."""
-
-Heartbeat = Callable[[int], None]
-"""Called with the number of bytes moved; renews the claim, raises ClaimLost when it is lost."""
 
 
 class UploadLedger:
@@ -98,10 +199,6 @@ class _Copy:
         if self.ledger and token:
             self.ledger.note(token)
         self.heartbeat(0)
-
-
-def ignore_progress(_moved: int) -> None:
-    """Do nothing: the heartbeat of work without a claim."""
 
 
 def has_object_of_size(blobs: BlobStore, key: str, size: int) -> bool:
@@ -160,13 +257,13 @@ def replace_damaged(
     """
     blocks = _read_verified(source, key, size=size, sha256=sha256)
     if size <= INLINE_BYTES:
-        repair.store_bytes(target, target_key, b"".join(blocks), sha256=sha256, heartbeat=heartbeat)
+        store_bytes(target, target_key, b"".join(blocks), sha256=sha256, heartbeat=heartbeat)
         return
     step = part_size(size)
     upload = target.upload(target_key, part_size=step, content_type=DEFAULT_CONTENT_TYPE)
     try:
         upload_parts(upload, blocks, step, stored=lambda _number: heartbeat(step))
-        repair.complete_upload(
+        complete_upload(
             target, target_key, upload, sha256=sha256, found="damaged", heartbeat=heartbeat
         )
     except BaseException:
@@ -226,7 +323,7 @@ def _is_intact(copy: _Copy) -> bool:
     except (NotFoundError, DamagedObjectError):
         return False
     sha256 = copy.checksums.sha256
-    return repair.inspect_blob(target, copy.target_key, sha256, heartbeat) == "intact"
+    return inspect_blob(target, copy.target_key, sha256, heartbeat) == "intact"
 
 
 def _check_copy(
@@ -235,7 +332,7 @@ def _check_copy(
     """Remove a new copy and raise Damaged if it has the wrong bytes."""
     if info.size == size and matches_checksums(target, info, checksums, heartbeat):
         return
-    repair.undo_copy(target, info)
+    undo_copy(target, info)
     raise DamagedObjectError(f"The copy at {info.key} has wrong bytes.")
 
 
@@ -272,7 +369,7 @@ def _copy_through_process(copy: _Copy) -> BlobInfo:
     sha256 = copy.checksums.sha256
     if copy.size <= INLINE_BYTES:
         data = b"".join(copy.read_source())
-        return repair.store_bytes(
+        return store_bytes(
             copy.target, copy.target_key, data, sha256=sha256, heartbeat=copy.heartbeat
         )
     has_one_part = copy.size <= part_size(copy.size)
@@ -288,7 +385,7 @@ def _copy_streamed(copy: _Copy, target: StreamTarget) -> BlobInfo:
             copy.heartbeat(len(block))
             yield block
 
-    return repair.store_stream(
+    return store_stream(
         target,
         copy.target_key,
         read_blocks(),
@@ -312,7 +409,7 @@ def _copy_in_parts(copy: _Copy) -> BlobInfo:
             first=done + 1,
             stored=partial(copy.report_progress, upload.token),
         )
-        return repair.complete_upload(
+        return complete_upload(
             copy.target,
             copy.target_key,
             upload,

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from pipelines import failover
-from pipelines.copies import Heartbeat
+from pipelines.flow import Heartbeat
 from pipelines.limits import MAX_INDEXED_FILES, SEGMENT_ENTRIES
 from pipelines.records import format_entries
 from storage import json_codec, keys

@@ -15,11 +15,11 @@ from typing import Any
 
 import orjson
 
-from pipelines import documents, failover, idempotency, journal_format, matching, records
-from pipelines.copies import Heartbeat
-from pipelines.flow import Step, delivery_jobs
+from pipelines import documents, failover, idempotency, matching, records
+from pipelines.flow import Heartbeat, Step, delivery_jobs
 from pipelines.formats import version_from_us, version_to_us
 from pipelines.idempotency import IdempotentRequest
+from pipelines.journals import CONTENT_TYPE, purged_document
 from pipelines.queries.stored_queries import StoredQuerySet
 from storage import keys
 from storage.catalog import (
@@ -142,7 +142,7 @@ def list_journal_excerpts(
 def sign_journal_url(stores: Stores, bucket: Replica, one: JournalObject, *, expires_s: int) -> str:
     """Return a presigned URL of a journal."""
     return stores.replicas[bucket].sign(
-        keys.journal_key(one.key), expires_s=expires_s, content_type=journal_format.CONTENT_TYPE
+        keys.journal_key(one.key), expires_s=expires_s, content_type=CONTENT_TYPE
     )
 
 
@@ -337,7 +337,7 @@ def _match_replayed_event(
 ) -> tuple[BundleEvent, list[NewDelivery]]:
     replayed = _replayed_event(one, event)
     opened = (
-        nullcontext(journal_format.purged_document(event))
+        nullcontext(purged_document(event))
         if event.type == "DELETE"
         else documents.open_document(stores, event.replica, event.bundle_id, beat)
     )

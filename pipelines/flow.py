@@ -4,7 +4,7 @@ A job is recorded in the transaction of the step that it follows. `workers.messa
 message; the scheduler sends messages for jobs that are due without one.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from enum import StrEnum
 
 from storage.model import FQID, REPLICAS, Job, Replica
@@ -36,6 +36,14 @@ class Step(StrEnum):
     AREA_REMOVE = "area_remove"  # ref: area. Delete all files of an upload area.
     REPAIR = "repair"  # ref: object key. Replace it if it is damaged.
     PUBLISH = "publish"  # ref: `<kind>:<fqid>`. Complete a reservation whose writer died.
+
+
+Heartbeat = Callable[[int], None]
+"""Called with the number of bytes moved; renews the claim, raises ClaimLost when it is lost."""
+
+
+def ignore_progress(_moved: int) -> None:
+    """Do nothing: the heartbeat of work without a claim."""
 
 
 LARGE_BYTES = 64 * 1024 * 1024

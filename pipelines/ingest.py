@@ -9,9 +9,10 @@ from dataclasses import dataclass, replace
 from functools import cache, partial
 from typing import Any
 
-from pipelines import areas, checksums, files, flow, formats, garbage_collection, records, repair
+from pipelines import areas, checksums, copies, files, flow, formats, garbage_collection, records
 from pipelines.checksums import METADATA_PREFIX, ChecksumHasher, ComputedChecksums
-from pipelines.copies import INLINE_BYTES, Heartbeat, upload_parts
+from pipelines.copies import INLINE_BYTES, upload_parts
+from pipelines.flow import Heartbeat
 from pipelines.job_batches import CompletedJobs, run_each, run_in_groups, run_in_own_threads
 from pipelines.limits import PENDING_RETRY_S
 from storage import keys
@@ -335,7 +336,7 @@ def _store_verified(
     key = keys.blob_key(sha256)
     # A small blob is put without a check first: the put itself finds an existing one.
     is_new = row.size <= SMALL_BYTES and sha256 not in stored
-    condition = "absent" if is_new else repair.inspect_blob(blobs, key, sha256, heartbeat)
+    condition = "absent" if is_new else copies.inspect_blob(blobs, key, sha256, heartbeat)
     if condition != "intact" and row.size > INLINE_BYTES:
         return _store_large(stores, row, source, condition, heartbeat)
     blocks = _read_source(stores, row, source, heartbeat)
@@ -344,7 +345,7 @@ def _store_verified(
     hasher = ChecksumHasher(row.size)
     data = b"".join(hasher.hash_blocks(blocks))
     computed = _check_declared(row, hasher.result())
-    repair.store_bytes(blobs, key, data, sha256=sha256, heartbeat=heartbeat)
+    copies.store_bytes(blobs, key, data, sha256=sha256, heartbeat=heartbeat)
     return computed
 
 
@@ -380,7 +381,7 @@ def _store_large(
     stores: Stores,
     row: IngestTaskRow,
     source: SourceObject,
-    condition: repair.BlobCondition,
+    condition: copies.BlobCondition,
     heartbeat: Heartbeat,
 ) -> ComputedChecksums:
     blobs, sha256 = stores.replicas[row.replica], row.declared.sha256
@@ -395,7 +396,7 @@ def _store_large(
         record_progress = partial(_record_progress, stores, row, upload, part_size)
         upload_parts(upload, blocks, part_size, stored=record_progress)
         computed = _check_declared(row, hasher.result())
-        repair.complete_upload(
+        copies.complete_upload(
             blobs, key, upload, sha256=sha256, found=condition, heartbeat=heartbeat
         )
     except BaseException:

@@ -13,8 +13,8 @@ from typing import Literal
 
 import orjson
 
-from pipelines import copies, records, repair
-from pipelines.copies import Heartbeat, ignore_progress
+from pipelines import copies, records
+from pipelines.flow import Heartbeat, ignore_progress
 from pipelines.limits import SEGMENT_ENTRIES
 from storage import keys
 from storage.catalog import Tx, bundles, collections, files, integrity, purges, versions
@@ -74,7 +74,7 @@ def _find_defect(stores: Stores, replica: Replica, key: str, heartbeat: Heartbea
     try:
         if sha256 is None:
             return _find_record_defect(stores, key, records.read_object(bucket, key))
-        return None if repair.hash_blob(bucket, key, heartbeat) == sha256 else CHANGED
+        return None if copies.hash_blob(bucket, key, heartbeat) == sha256 else CHANGED
     except (DamagedObjectError, SourceChanged) as error:
         return error.detail
 

@@ -9,9 +9,8 @@ import hashlib
 import logging
 from collections.abc import Iterator
 
-from pipelines import failover, flow, journal_format, journals, records
-from pipelines.copies import Heartbeat, ignore_progress
-from pipelines.flow import Step
+from pipelines import failover, flow, journals, records
+from pipelines.flow import Heartbeat, Step, ignore_progress
 from pipelines.journals import read_if_intact, redraft_journal
 from storage import keys
 from storage.catalog import Tx, events, integrity, jobs, now_us
@@ -94,7 +93,7 @@ def read_sha256(stores: Stores, bucket: Replica, key: str) -> str | None:
     return (
         hashlib.sha256(manifest).hexdigest()
         if journal is None
-        else journal_format.parse_manifest_sha256(manifest)
+        else journals.parse_manifest_sha256(manifest)
     )
 
 

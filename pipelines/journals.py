@@ -5,22 +5,136 @@ writer first inserts the journal's row, then puts its objects, then records it a
 dies, the next writer continues with the row. `pipelines.journal_copies` keeps the copies.
 """
 
+import hashlib
 import logging
 import math
-from collections.abc import Iterator, Sequence, Set
+from collections.abc import Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass
+from typing import Any
 
-from pipelines import documents, failover, flow, journal_format, records
-from pipelines.copies import Heartbeat
-from pipelines.flow import Step
+import orjson
+
+from pipelines import documents, failover, flow, records
+from pipelines.documents import dump_document
+from pipelines.flow import Heartbeat, Step
+from pipelines.formats import version_from_us, version_to_us
 from storage import keys
 from storage.catalog import Tx, events, jobs, journals
 from storage.catalog.events import SequencedEvent
-from storage.catalog.journals import JournalObject
+from storage.catalog.journals import JournalObject, LinePosition
 from storage.errors import DamagedObjectError, NotFoundError, Unavailable
-from storage.model import FQID, REPLICAS, Job, JobClaim, Replica
+from storage.keys import JournalKey
+from storage.model import FQID, REPLICAS, BundleEvent, Job, JobClaim, Replica
 from storage.protocols import BlobStore
 from storage.stores import Stores
+
+FORMAT = "store-journal/1"
+CONTENT_TYPE, MANIFEST_TYPE = "application/x-ndjson", "application/json"
+
+
+@dataclass(frozen=True, slots=True)
+class JournalText:
+    """The bytes of a journal, where the line of each event lies in them, and its manifest."""
+
+    data: bytes
+    places: tuple[LinePosition, ...]
+    manifest: bytes
+
+
+def format_event_line(event: BundleEvent, document: Mapping[str, Any]) -> bytes:
+    """An event's line without its end: the document, told as what happened."""
+    return dump_document({**document, "event_type": event.type})
+
+
+def format_purged_line(event: BundleEvent) -> bytes:
+    """The line of an event whose bundle was removed for good: that it happened, no more."""
+    return dump_document(purged_document(event))
+
+
+def purged_document(event: BundleEvent) -> dict[str, Any]:
+    """All that is left of a document when its bundle was removed for good."""
+    uuid, version = event.fqid
+    bundle_info = {"uuid": uuid, "version": version}
+    return {"event_type": event.type, "bundle_info": bundle_info, "uuid": uuid}
+
+
+def join_lines(
+    key: JournalKey, found: Sequence[SequencedEvent], lines: Sequence[bytes]
+) -> JournalText:
+    """A journal of these events; `key` names only its range."""
+    places, offset = [], 0
+    for numbered, line in zip(found, lines, strict=True):
+        places.append(LinePosition(numbered.seq, offset, len(line)))
+        offset += len(line) + 1
+    data = b"".join(line + b"\n" for line in lines)
+    return JournalText(data, tuple(places), _build_manifest(key, found, places, data))
+
+
+def _build_manifest(
+    key: JournalKey, found: Sequence[SequencedEvent], places: Sequence[LinePosition], data: bytes
+) -> bytes:
+    value = {
+        "format": FORMAT,
+        "replica": key.replica,
+        "first": key.first,
+        "last": key.last,
+        "size": len(data),
+        "sha256": hashlib.sha256(data).hexdigest(),
+        "events": [_manifest_entry(*each) for each in zip(found, places, strict=True)],
+    }
+    return orjson.dumps(value, option=orjson.OPT_SORT_KEYS)
+
+
+def _manifest_entry(numbered: SequencedEvent, place: LinePosition) -> dict[str, Any]:
+    event = numbered.event
+    return {
+        "event_id": event.id,
+        "event_type": event.type,
+        "uuid": event.fqid.uuid,
+        "version": event.fqid.version,
+        "at": version_from_us(event.at_us),
+        "seq": numbered.seq,
+        "timestamp": version_from_us(numbered.seq_us),
+        "offset": place.offset,
+        "size": place.size,
+    }
+
+
+def matches_manifest(data: bytes, manifest: bytes) -> bool:
+    """Whether these are the bytes that a manifest was written for."""
+    try:
+        value = orjson.loads(manifest)
+        told = (value["format"], value["size"], value["sha256"])
+    except (KeyError, TypeError, ValueError):
+        return False
+    return bool(told == (FORMAT, len(data), hashlib.sha256(data).hexdigest()))
+
+
+def parse_manifest_sha256(manifest: bytes) -> str | None:
+    """Return the SHA-256 of the journal that a manifest describes; None if it is damaged."""
+    try:
+        return str(orjson.loads(manifest)["sha256"])
+    except (KeyError, TypeError, ValueError):
+        return None
+
+
+def parse_manifest(data: bytes) -> list[SequencedEvent]:
+    """The events that a manifest lists; of no bundle that a catalog knows."""
+    value = orjson.loads(data)
+    if value["format"] != FORMAT:
+        raise DamagedObjectError(f"{value['format']} is no format of journals that is known.")
+    return [_parse_manifest_entry(value["replica"], each) for each in value["events"]]
+
+
+def _parse_manifest_entry(replica: Any, each: Mapping[str, Any]) -> SequencedEvent:
+    fqid = FQID(each["uuid"], each["version"])
+    event = BundleEvent(
+        each["event_id"], replica, each["event_type"], fqid, 0, version_to_us(each["at"])
+    )
+    return SequencedEvent(
+        event, each["seq"], version_to_us(each["timestamp"]), each["offset"], each["size"]
+    )
+
 
 log = logging.getLogger(__name__)
 
@@ -128,11 +242,11 @@ def _format_line(
     for replica in () if event.fqid in purged else sources:
         try:
             with documents.open_document(stores, replica, event.bundle_id, beat) as document:
-                return journal_format.format_event_line(event, document)
+                return format_event_line(event, document)
         except NotFoundError as error:
             log.warning("journal of %s: %s", event.replica, error.detail)
     # One lost file must not stop the feed of a replica.
-    return journal_format.format_purged_line(event)
+    return format_purged_line(event)
 
 
 def _draft_merge(stores: Stores, replica: Replica) -> JournalDraft | None:
@@ -202,7 +316,7 @@ def read_if_intact(blobs: BlobStore, one: JournalObject) -> tuple[bytes, bytes] 
     except (DamagedObjectError, NotFoundError) as error:
         log.warning("%s: %s", one.key, error.detail)
         return None
-    if len(data) != one.size or not journal_format.matches_manifest(data, manifest):
+    if len(data) != one.size or not matches_manifest(data, manifest):
         log.warning("%s is damaged in %s", one.key, blobs.direct_url(str(one.key)))
         return None
     return data, manifest
@@ -219,9 +333,7 @@ def redraft_journal(
         lines = list(_format_lines(stores, listed, purged, beat))
     else:
         lines = [
-            journal_format.format_purged_line(each.event)
-            if each.event.fqid in purged
-            else _cut_line(data, each)
+            format_purged_line(each.event) if each.event.fqid in purged else _cut_line(data, each)
             for each in listed
         ]
     return JournalDraft(one.replica, listed, lines, one.tier, [one], purged)
@@ -233,9 +345,7 @@ def redraft_journal(
 def publish_draft(stores: Stores, draft: JournalDraft, claim: JobClaim | None) -> tuple[Job, ...]:
     """Begin, put and record a journal; Unavailable if the events or journals changed meanwhile."""
     first, last = draft.events[0].seq, draft.events[-1].seq
-    text = journal_format.join_lines(
-        keys.JournalKey(draft.replica, first, last), draft.events, draft.lines
-    )
+    text = join_lines(keys.JournalKey(draft.replica, first, last), draft.events, draft.lines)
     for _ in range(_MAX_ATTEMPTS):
         with stores.catalog.write() as tx:
             journals.lock(tx, draft.replica)
@@ -271,12 +381,12 @@ def _is_outdated(tx: Tx, draft: JournalDraft) -> bool:
 def put_journal(blobs: BlobStore, one: JournalObject, data: bytes, manifest: bytes) -> bool:
     """Put a journal, then its manifest, which makes it complete; False if other bytes exist."""
     return records.put_if_absent(
-        blobs, keys.journal_key(one.key), data, content_type=journal_format.CONTENT_TYPE
+        blobs, keys.journal_key(one.key), data, content_type=CONTENT_TYPE
     ) and records.put_if_absent(
         blobs,
         keys.journal_manifest_key(one.key),
         manifest,
-        content_type=journal_format.MANIFEST_TYPE,
+        content_type=MANIFEST_TYPE,
     )
 
 

@@ -11,7 +11,7 @@ from itertools import accumulate
 from typing import Generic, NamedTuple, Protocol, TypeVar
 
 from pipelines import flow, integrity, purges, records
-from pipelines.copies import Heartbeat
+from pipelines.flow import Heartbeat
 from pipelines.formats import later_versions
 from pipelines.idempotency import IdempotentRequest, find_stored_response, store_response
 from pipelines.limits import SEGMENT_ENTRIES

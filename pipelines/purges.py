@@ -14,8 +14,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from pipelines import files, flow, integrity, journals, records
-from pipelines.copies import Heartbeat
-from pipelines.flow import Step
+from pipelines.flow import Heartbeat, Step
 from storage import keys
 from storage.catalog import (
     Tx,

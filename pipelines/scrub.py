@@ -20,7 +20,7 @@ from operator import attrgetter
 from random import Random
 
 from pipelines import flow, integrity, journal_copies
-from pipelines.copies import Heartbeat, ignore_progress
+from pipelines.flow import Heartbeat, ignore_progress
 from pipelines.integrity import RepairOutcome
 from pipelines.sweeps import SWEEP_BATCH, iterate_pages
 from storage import keys

@@ -19,8 +19,7 @@ from typing import Any
 import orjson
 
 from pipelines import bundles, documents, flow
-from pipelines.copies import Heartbeat
-from pipelines.flow import Step
+from pipelines.flow import Heartbeat, Step
 from pipelines.job_batches import CompletedJobs, run_in_groups
 from storage.catalog import Tx, events, jobs, now_us, store_state, subscriptions, versions
 from storage.catalog import bundles as catalog_bundles

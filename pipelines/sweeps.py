@@ -13,8 +13,7 @@ from operator import itemgetter
 from typing import Any, TypeVar
 
 from pipelines import bundles, collections, files, journal_copies, manifests, purges
-from pipelines.copies import Heartbeat
-from pipelines.flow import Step
+from pipelines.flow import Heartbeat, Step
 from pipelines.manifests import ManifestKind
 from storage import keys
 from storage.catalog import Tx, documents, ingest, integrity, jobs, now_us, versions

@@ -378,9 +378,9 @@ def test_only_the_settings_and_the_entry_points_read_the_environment() -> None:
 
 MAY_DELETE_OR_REPLACE = {
     "pipelines.garbage_collection._delete_expired_in": "blobs: garbage collection",
-    "pipelines.repair.store_bytes": "blobs: repair, by bytes in memory",
-    "pipelines.repair.complete_upload": "blobs: repair, by an upload",
-    "pipelines.repair.undo_copy": "blobs, checkouts: undoes the copy just made, pinned",
+    "pipelines.copies.store_bytes": "blobs: repair, by bytes in memory",
+    "pipelines.copies.complete_upload": "blobs: repair, by an upload",
+    "pipelines.copies.undo_copy": "blobs, checkouts: undoes the copy just made, pinned",
     "pipelines.integrity._replace_from": "records: repair, from another replica",
     "pipelines.integrity._delete_purged": "records: one that was purged meanwhile",
     "pipelines.purges.erase_record": "records: of what is purged",
@@ -437,7 +437,7 @@ def test_only_garbage_collection_and_repair_delete_or_replace_blobs() -> None:
     of_blobs = {name for name, what in MAY_DELETE_OR_REPLACE.items() if what.startswith("blobs")}
     assert {name.rpartition(".")[0] for name in of_blobs} == {
         "pipelines.garbage_collection",
-        "pipelines.repair",
+        "pipelines.copies",
     }
 
 

@@ -24,13 +24,12 @@ from pipelines import (
     manifests,
     matching,
     purges,
+    replication,
     scrub,
     search,
     sweeps,
-    sync,
 )
-from pipelines.copies import Heartbeat
-from pipelines.flow import Step
+from pipelines.flow import Heartbeat, Step
 from storage.model import Job, JobClaim
 from storage.stores import Stores
 from workers.broker import UNDECLARED_BROKER
@@ -117,7 +116,7 @@ def area_checksum_large(stores: Stores, claim: JobClaim, heartbeat: Heartbeat) -
 @claims_job(Step.SYNC)
 def sync_small(stores: Stores, claim: JobClaim, heartbeat: Heartbeat) -> FollowingJobs:
     """Copy a small file, a bundle's record or a collection's to this replica."""
-    return sync.sync_version(stores, claim, heartbeat)
+    return replication.sync_version(stores, claim, heartbeat)
 
 
 @dramatiq.actor(
@@ -130,7 +129,7 @@ def sync_small(stores: Stores, claim: JobClaim, heartbeat: Heartbeat) -> Followi
 @claims_job(Step.SYNC_LARGE)
 def sync_large(stores: Stores, claim: JobClaim, heartbeat: Heartbeat) -> FollowingJobs:
     """Copy a large file; on its own queue, so that small copies never wait."""
-    return sync.sync_version(stores, claim, heartbeat)
+    return replication.sync_version(stores, claim, heartbeat)
 
 
 @dramatiq.actor(
@@ -275,7 +274,7 @@ BATCH_FUNCTIONS: Mapping[Step, BatchFunction] = {
     Step.MATCH: matching.match_events,
     Step.PERCOLATE: matching.match_events,
     Step.VERIFY: ingest.verify_batch,
-    Step.SYNC: sync.sync_versions,
+    Step.SYNC: replication.sync_versions,
     Step.INDEX: search.index_bundles,
 }
 """The steps whose jobs run in batches (`workers/claims.py`)."""

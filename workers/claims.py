@@ -15,8 +15,7 @@ from uuid import uuid4
 
 from dramatiq.middleware import Shutdown, TimeLimitExceeded
 
-from pipelines.copies import Heartbeat
-from pipelines.flow import Step
+from pipelines.flow import Heartbeat, Step
 from pipelines.job_batches import CompletedJobs
 from storage.catalog import jobs
 from storage.errors import ClaimLost, DomainError, NotReady, Unavailable

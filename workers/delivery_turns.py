@@ -17,12 +17,7 @@ from random import Random
 from typing import Protocol
 
 from pipelines import deliveries
-from pipelines.deliveries import (
-    WebhookRequest,
-    WebhookResponse,
-    build_request,
-    build_result,
-)
+from pipelines.deliveries import WebhookRequest, WebhookResponse, build_request, build_result
 from pipelines.subscriptions import secret_context
 from storage.catalog.deliveries import AttemptResult, DueDelivery
 from storage.catalog.endpoints import Endpoint, EndpointVisit, VisitResult

@@ -20,6 +20,8 @@ from storage.errors import DomainError, Invalid
 MAX_SOURCE_BYTES = 4 * 1024
 MAX_DEPTH = 64
 MAX_STEPS = 1_000_000
+FIRST_ALLOWANCE, ALLOWANCE_GROWTH = 1_000, 8
+"""The first allowance, and how it grows: a repeated evaluation adds a seventh at the most."""
 CACHED_NODES = 100_000
 """Nodes of the compiled expressions that a process keeps, at about 400 bytes each."""
 

@@ -9,7 +9,7 @@ from urllib.parse import urlencode
 from pipelines.formats import version_from_us
 from pipelines.limits import ATTACHMENTS_MAX_BYTES
 from pipelines.queries import bounded_jmespath
-from pipelines.queries.budgets import ALLOWANCE_GROWTH, FIRST_ALLOWANCE
+from pipelines.queries.bounded_jmespath import ALLOWANCE_GROWTH, FIRST_ALLOWANCE
 from storage.catalog.subscriptions import JMESPATH, Subscription
 from storage.errors import DomainError, Invalid
 from storage.model import FQID, BundleEvent

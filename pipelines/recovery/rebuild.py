@@ -16,7 +16,7 @@ from typing import TypeVar
 from pipelines import bundles, collections, files, manifests, records
 from pipelines.flow import Step
 from pipelines.records import BundleRecord, CollectionRecord, FileRecord
-from pipelines.recovery import epochs, rebuild_journals, reconcile
+from pipelines.recovery import bucket_reader, epochs, reconcile
 from pipelines.recovery.bucket_reader import (
     FOREIGN_NAME,
     LEASE,
@@ -369,7 +369,7 @@ PHASES: tuple[Callable[[RebuildRun], RebuildTally], ...] = (
     lambda run: _import_versions(
         run, collections.KIND, records.parse_collection_record, _save_collections
     ),
-    rebuild_journals.import_journals,
+    bucket_reader.import_journals,
     complete_rebuild,
 )
 

@@ -16,7 +16,7 @@ from pipelines.formats import new_uuid
 from pipelines.limits import SEGMENT_ENTRIES
 from pipelines.manifests import tombstone_jobs
 from pipelines.records import BundleRecord, CollectionRecord, FileRecord
-from pipelines.recovery import bucket_reader, epochs, rebuild_journals
+from pipelines.recovery import bucket_reader, epochs
 from pipelines.recovery.bucket_reader import RebuildRun, RebuildTally
 from storage import keys
 from storage.catalog import Tx, documents, events, jobs, recovery, store_state, versions
@@ -151,7 +151,7 @@ def _import_journals(stores: Stores, replica: Replica) -> RebuildTally:
     """Import journals, so that the sequence numbers in them are not assigned again."""
     run = RebuildRun(stores, replica, new_uuid(), floor=0)
     try:
-        return rebuild_journals.import_journals(run)
+        return bucket_reader.import_journals(run)
     finally:
         run.end()
 

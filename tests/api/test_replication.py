@@ -9,9 +9,10 @@ from flask.testing import FlaskClient
 from sqlalchemy import text
 
 from api.app import create_app
-from pipelines import collections, sync
+from pipelines import collections
 from pipelines.collections import CollectionDraft
 from pipelines.flow import Step
+from pipelines.replication import sync_version
 from storage.catalog import documents, events, jobs, replication, versions
 from storage.circuit_breaker import CircuitBreaker
 from storage.connect import connect
@@ -180,7 +181,7 @@ def test_waiting_collection_names_missing_link(client, stores) -> None:
         jobs.insert(tx, [theirs])
         held = jobs.claim(tx, theirs, token="t", lease_s=1, max_claims=5)
         jobs.mark_dead(tx, held, reason="it broke")
-    steps = {Step.SYNC: sync.sync_version}
+    steps = {Step.SYNC: sync_version}
     assert not run_job(
         WorkerContext(stores, MessageSender(MemoryBroker()), steps, 5, Random(1)), ours
     )

@@ -22,7 +22,7 @@ from typing import Any
 import click
 
 from config import Settings
-from pipelines import areas, checksums, copies, files, ingest, sync
+from pipelines import areas, checksums, copies, files, ingest, replication
 from pipelines.flow import Step
 from storage import keys
 from storage.catalog import Catalog, integrity, jobs, migrate, versions
@@ -255,7 +255,7 @@ def synchronized(stores: Stores, fqid: FQID) -> bool:
     """Whether a sync to the other replica says that it is done."""
     claim = JobClaim(Job(Step.SYNC, "gcp", f"{files.KIND}:{fqid}"), "drill", 1, "")
     try:
-        sync.sync_version(stores, claim, lambda _moved: None)
+        replication.sync_version(stores, claim, lambda _moved: None)
     except DomainError:
         return False
     return True

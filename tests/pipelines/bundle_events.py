@@ -8,7 +8,7 @@ from typing import Any
 
 import orjson
 
-from pipelines import bundles, events, journal_copies, journal_format, journals, records
+from pipelines import bundles, events, journal_copies, journals, records
 from pipelines.bundles import BundleDraft, NewEntry
 from pipelines.events import EventWindow
 from pipelines.flow import Step
@@ -161,7 +161,7 @@ def check_buckets(stores: Stores) -> None:
         named[str(key)] = named[keys.journal_manifest_key(key)] = row.state
         for bucket in REPLICAS if row.state == "current" else ():
             blobs = stores.replicas[bucket]
-            found = journal_format.parse_manifest(
+            found = journals.parse_manifest(
                 records.read_object(blobs, keys.journal_manifest_key(key))
             )
             data = records.read_object(blobs, keys.journal_key(key))

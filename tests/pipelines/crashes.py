@@ -16,7 +16,7 @@ UPLOAD_VERBS = ("part", "parts", "complete", "abort")
 MAY_CHANGE_BLOBS = {
     "pipelines.garbage_collection",
     "pipelines.integrity",
-    "pipelines.repair",
+    "pipelines.copies",
 }
 
 

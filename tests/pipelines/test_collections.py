@@ -11,13 +11,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pipelines import bundles, collections, flow, manifests, scrub, sweeps, sync
+from pipelines import bundles, collections, flow, manifests, replication, scrub, sweeps
 from pipelines.bundles import BundleDraft, NewEntry
-from pipelines.collections import CollectionDraft, CollectionPatch
+from pipelines.collections import MAX_FRAGMENT_BYTES, CollectionDraft, CollectionPatch
 from pipelines.documents import MAX_FILE_BYTES
 from pipelines.idempotency import IdempotentRequest
 from pipelines.limits import SEGMENT_ENTRIES
-from pipelines.links import MAX_FRAGMENT_BYTES
 from pipelines.manifests import WriteResult
 from pipelines.recovery import reconcile
 from storage import keys
@@ -77,7 +76,7 @@ def done(stores: Stores, row: Job) -> None:
     """One to-do row, as a worker would."""
     work = {
         flow.Step.PUBLISH: sweeps.complete_reservation,
-        flow.Step.SYNC: sync.sync_version,
+        flow.Step.SYNC: replication.sync_version,
         flow.Step.BURY: manifests.write_tombstone,
     }[flow.Step(row.step)]
     with stores.catalog.write() as tx:
@@ -94,7 +93,7 @@ def copy(fqid: FQID, stores: Stores) -> str:
         with stores.catalog.write() as tx:
             claim = jobs.claim(tx, row, token="sync", lease_s=60, max_claims=99)
         if claim is not None:
-            sync.sync_version(stores, claim, lambda _n: None)
+            replication.sync_version(stores, claim, lambda _n: None)
     return "copied"
 
 

@@ -10,7 +10,7 @@ from functools import partial
 import pytest
 from sqlalchemy import text
 
-from pipelines import bundles, flow, manifests, sweeps, sync
+from pipelines import bundles, flow, manifests, replication, sweeps
 from pipelines.bundles import BundleDraft, NewEntry
 from storage.catalog import Catalog, deliveries, events, jobs, subscriptions, versions
 from storage.errors import ClaimLost, ConflictError, DomainError, NotFoundError
@@ -21,7 +21,7 @@ from tests.subscription_builders import subscribe
 
 SECONDS = 4.0
 STEPS = {
-    flow.Step.SYNC: sync.sync_version,
+    flow.Step.SYNC: replication.sync_version,
     flow.Step.BURY: manifests.write_tombstone,
     flow.Step.PUBLISH: sweeps.complete_reservation,
 }

@@ -10,11 +10,7 @@ import pytest
 
 from config import Settings
 from pipelines import deliveries
-from pipelines.deliveries import (
-    WebhookResponse,
-    build_request,
-    build_result,
-)
+from pipelines.deliveries import WebhookResponse, build_request, build_result
 from storage.catalog.deliveries import AttemptResult
 from storage.catalog.endpoints import Endpoint
 from tests.pipelines.delivery_builders import NOW_US, a_due

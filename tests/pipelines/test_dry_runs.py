@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 from sqlalchemy import text
 
-from pipelines import bundles, dry_runs, subscriptions
+from pipelines import bundles, matching, subscriptions
 from pipelines.deliveries import build_request
-from pipelines.dry_runs import DryRun
 from pipelines.limits import ATTACHMENTS_MAX_BYTES
+from pipelines.matching import DryRun
 from pipelines.subscriptions import NewSubscription
 from storage.catalog import deliveries
 from storage.errors import Invalid
@@ -28,7 +28,7 @@ ORGANISM = "files.sample_json[0].organism.text"
 def dry_run(
     stores: Stores, *, limit: int = 10, clock: Callable[[], float] = lambda: 0.0, **given: Any
 ) -> DryRun:
-    return dry_runs.dry_run_subscription(
+    return matching.dry_run_subscription(
         stores,
         replace(NEW, **given),
         OWNER,
@@ -63,7 +63,7 @@ def test_a_test_is_about_the_latest_bundle_that_matches(stores: Stores, drain: D
     made = subscriptions.create_subscription(
         stores, asked, OWNER, uuid=new_uuid(), seal=lambda *_: b"", limit=9, allow_private=False
     )
-    match = dry_runs.find_latest_match(stores, made, limit=10, time_s=10, clock=lambda: 0.0)
+    match = matching.find_latest_match(stores, made, limit=10, time_s=10, clock=lambda: 0.0)
     assert match is not None
     assert match.fqid == newer
     tested = subscriptions.ping_subscription(stores, made, uuid=new_uuid(), match=match)
@@ -75,7 +75,7 @@ def test_a_test_is_about_the_latest_bundle_that_matches(stores: Stores, drain: D
     assert (payload["test"], payload["attachments"]) == (True, {"organism": "Mus musculus"})
     assert build_request(sent, attempt=1, now_us=0).headers["X-STORE-NOTIFY-TEST"] == "true"
     bundles.delete(stores, "aws", *newer, reason="wrong", author=OWNER)
-    match = dry_runs.find_latest_match(stores, made, limit=10, time_s=10, clock=lambda: 0.0)
+    match = matching.find_latest_match(stores, made, limit=10, time_s=10, clock=lambda: 0.0)
     assert match is not None
     assert match.fqid == older
 
@@ -88,10 +88,10 @@ def test_without_a_match_a_test_is_about_no_bundle(stores: Stores, drain: Drain)
     made = subscriptions.create_subscription(
         stores, asked, OWNER, uuid=new_uuid(), seal=lambda *_: b"", limit=9, allow_private=False
     )
-    assert dry_runs.find_latest_match(stores, made, limit=10, time_s=10, clock=lambda: 0.0) is None
+    assert matching.find_latest_match(stores, made, limit=10, time_s=10, clock=lambda: 0.0) is None
     times = count(step=20.0)
     assert (
-        dry_runs.find_latest_match(stores, made, limit=10, time_s=10, clock=lambda: next(times))
+        matching.find_latest_match(stores, made, limit=10, time_s=10, clock=lambda: next(times))
         is None
     )
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from pipelines.file_names import check_file_names, find_name_fault
+from pipelines.formats import check_file_names, find_name_fault
 from storage.errors import Invalid
 
 PLAIN = ["reads.fastq.gz", "lane_1/reads-2.bam", "_a/B+c=d/e.txt"]

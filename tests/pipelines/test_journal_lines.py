@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from pipelines import events, journal_format
+from pipelines import events, journals
 from storage.catalog.events import Replay, SequencedEvent
 from storage.errors import DamagedObjectError
 from storage.keys import JournalKey
@@ -29,7 +29,7 @@ INFO = f'"bundle_info":{{"uuid":"{UUID}","version":"{VERSION}"}},"uuid":"{UUID}"
 
 
 def test_a_line_is_the_document_told_as_what_happened() -> None:
-    line = journal_format.format_event_line(replace(EVENT, type="TOMBSTONE"), DOCUMENT)
+    line = journals.format_event_line(replace(EVENT, type="TOMBSTONE"), DOCUMENT)
     assert line.decode() == (
         '{"event_type":"TOMBSTONE",' + INFO + ',"manifest":{"creator_uid":1,"files":[]},'
         '"files":{"a_json":[{"é":1180591620717411303424}]},"shape_descriptor":"unversioned"}'
@@ -37,9 +37,7 @@ def test_a_line_is_the_document_told_as_what_happened() -> None:
 
 
 def test_the_line_of_a_purged_bundle_says_only_that_it_happened() -> None:
-    assert (
-        journal_format.format_purged_line(EVENT).decode() == '{"event_type":"CREATE",' + INFO + "}"
-    )
+    assert journals.format_purged_line(EVENT).decode() == '{"event_type":"CREATE",' + INFO + "}"
 
 
 def test_a_manifest_says_what_lies_where() -> None:
@@ -47,7 +45,7 @@ def test_a_manifest_says_what_lies_where() -> None:
         SequencedEvent(EVENT, 4, 1_700_000_000_000_001),
         SequencedEvent(EVENT, 5, 1_700_000_000_000_001),
     ]
-    made = journal_format.join_lines(JournalKey("aws", 4, 5), found, [b'{"a":1}', b"{}"])
+    made = journals.join_lines(JournalKey("aws", 4, 5), found, [b'{"a":1}', b"{}"])
     assert made.data == b'{"a":1}\n{}\n'
     assert [tuple(place) for place in made.places] == [(4, 0, 7), (5, 8, 2)]
     shown = (
@@ -60,7 +58,7 @@ def test_a_manifest_says_what_lies_where() -> None:
         '"format":"store-journal/1","last":5,"replica":"aws","sha256":'
         '"e1b3d9b97e5341da0111643d5bf665b473afe3f05da587a0fc6549b2caa282ff","size":11}'
     )
-    assert journal_format.parse_manifest(made.manifest) == [
+    assert journals.parse_manifest(made.manifest) == [
         replace(each, event=replace(EVENT, bundle_id=0), offset=place.offset, size=place.size)
         for each, place in zip(found, made.places, strict=True)
     ]
@@ -68,7 +66,7 @@ def test_a_manifest_says_what_lies_where() -> None:
 
 def test_a_manifest_of_another_format_is_refused() -> None:
     with pytest.raises(DamagedObjectError):
-        journal_format.parse_manifest(b'{"format":"store-journal/2","events":[]}')
+        journals.parse_manifest(b'{"format":"store-journal/2","events":[]}')
 
 
 def test_a_replayed_event_has_an_id_of_its_own_that_is_always_the_same() -> None:

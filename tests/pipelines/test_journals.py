@@ -12,16 +12,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from pipelines import (
-    events,
-    fixity,
-    journal_copies,
-    journal_format,
-    journals,
-    records,
-    scrub,
-    sweeps,
-)
+from pipelines import events, fixity, journal_copies, journals, records, scrub, sweeps
 from pipelines.events import EventWindow
 from pipelines.flow import Step
 from pipelines.formats import version_from_us, version_to_us
@@ -91,7 +82,7 @@ def test_a_manifest_is_enough_to_have_the_feed_back(stores: Stores) -> None:
     happen(stores, "TOMBSTONE", fqid)
     tend(stores)
     (one,) = [key for key in held(stores, "gcp") if keys.parse_journal_manifest(key)]
-    found = journal_format.parse_manifest(records.read_object(stores.replicas["gcp"], one))
+    found = journals.parse_manifest(records.read_object(stores.replicas["gcp"], one))
     with stores.catalog.read() as tx:
         known = catalog_events.list_range(tx, "aws", 1, limit=10)
     assert found == [replace(each, event=replace(each.event, bundle_id=0)) for each in known]

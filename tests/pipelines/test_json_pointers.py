@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from pipelines.links import has_value_at, is_json_pointer
+from pipelines.collections import has_value_at, is_json_pointer
 
 pytestmark = pytest.mark.spec("COL-04")
 

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from sqlalchemy import event
 
-from pipelines import bundles, files, flow, integrity, purges, sync
+from pipelines import bundles, files, flow, integrity, purges, replication
 from pipelines.bundles import BundleDraft, FilesPending, NewEntry
 from pipelines.manifests import WriteResult
 from storage import keys
@@ -72,7 +72,7 @@ def copy(ref: str, stores: Stores) -> str:
         jobs.insert(tx, [row])
         claim = jobs.claim(tx, row, token="s", lease_s=60, max_claims=99)
     assert claim is not None
-    sync.sync_version(stores, claim, lambda _n: None)
+    replication.sync_version(stores, claim, lambda _n: None)
     return "copied"
 
 

@@ -15,8 +15,8 @@ from pipelines import (
     garbage_collection,
     ingest,
     purges,
+    replication,
     scrub,
-    sync,
 )
 from pipelines.bundles import BundleDraft, NewEntry
 from storage import keys
@@ -308,7 +308,7 @@ def test_a_late_sync_leaves_no_record_behind(stores: Stores, drain: Callable[[],
             jobs.insert(tx, [row])
             claim = jobs.claim(tx, row, token="t", lease_s=60, max_claims=5)
         assert claim is not None
-        assert sync.sync_version(stores, claim, lambda _n: None) == ()
+        assert replication.sync_version(stores, claim, lambda _n: None) == ()
         with stores.catalog.read() as tx:
             assert not jobs.exists(tx, row)
     assert not any(key.startswith(("files/", "bundles/")) for key in listed(stores, "gcp"))

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from pipelines import bundles, files, flow, manifests, sweeps, sync
+from pipelines import bundles, files, flow, manifests, replication, sweeps
 from pipelines.bundles import BundleDraft, FilesPending, NewEntry
 from storage import keys
 from storage.catalog import Catalog, events, ingest, jobs, versions
@@ -35,7 +35,7 @@ def claim(stores: Stores, row: Job) -> JobClaim:
 
 def copy(stores: Stores, kind: str, fqid: FQID, to: Replica = "gcp") -> tuple[Job, ...]:
     row = Job(flow.Step.SYNC, to, f"{kind}:{fqid}")
-    return sync.sync_version(stores, claim(stores, row), lambda _n: None)
+    return replication.sync_version(stores, claim(stores, row), lambda _n: None)
 
 
 def write(stores: Stores, *entries: FQID, replica: Replica = "aws") -> FQID:
@@ -86,7 +86,7 @@ def test_a_large_copy_is_taken_up_where_a_worker_died(own: Stores) -> None:
             raise ClaimLost("killed")
 
     with pytest.raises(ClaimLost):
-        sync.sync_version(own, claim(own, row), dying)
+        replication.sync_version(own, claim(own, row), dying)
     with own.catalog.read() as tx:
         token = ingest.find_latest_upload(
             tx, "gcp", keys.blob_key(hashlib.sha256(content).hexdigest())
@@ -99,7 +99,7 @@ def test_a_large_copy_is_taken_up_where_a_worker_died(own: Stores) -> None:
         token=token,
     )
     assert dict(left.parts()) == {1: 64 * MB, 2: 64 * MB}
-    sync.sync_version(own, claim(own, row), lambda _n: None)
+    replication.sync_version(own, claim(own, row), lambda _n: None)
     assert everything(own, "aws") == everything(own, "gcp")
     with own.catalog.read() as tx:
         assert ingest.list_stale_uploads(tx, 2**62) == []
@@ -109,7 +109,7 @@ def test_a_claim_is_renewed_while_one_large_file_of_a_bundle_is_copied(own: Stor
     fqid = write(own, make_file(own, bytes(9 * MB)))
     row = Job(flow.Step.SYNC, "gcp", f"bundle:{fqid}")
     beats: list[int] = []
-    sync.sync_version(own, claim(own, row), beats.append)
+    replication.sync_version(own, claim(own, row), beats.append)
     assert sum(beats) >= 9 * MB
 
 

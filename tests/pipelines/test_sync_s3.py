@@ -8,7 +8,7 @@ from unittest.mock import patch
 
 import pytest
 
-from pipelines import bundles, flow, sync
+from pipelines import bundles, flow, replication
 from pipelines.bundles import BundleDraft, NewEntry
 from storage import keys
 from storage.blobs.s3 import S3Blobs
@@ -79,7 +79,7 @@ def write(stores: Stores, contents: Sequence[bytes] = CONTENTS) -> JobClaim:
 def run(stores: Stores, claim: JobClaim) -> list[str]:
     """What S3 was asked for a copy."""
     before = len(ASKED)
-    sync.sync_version(stores, claim, lambda _moved: None)
+    replication.sync_version(stores, claim, lambda _moved: None)
     return ASKED[before:]
 
 
@@ -140,7 +140,7 @@ def test_damaged_bytes_are_never_copied(own: Stores) -> None:
 
 
 def test_where_many_blobs_lie_each_copy_is_looked_at(own: Stores) -> None:
-    for number in range(sync.LISTED_PER_HEAD_REQUEST):
+    for number in range(replication.LISTED_PER_HEAD_REQUEST):
         make_file(own, b"older %d" % number)
     asked = run(own, write(own, CONTENTS[:1]))
     assert "GET" not in asked
@@ -158,6 +158,6 @@ def test_a_worker_that_dies_between_two_copies_is_followed_by_another(own: Store
             raise ClaimLost("killed")
 
     with pytest.raises(ClaimLost):
-        sync.sync_version(own, claim, dying)
+        replication.sync_version(own, claim, dying)
     run(own, claim)
     assert everything(own, "gcp") == everything(own, "aws")

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from pipelines import bundles, flow, manifests, sweeps, sync
+from pipelines import bundles, flow, manifests, replication, sweeps
 from pipelines.bundles import BundleDraft, NewEntry
 from pipelines.manifests import WriteResult
 from storage import keys
@@ -52,7 +52,7 @@ def copy(fqid: FQID, stores: Stores) -> str:
         with stores.catalog.write() as tx:
             claim = jobs.claim(tx, row, token="sync", lease_s=60, max_claims=99)
         if claim is not None:
-            sync.sync_version(stores, claim, lambda _n: None)
+            replication.sync_version(stores, claim, lambda _n: None)
     return "copied"
 
 
@@ -62,7 +62,7 @@ def settle(stores: Stores, fqid: FQID) -> None:
         sweeps.enqueue_reservations(stores, grace_s=-1)
         for step, work in (
             (flow.Step.PUBLISH, sweeps.complete_reservation),
-            (flow.Step.SYNC, sync.sync_version),
+            (flow.Step.SYNC, replication.sync_version),
             (flow.Step.BURY, manifests.write_tombstone),
         ):
             for row in _open(stores, step, fqid):

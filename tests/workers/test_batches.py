@@ -13,7 +13,7 @@ import pytest
 from dramatiq.middleware import Shutdown, TimeLimitExceeded
 from dramatiq.middleware.threading import raise_thread_exception
 
-from pipelines import areas, bundles, ingest, sync
+from pipelines import areas, bundles, ingest, replication
 from pipelines.bundles import BundleDraft, NewEntry
 from pipelines.flow import Step
 from pipelines.job_batches import CompletedJobs, run_in_groups, run_until_error
@@ -517,7 +517,7 @@ def test_batch_leaves_out_bundles_whose_files_are_missing(stores: Stores) -> Non
         jobs.insert(tx, rows)
         claims = [jobs.claim(tx, row, token="t", lease_s=60, max_claims=5) for row in rows]
 
-    assert sync.sync_versions(stores, [one for one in claims if one], lambda _n: None) == {}
+    assert replication.sync_versions(stores, [one for one in claims if one], lambda _n: None) == {}
 
     with stores.catalog.read() as tx:
         assert versions.filter_published(tx, "bundle", "gcp", made) == set()

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipelines import file_names
+from pipelines import formats
 from store_client import Damaged, Misused
 from store_client.names import LocalPaths, local_name, name_fault, safe_path
 
@@ -24,7 +24,7 @@ def test_a_bad_name_is_refused(tmp_path: Path, name: str) -> None:
 
 @given(st.text(max_size=40))
 def test_names_have_the_faults_that_the_store_finds(name: str) -> None:
-    assert (name_fault(name) is None) == (file_names.find_name_fault(name) is None)
+    assert (name_fault(name) is None) == (formats.find_name_fault(name) is None)
 
 
 @given(st.text(alphabet="ab./\\~:*% CON1é\x01", max_size=12), st.booleans())

@@ -9,21 +9,18 @@ import pytest
 
 from pipelines.matching import evaluate_event
 from pipelines.queries import bounded_jmespath
-from pipelines.queries.budgets import (
-    ALL_STEPS_EXCEEDED,
-    ALLOWANCE_GROWTH,
-    FIRST_ALLOWANCE,
-    OWNER_STEPS_EXCEEDED,
-    QueryOutcome,
-    StepAccounts,
-    evaluate_queries,
-)
+from pipelines.queries.bounded_jmespath import ALLOWANCE_GROWTH, FIRST_ALLOWANCE
 from pipelines.queries.stored_queries import (
+    ALL_STEPS_EXCEEDED,
     CACHED_NODES,
     CACHED_NODES_OF_ONE,
+    OWNER_STEPS_EXCEEDED,
     QueryDocument,
+    QueryOutcome,
+    StepAccounts,
     StoredQuery,
     StoredQuerySet,
+    evaluate_queries,
 )
 from storage.catalog.subscriptions import Subscription
 from tests.pipelines.expressions import hostile

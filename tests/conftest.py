@@ -1,5 +1,7 @@
 """Fixtures of all tests: an embedded store, and a way to run its jobs."""
 
+import faulthandler
+import os
 import shutil
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
@@ -40,6 +42,23 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 def pytest_collection_finish() -> None:
     settle()
+
+
+_HANGING_S = 15 * 60
+
+
+@pytest.fixture(scope="session", autouse=True)
+def hanging_tests_say_where() -> Iterator[None]:
+    """Print every thread's stack once a process runs tests for much longer than all of them take.
+
+    pytest's own setting `faulthandler_timeout` starts a thread for each test.
+    """
+    with os.fdopen(os.dup(2), "w") as stderr:
+        faulthandler.dump_traceback_later(_HANGING_S, repeat=True, file=stderr)
+        try:
+            yield
+        finally:
+            faulthandler.cancel_dump_traceback_later()
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -25,6 +25,7 @@ from examples.login import fill_in_forms
 from ops import ports
 from ops.local_store import LocalStore, running_store
 from ops.procfile import ROOT
+from tests import warm_commands
 from tests.least_roles import least_role
 
 pytestmark = [pytest.mark.long, pytest.mark.spec("OPS-20")]
@@ -126,20 +127,30 @@ def typed(page: str) -> str:
     return "\n".join(line for one in shown for line in one.lines if not excused(line))
 
 
+@dataclass(frozen=True)
+class Stage(LocalStore):
+    """A running store, and the folder of programs that its users have first in PATH."""
+
+    programs: Path
+
+
 @pytest.fixture(scope="module")
-def stage(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalStore]:
-    with running_store(tmp_path_factory.mktemp("store"), {}) as found:
-        yield found
+def stage(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stage]:
+    with (
+        warm_commands.install(tmp_path_factory.mktemp("commands")) as programs,
+        running_store(tmp_path_factory.mktemp("store"), {}) as found,
+    ):
+        yield Stage(**vars(found), programs=programs)
 
 
-def at_stage(text: str, stage: LocalStore) -> str:
+def at_stage(text: str, stage: Stage) -> str:
     """The text with the addresses of the store of these tests."""
     text = text.replace("http://127.0.0.1:8000", stage.api)
     return text.replace("http://127.0.0.1:8001", stage.auth)
 
 
 def run(
-    script: str, stage: LocalStore, folder: Path, *, waiting: str = INDEXED
+    script: str, stage: Stage, folder: Path, *, waiting: str = INDEXED
 ) -> subprocess.CompletedProcess[str]:
     """Type it where the store of these tests is the one that `make run` keeps."""
     script = at_stage(script, stage)
@@ -148,12 +159,12 @@ def run(
     script = script.replace("sleep 2;", waiting)
     # A reader sees a refusal; here it ends the script.
     script = f'curl() {{ command curl --fail-with-body "$@"; }}\n{script}'
-    folders = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+    folders = [str(stage.programs), str(Path(sys.executable).parent), os.environ["PATH"]]
     return subprocess.run(
         ["bash", "-euo", "pipefail", "-c", script],
         cwd=folder,
         env={
-            "PATH": folders,
+            "PATH": os.pathsep.join(folders),
             "PYTHONPATH": str(ROOT),
             "STORE_HOME": str(stage.home),
             "STORE_PORT": stage.api.rpartition(":")[2],
@@ -169,16 +180,14 @@ def run(
 
 @pytest.mark.skipif(not shutil.which("curl"), reason="examples are typed with curl")
 def test_the_commands_of_the_page_of_the_api_work_as_they_are_printed(
-    stage: LocalStore, tmp_path: Path
+    stage: Stage, tmp_path: Path
 ) -> None:
     done = run(typed("docs/api.md"), stage, tmp_path)
     assert done.returncode == 0, f"{done.stdout[-3000:]}\n{done.stderr}"
     assert re.findall(r'"total_hits":(.)', done.stdout) == ["1"], done.stdout[2000:9000]
 
 
-def test_what_is_kept_every_night_is_kept_as_it_is_printed(
-    stage: LocalStore, tmp_path: Path
-) -> None:
+def test_what_is_kept_every_night_is_kept_as_it_is_printed(stage: Stage, tmp_path: Path) -> None:
     save_programs("docs/operations.md", stage, tmp_path)
     done = run(typed("docs/operations.md"), stage, tmp_path)
     assert done.returncode == 0, done.stderr
@@ -187,7 +196,7 @@ def test_what_is_kept_every_night_is_kept_as_it_is_printed(
 
 @pytest.mark.skipif(not shutil.which("curl"), reason="examples are typed with curl")
 def test_the_commands_of_the_page_of_rights_work_as_they_are_printed(
-    stage: LocalStore, tmp_path: Path
+    stage: Stage, tmp_path: Path
 ) -> None:
     done = run(typed("docs/authorization.md"), stage, tmp_path)
     assert done.returncode == 0, f"{done.stdout[-3000:]}\n{done.stderr}"
@@ -204,7 +213,7 @@ def test_the_commands_of_the_page_of_rights_work_as_they_are_printed(
     assert (tmp_path / "robot.json").stat().st_mode & 0o777 == 0o600
 
 
-def test_an_application_logs_a_person_in_as_it_is_printed(stage: LocalStore) -> None:
+def test_an_application_logs_a_person_in_as_it_is_printed(stage: Stage) -> None:
     email, password = "grace@example.com", "correct horse battery"
     stage.run_command("users", "add", email, stdin=password)
     named: dict[str, Any] = {}
@@ -224,7 +233,7 @@ def test_an_application_logs_a_person_in_as_it_is_printed(stage: LocalStore) -> 
     assert told.json()["email"] == email
 
 
-def save_programs(page: str, stage: LocalStore, folder: Path) -> None:
+def save_programs(page: str, stage: Stage, folder: Path) -> None:
     """Save the page's programs under their names, for its commands."""
     for one in examples():
         if one.page == page and (named := PROGRAM.match(one.text)):
@@ -232,7 +241,7 @@ def save_programs(page: str, stage: LocalStore, folder: Path) -> None:
             (folder / f"{named[1]}.py").write_text(text, encoding="utf-8")
 
 
-def by_the_client(page: str, stage: LocalStore, folder: Path) -> str:
+def by_the_client(page: str, stage: Stage, folder: Path) -> str:
     """What the commands of a page print, the page's programs lying beside them."""
     save_programs(page, stage, folder)
     # Whatever is left running ends with the page, however that ends.
@@ -243,7 +252,7 @@ def by_the_client(page: str, stage: LocalStore, folder: Path) -> str:
 
 
 @pytest.mark.spec("DOC-01")
-def test_whoever_has_a_base_url_gets_on_as_it_is_printed(stage: LocalStore, tmp_path: Path) -> None:
+def test_whoever_has_a_base_url_gets_on_as_it_is_printed(stage: Stage, tmp_path: Path) -> None:
     shown = by_the_client("client/README.md", stage, tmp_path)
     assert '"about": "login", "verdict": "ok", "text": "as admin@local' in shown
     assert "Up and down:" in shown
@@ -254,7 +263,7 @@ def test_whoever_has_a_base_url_gets_on_as_it_is_printed(stage: LocalStore, tmp_
 
 @pytest.mark.spec("DOC-02")
 @pytest.mark.skipif(not shutil.which("curl"), reason="one file comes with curl")
-def test_a_directory_is_deposited_as_it_is_printed(stage: LocalStore, tmp_path: Path) -> None:
+def test_a_directory_is_deposited_as_it_is_printed(stage: Stage, tmp_path: Path) -> None:
     shown = by_the_client("docs/depositing.md", stage, tmp_path)
     plans = [json.loads(line) for line in shown.splitlines() if '"state": "planned"' in line]
     assert [plan["sent"]["files"] for plan in plans] == [2, 1]
@@ -279,9 +288,7 @@ def test_a_directory_is_deposited_as_it_is_printed(stage: LocalStore, tmp_path: 
 
 
 @pytest.mark.spec("DOC-03")
-def test_bundles_are_found_and_downloaded_as_it_is_printed(
-    stage: LocalStore, tmp_path: Path
-) -> None:
+def test_bundles_are_found_and_downloaded_as_it_is_printed(stage: Stage, tmp_path: Path) -> None:
     shown = by_the_client("docs/downloading.md", stage, tmp_path)
     sides = {
         side: json.loads((tmp_path / f"{side}.json").read_text()) for side in ("left", "right")
@@ -308,7 +315,7 @@ def test_bundles_are_found_and_downloaded_as_it_is_printed(
 
 
 @pytest.mark.spec("DOC-04")
-def test_a_pipeline_is_told_as_it_is_printed(stage: LocalStore, tmp_path: Path) -> None:
+def test_a_pipeline_is_told_as_it_is_printed(stage: Stage, tmp_path: Path) -> None:
     (checking,) = (one.text for one in examples() if "def by_standard_webhooks" in one.text)
     (tmp_path / "signatures.py").write_text(checking, encoding="utf-8")
     shown = by_the_client("docs/subscribing.md", stage, tmp_path)

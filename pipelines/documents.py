@@ -357,9 +357,8 @@ def load_small_document(
 ) -> dict[str, Any] | None:
     """A document for which no memory needs to be reserved; None for any other."""
     kept, entries = _read_cache_or_entries(stores, bundle)
-    if not stores.memory.is_small(
-        _estimate_memory([len(kept)] if kept else _metadata_sizes(entries))
-    ):
+    size = _estimate_memory([len(kept)] if kept else _metadata_sizes(entries))
+    if size > json_codec.SMALL_BYTES:
         return None
     return _parse_or_assemble(stores, replica, bundle, kept, entries, beat)
 

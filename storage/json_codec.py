@@ -4,17 +4,23 @@ orjson is fast, but reads an integer beyond 64 bits as a float and refuses to wr
 and values with such integers use the slower standard library.
 
 Small values amplify: 20 MB of `{"":1}` become 600 MB of Python objects. The estimate counts the
-characters that make values; it is an upper bound, within a factor of about three.
+characters that make values; it is an upper bound, within a factor of about three. Since limits per
+text do not bound a process that parses many at once, a thread reserves the memory of a value before
+it parses the text, and waits while others hold too much.
 """
 
 import json
 import re
-from collections.abc import Callable
+import threading
+from collections import deque
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any, NoReturn
 
 import orjson
 
-from storage.errors import TooLarge
+from config import process
+from storage.errors import TooLarge, Unavailable
 
 MAX_DIGITS = 4300
 """Digits of an integer that Python reads and writes: it refuses more, since that is quadratic."""
@@ -150,6 +156,81 @@ def check_parsed_size(size: int, most: int) -> None:
             f"Too many small values: they would take {size // MB} MB of memory"
             f" (at most {most // MB} MB)"
         )
+
+
+BUDGET_BYTES = 640 * MB
+SMALL_BYTES = 4 * MB
+"""Reservations up to this size are free and never wait."""
+RELEASE_FROM_BYTES = 32 * MB
+"""After a reservation of this size the process returns free memory to the system."""
+RESERVE_TIMEOUT_S = 5.0
+"""Short, since a waiting worker thread could run another job."""
+RETRY_AFTER_S = 5
+
+
+class MemoryBudget:
+    """A weighted semaphore over bytes: first come, first served."""
+
+    def __init__(
+        self,
+        total: int = BUDGET_BYTES,
+        *,
+        timeout_s: float = RESERVE_TIMEOUT_S,
+        waiting: Callable[[], AbstractContextManager[None]] = nullcontext,
+    ) -> None:
+        """`waiting` is entered around a wait, for example to let another request run."""
+        self._total, self._timeout_s, self._waiting = total, timeout_s, waiting
+        self._used = 0
+        self._queue: deque[object] = deque()
+        self._changed = threading.Condition()
+
+    @contextmanager
+    def reserve(self, size: int) -> Iterator[None]:
+        """Hold `size` bytes during the block; Unavailable if others hold too much for too long.
+
+        A value larger than the budget waits until it is alone. A thread must not nest reservations:
+        two such threads would block each other until one times out.
+        """
+        if size <= SMALL_BYTES:
+            yield
+            return
+        weight = min(size, self._total)
+        self._acquire(weight)
+        try:
+            yield
+        finally:
+            self._release(weight)
+
+    def _acquire(self, weight: int) -> None:
+        ticket = object()
+        with self._changed:
+            if not self._queue and self._used + weight <= self._total:
+                self._used += weight
+                return
+            self._queue.append(ticket)
+        with self._waiting():
+            if not self._wait_for_turn(ticket, weight):
+                message = "Too many large JSON documents are being read: try again later."
+                raise Unavailable(message, retry_after_s=RETRY_AFTER_S)
+
+    def _wait_for_turn(self, ticket: object, weight: int) -> bool:
+        """Wait for this ticket's turn; return whether it came in time."""
+        with self._changed:
+            is_granted = self._changed.wait_for(
+                lambda: self._queue[0] is ticket and self._used + weight <= self._total,
+                self._timeout_s,
+            )
+            self._queue.remove(ticket)
+            self._used += weight if is_granted else 0
+            self._changed.notify_all()
+        return is_granted
+
+    def _release(self, weight: int) -> None:
+        if weight >= RELEASE_FROM_BYTES:
+            process.release_memory()
+        with self._changed:
+            self._used -= weight
+            self._changed.notify_all()
 
 
 MAX_STEP_LENGTH = 200

@@ -1,15 +1,53 @@
-"""Build and parse object keys; the key format is frozen.
+"""Build, parse and check object keys, whose format is frozen, and check metadata.
 
 Byte order of record keys is (uuid, version) order, so that a bucket's listing and a table's index
 can be merged. Two leading characters spread a kind over 256 folders.
 """
 
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
 from urllib.parse import quote, unquote, urlsplit
 
+from storage.errors import Invalid
 from storage.model import FQID
+
+MAX_KEY_BYTES = 900
+MAX_METADATA_BYTES = 2048
+MAX_CONTENT_TYPE_BYTES = 1024
+_CONTROL_CHARACTERS = re.compile(r"[\x00-\x1f\x7f]")
+
+
+def check_key(key: str) -> bytes:
+    """Return the key's bytes; Invalid if it is empty, too long or has control characters."""
+    try:
+        raw = key.encode()
+    except UnicodeEncodeError as error:
+        raise Invalid("object key: must be valid Unicode text") from error
+    if not 0 < len(raw) <= MAX_KEY_BYTES or _CONTROL_CHARACTERS.search(key):
+        raise Invalid(f"object key: must have 1 to {MAX_KEY_BYTES} bytes and no control characters")
+    return raw
+
+
+def check_metadata(content_type: str, metadata: Mapping[str, str] | None) -> dict[str, str]:
+    """Return metadata that every engine can store beside the content type; Invalid otherwise."""
+    pairs = dict(metadata or {})
+    text = "".join(pairs) + "".join(pairs.values())
+    if len(text) > MAX_METADATA_BYTES or not (text.isascii() and text.isprintable()):
+        raise Invalid(f"metadata: must be printable ASCII of at most {MAX_METADATA_BYTES} bytes")
+    if any(name != name.lower() or not name for name in pairs):
+        raise Invalid("metadata: names must be lower case")
+    if len(content_type) > MAX_CONTENT_TYPE_BYTES or not content_type.isprintable():
+        raise Invalid(f"content type: must be one line of at most {MAX_CONTENT_TYPE_BYTES} bytes")
+    return pairs
+
+
+def check_response_headers(*values: str | None) -> None:
+    """Raise Invalid if a header value of a signed URL has control characters."""
+    if any(_CONTROL_CHARACTERS.search(value or "") for value in values):
+        raise Invalid("response headers must not contain control characters")
+
 
 Kind = Literal["file", "bundle", "collection"]
 KINDS: tuple[Kind, ...] = ("file", "bundle", "collection")

@@ -9,6 +9,7 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from typing import Any, Protocol, runtime_checkable
 
+from storage.errors import Invalid
 from storage.model import FQID
 from storage.search.grammar.clauses import Clause
 
@@ -45,6 +46,10 @@ ProgressCallback = Callable[[str, int], None]
 the copy."""
 
 
+MAX_PARTS = 10_000
+"""Parts of one multipart upload."""
+
+
 class MultipartUpload(Protocol):
     """An unfinished object, invisible until `complete`.
 
@@ -73,6 +78,28 @@ class MultipartUpload(Protocol):
 
     def abort(self) -> None:
         """Delete the upload and its parts; succeed if it is gone."""
+
+
+def check_part_size(part_size: int) -> None:
+    """Raise Invalid for parts without bytes."""
+    if part_size < 1:
+        raise Invalid("part_size: must be at least 1 byte")
+
+
+def check_part_number(number: int) -> None:
+    """Raise Invalid for a part number that no upload has."""
+    if not 1 <= number <= MAX_PARTS:
+        raise Invalid(f"part number: must be 1 to {MAX_PARTS}")
+
+
+def check_parts(sizes: Mapping[int, int], part_size: int) -> int:
+    """Return the size of all parts; Invalid if one is missing or has the wrong size."""
+    ordered = [size for _, size in sorted(sizes.items())]
+    if sorted(sizes) != list(range(1, len(ordered) + 1)):
+        raise Invalid("a part is missing: upload it first")
+    if any(size != part_size for size in ordered[:-1]):
+        raise Invalid("only the last part may be shorter than the part size")
+    return sum(ordered)
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from storage.cache import ByteCache
 from storage.catalog import Catalog
 from storage.circuit_breaker import CircuitBreaker
-from storage.memory import MemoryBudget
+from storage.json_codec import MemoryBudget
 from storage.model import Replica
 from storage.protocols import BlobStore, CredentialIssuer, PubSub, SearchIndex, Sources
 from storage.rate_limits import RateLimiter

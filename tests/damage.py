@@ -7,7 +7,7 @@ from typing import Any
 import orjson
 
 from pipelines import records
-from storage.blobs import objects
+from storage.blobs import folder_files
 from storage.blobs.folder import FolderBlobs
 from storage.model import FQID, CollectionLink, Replica
 from storage.protocols import BlobStore
@@ -37,7 +37,7 @@ KINDS: Mapping[str, Callable[[bytes], bytes | None]] = {
 
 def path_of(bucket: BlobStore, key: str) -> Path:
     assert isinstance(bucket, FolderBlobs)
-    return Path(objects.object_path(key).join_root(str(bucket.root)))
+    return bucket.root.joinpath(*folder_files.object_path(key))
 
 
 def damage_file(bucket: BlobStore, key: str, kind: str) -> None:

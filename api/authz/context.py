@@ -17,7 +17,7 @@ from auth.tokens.signing_keys import SigningKeyFile
 from auth.tokens.verification import GrantChecker
 from config import Settings
 from storage.catalog import Catalog
-from storage.memory import MemoryBudget
+from storage.json_codec import MemoryBudget
 from storage.rate_limits import RateLimiter
 from storage.writability import WriteProbes
 

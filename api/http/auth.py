@@ -20,7 +20,7 @@ from auth.tokens.verification import parse_bearer
 from config import Settings
 from storage.catalog import Catalog, Tx, ingest, versions
 from storage.errors import Invalid, NotFoundError, Unauthorized
-from storage.memory import MemoryBudget
+from storage.json_codec import MemoryBudget
 from storage.model import REPLICAS, Principal, Replica
 from storage.protocols import Sources
 from storage.rate_limits import RateLimiter

@@ -20,7 +20,7 @@ from api.http.addresses import client_address
 from config import Settings
 from storage.catalog import Catalog, store_state
 from storage.errors import TooManyRequests, Unavailable
-from storage.memory import MemoryBudget
+from storage.json_codec import SMALL_BYTES, MemoryBudget
 from storage.model import Principal
 from storage.rate_limits import Rate, RateLimiter, rate_limit_key
 
@@ -185,7 +185,7 @@ def reserve_memory(budget: MemoryBudget, size: int) -> None:
     """
     if "reservation" in g:
         g.pop("reservation").__exit__(None, None, None)
-    if budget.is_small(size):
+    if size <= SMALL_BYTES:
         return
     reservation = budget.reserve(size)
     reservation.__enter__()

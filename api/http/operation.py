@@ -35,7 +35,7 @@ from pipelines.subscriptions import Seal
 from storage import json_codec
 from storage.encryption import instance_id
 from storage.errors import Invalid
-from storage.memory import MemoryBudget
+from storage.json_codec import MemoryBudget
 from storage.model import Job
 from storage.rate_limits import RateLimiter
 from storage.stores import Stores

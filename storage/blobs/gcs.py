@@ -20,8 +20,8 @@ from storage.blobs.clients import CloudLimits, PerProcess, parse_bucket_url
 from storage.blobs.gcs_client import GcsBucketClient, GcsClient, GcsServer
 from storage.blobs.gcs_objects import explain_mismatch, make_info, set_blob_metadata
 from storage.blobs.gcs_upload import HIDDEN_PREFIX, GcsUpload, UploadStart
-from storage.blobs.objects import check_header, check_key, check_response_headers
 from storage.crc32c import encode_base64
+from storage.keys import check_key, check_metadata, check_response_headers
 from storage.protocols import (
     BLOCK,
     DEFAULT_CONTENT_TYPE,
@@ -98,7 +98,7 @@ class GcsBlobs:
     ) -> BlobInfo:
         """See BlobStore."""
         _check_gcs_key(key)
-        check_header(key, content_type, metadata)
+        check_metadata(content_type, metadata)
         blob = self._bucket.blob(key)
         set_blob_metadata(blob, content_type, metadata)
         gcs_objects.insert_object(self._bucket, blob, data, replace=replace)
@@ -248,7 +248,7 @@ class GcsBlobs:
             blob = self._bucket.blob(key, pin)
             self._bucket.call(blob.reload, if_generation_match=blob.generation)
             info = make_info(blob)
-            check_header(key, info.content_type or "", {**info.metadata, **metadata})
+            check_metadata(info.content_type or "", {**info.metadata, **metadata})
             blob.metadata = dict(metadata)
             self._bucket.call(blob.patch, if_generation_match=blob.generation)
         except (errors.NotFoundError, errors.SourceChanged) as error:

@@ -27,16 +27,15 @@ from storage.blobs.gcs_objects import (
     read_object,
     set_blob_metadata,
 )
-from storage.blobs.objects import check_header
-from storage.errors import AlreadyExists, DomainError, Invalid, NotFoundError, Unavailable
-from storage.protocols import BlobInfo
+from storage.errors import AlreadyExists, DomainError, NotFoundError, Unavailable
+from storage.keys import check_metadata
+from storage.protocols import BlobInfo, check_part_number, check_part_size, check_parts
 
 T = TypeVar("T")
 R = TypeVar("R")
 
 HIDDEN_PREFIX: Final = ".uploads/"
 """Prefix of everything unfinished."""
-MAX_PARTS: Final = 10_000
 _MAX_COMPOSE: Final = 32
 """Objects that one compose joins."""
 _PARALLEL_CALLS: Final = 8
@@ -65,9 +64,8 @@ class GcsUpload:
     @classmethod
     def begin(cls, bucket: GcsBucketClient, start: UploadStart) -> "GcsUpload":
         """Begin a new upload."""
-        check_header(start.key, start.content_type, start.metadata)
-        if start.part_size < 1:
-            raise Invalid("part_size: must be at least 1 byte")
+        check_metadata(start.content_type, start.metadata)
+        check_part_size(start.part_size)
         token = secrets.token_hex(16)
         text = {name: getattr(start, name) for name in UploadStart.__slots__}
         insert_object(
@@ -90,8 +88,7 @@ class GcsUpload:
 
     def part(self, number: int, blocks: Iterable[bytes]) -> None:
         """See MultipartUpload."""
-        if not 1 <= number <= MAX_PARTS:
-            raise Invalid(f"part number: must be 1 to {MAX_PARTS}")
+        check_part_number(number)
         self._bucket.call(self._bucket.blob(_component_path(self.token, _START_NAME)).reload)
         blob = self._bucket.blob(_component_path(self.token, f"{number:05}"))
         insert_object_stream(self._bucket, blob, blocks, most=self.part_size, replace=True)
@@ -114,8 +111,10 @@ class GcsUpload:
         """See MultipartUpload."""
         start = self._start
         kept = {**start.metadata, **(metadata or {})}
-        check_header(start.key, start.content_type, kept)
-        parts = _order_parts(self._list_components(), start.part_size)
+        check_metadata(start.content_type, kept)
+        components = self._list_components()
+        check_parts({number: part.size for number, part in components.items()}, self.part_size)
+        parts = [components[number] for number in sorted(components)]
         blob = self._bucket.blob(start.key)
         set_blob_metadata(blob, start.content_type, kept)
         try:
@@ -184,16 +183,6 @@ def _delete_upload(bucket: GcsBucketClient, token: str) -> None:
 
 def _component_path(token: str, name: str = "") -> str:
     return f"{HIDDEN_PREFIX}{token}/{name}"
-
-
-def _order_parts(parts: Mapping[int, Blob], part_size: int) -> list[Blob]:
-    """Return all parts in order; Invalid if there is a gap."""
-    if sorted(parts) != list(range(1, len(parts) + 1)):
-        raise Invalid("a part is missing: upload it first")
-    ordered = [parts[number] for number in sorted(parts)]
-    if any(part.size != part_size for part in ordered[:-1]):
-        raise Invalid("only the last part may be shorter than the part size")
-    return ordered
 
 
 def _run_parallel(function: Callable[[T], R], items: Iterable[T]) -> list[R]:

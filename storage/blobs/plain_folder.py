@@ -11,10 +11,9 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from storage import errors
-from storage.blobs import folder_tree
+from storage.blobs import folder_files
 from storage.blobs.folder import FolderBlobs
-from storage.blobs.folder_tree import sync_folder
-from storage.blobs.objects import file_pin
+from storage.blobs.folder_files import file_pin, sync_folder
 from storage.protocols import (
     DEFAULT_CONTENT_TYPE,
     BlobInfo,
@@ -47,12 +46,7 @@ class PlainFolder:
             info = _file_info(key, descriptor)
             if pin is not None and info.pin != pin:
                 raise errors.SourceChanged(f"{key} changed.")
-            if start and start >= info.size:
-                raise errors.RangeNotSatisfiable(f"{key} has {info.size} bytes.")
-            rest = info.size - start
-            yield from folder_tree.read_blocks(
-                descriptor, start, rest if length is None else min(length, rest)
-            )
+            yield from folder_files.read_range(descriptor, info.size, start=start, length=length)
 
     def put(
         self,
@@ -67,7 +61,7 @@ class PlainFolder:
         if replace:
             raise errors.Invalid("A checkout folder cannot replace files.")
         with self._create(key) as descriptor:
-            folder_tree.write_all(descriptor, data, 0)
+            folder_files.write_all(descriptor, data, 0)
         return self.head(key)
 
     def upload(
@@ -102,7 +96,7 @@ class PlainFolder:
             if pin is not None and info.pin != pin:
                 raise errors.SourceChanged(f"{key} changed.")
             start = payload.tell()
-            for done in folder_tree.copy_range(
+            for done in folder_files.copy_range(
                 payload.fileno(), descriptor, size, start=start, at=0
             ):
                 if progress:

@@ -22,7 +22,6 @@ from botocore.exceptions import (
 from storage import crc32c, errors, keys
 from storage.blobs import s3_objects
 from storage.blobs.clients import CloudLimits, PerProcess, SourceReader, parse_bucket_url
-from storage.blobs.objects import check_key, check_response_headers
 from storage.blobs.s3_client import S3BucketClient, S3Connection, S3Reply, S3Server
 from storage.blobs.s3_objects import (
     TAGS_FOLLOW,
@@ -40,6 +39,7 @@ from storage.blobs.s3_upload import (
     copy_parts,
     copy_whole,
 )
+from storage.keys import check_key, check_response_headers
 from storage.model import CHECKSUM_NAMES
 from storage.protocols import (
     DEFAULT_CONTENT_TYPE,

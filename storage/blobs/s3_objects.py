@@ -18,9 +18,9 @@ from botocore.exceptions import HTTPClientError, IncompleteReadError
 from urllib3.exceptions import HTTPError
 
 from storage import errors
-from storage.blobs.objects import MAX_METADATA_BYTES, check_header, check_key
 from storage.blobs.s3_client import S3BucketClient, S3Reply
 from storage.blobs.s3_obstore import BrokenStreamError
+from storage.keys import MAX_METADATA_BYTES, check_key, check_metadata
 from storage.protocols import BLOCK, BlobInfo
 
 TAGS_FOLLOW: Final = "tags-follow"
@@ -45,7 +45,7 @@ def make_header_params(
 ) -> dict[str, Any]:
     """Return arguments for type and metadata of a new object; Invalid if unsuitable."""
     check_key(key)
-    pairs = check_header(key, content_type, metadata).metadata
+    pairs = check_metadata(content_type, metadata)
     if not content_type.isascii():
         raise errors.Invalid("content type: must be ASCII")
     if any(
@@ -54,7 +54,7 @@ def make_header_params(
         raise errors.Invalid(
             "metadata: must fit into HTTP headers (no special characters in names, no outer spaces)"
         )
-    return {"ContentType": content_type, "Metadata": dict(pairs)}
+    return {"ContentType": content_type, "Metadata": pairs}
 
 
 def add_tags_mark(metadata: Mapping[str, str]) -> dict[str, str]:
@@ -68,7 +68,7 @@ def add_tags_mark(metadata: Mapping[str, str]) -> dict[str, str]:
 
 def make_completion_tags(early: Mapping[str, str], late: Mapping[str, str]) -> dict[str, str]:
     """Return tags for metadata added at completion; Invalid if all is too large."""
-    check_header("", "", {**early, **late})
+    check_metadata("", {**early, **late})
     if late and TAGS_FOLLOW not in add_tags_mark(early):
         raise errors.Invalid("metadata: no room left beside the metadata of the upload's start")
     return encode_tags(late)
@@ -289,7 +289,7 @@ def write_metadata(
     tags = get_tags(bucket, key, info.pin)
     described = decode_described_tags(tags, info.etag)
     merged = {**(decode_tags(tags) if described is None else described), **metadata}
-    check_header(key, "", {**info.metadata, **merged})
+    check_metadata("", {**info.metadata, **merged})
     put_tags(bucket, key, encode_tags({**merged, DESCRIBED_ETAG: info.etag or ""}), pin)
     _head_pinned(bucket, key, pin)
     own = {name: value for name, value in info.metadata.items() if name != TAGS_FOLLOW}

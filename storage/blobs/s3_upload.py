@@ -31,7 +31,15 @@ from storage.errors import (
     SourceChanged,
     Unavailable,
 )
-from storage.protocols import BLOCK, DEFAULT_CONTENT_TYPE, BlobInfo, ProgressCallback
+from storage.protocols import (
+    BLOCK,
+    DEFAULT_CONTENT_TYPE,
+    BlobInfo,
+    ProgressCallback,
+    check_part_number,
+    check_part_size,
+    check_parts,
+)
 
 MAX_SPOOL_MEMORY: Final = 8 * BLOCK
 """Bytes held in memory; longer parts go to a temporary file."""
@@ -61,9 +69,6 @@ def spool_part(blocks: Iterable[bytes], most: int) -> Iterator[SpooledPart]:
         yield SpooledPart(file, size, crc32c.to_bytes(4, "big"))
 
 
-MAX_PARTS: Final = 10_000
-
-
 class S3Upload:
     """See MultipartUpload. Any number of parts may be sent at once."""
 
@@ -83,8 +88,7 @@ class S3Upload:
         summed: bool = True,
     ) -> "S3Upload":
         """Begin a new upload; `summed` requests one checksum over all parts."""
-        if part_size < 1:
-            raise Invalid("part_size: must be at least 1 byte")
+        check_part_size(part_size)
         headers = make_header_params(key, content_type, metadata)
         headers["Metadata"] = add_tags_mark(headers["Metadata"])
         reply = bucket.call(
@@ -106,7 +110,7 @@ class S3Upload:
 
     def part(self, number: int, blocks: Iterable[bytes]) -> None:
         """See MultipartUpload."""
-        self._check_number(number)
+        check_part_number(number)
         with spool_part(blocks, self.part_size) as part:
             self._call(
                 "upload_part",
@@ -118,7 +122,7 @@ class S3Upload:
 
     def copy_part(self, number: int, source: Mapping[str, Any], start: int, length: int) -> None:
         """Copy a range of another object into part `number`, inside S3."""
-        self._check_number(number)
+        check_part_number(number)
         copied = f"bytes={start}-{start + length - 1}"
         self._call("upload_part_copy", PartNumber=number, CopySourceRange=copied, **source)
 
@@ -153,10 +157,6 @@ class S3Upload:
             raise NotFoundError("the upload does not exist")
         return self._bucket.call(verb, self._key, UploadId=self.token, **params)
 
-    def _check_number(self, number: int) -> None:
-        if not 1 <= number <= MAX_PARTS:
-            raise Invalid(f"part number: must be 1 to {MAX_PARTS}")
-
     def _list_parts(self) -> Iterator[S3Reply]:
         after = 0
         while True:
@@ -172,10 +172,7 @@ class S3Upload:
         if not parts:
             self.part(1, ())
             parts = list(self._list_parts())
-        if [part["PartNumber"] for part in parts] != list(range(1, len(parts) + 1)):
-            raise Invalid("a part is missing: upload it first")
-        if any(part["Size"] != self.part_size for part in parts[:-1]):
-            raise Invalid("only the last part may be shorter than the part size")
+        check_parts({part["PartNumber"]: part["Size"] for part in parts}, self.part_size)
         return parts
 
     def _complete(self, *, replace: bool, **params: Any) -> S3Reply:

@@ -14,8 +14,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from urllib.parse import quote
 
-from storage.blobs.objects import check_response_headers
 from storage.errors import Forbidden
+from storage.keys import check_response_headers
 
 _DOWNLOAD_PURPOSE = b"object url, format 1\n"
 _UPLOAD_PURPOSE = b"object upload url, format 1\n"

@@ -18,14 +18,13 @@ from typing import Any
 from urllib.parse import unquote, urlsplit
 
 from storage import engines, keys
-from storage.blobs import folder_tree
+from storage.blobs import folder_files
 from storage.blobs.clients import CloudLimits, PerProcess, SourceReader
-from storage.blobs.objects import file_pin
+from storage.blobs.folder_files import file_pin
 from storage.errors import (
     Forbidden,
     Invalid,
     NotFoundError,
-    RangeNotSatisfiable,
     SourceChanged,
     Unprocessable,
 )
@@ -67,10 +66,7 @@ class FolderSource:
         with self._open_folder() as folder, _open_file(folder, self._names[-1]) as descriptor:
             _check_pin(descriptor, pin)
             size = os.fstat(descriptor).st_size
-            if start and start >= size:
-                raise RangeNotSatisfiable("the range is outside the source")
-            count = size - start if length is None else min(length, size - start)
-            yield from folder_tree.read_blocks(descriptor, start, count)
+            yield from folder_files.read_range(descriptor, size, start=start, length=length)
             _check_pin(descriptor, pin)
 
     @contextmanager

@@ -12,7 +12,7 @@ from api.http import bodies
 from api.schemas.bundles import decode_bundle
 from storage import json_codec
 from storage.errors import Invalid
-from storage.memory import MemoryBudget
+from storage.json_codec import MemoryBudget
 from tests.api.builders import INGEST, READER, VERSION, uuid_of
 from tests.api.conftest import verify
 from tests.builders import new_uuid

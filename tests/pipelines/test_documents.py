@@ -25,8 +25,7 @@ from pipelines.search import (
 )
 from storage.catalog import bundles
 from storage.errors import Unavailable
-from storage.json_codec import estimate_parsed_size
-from storage.memory import MemoryBudget
+from storage.json_codec import MemoryBudget, estimate_parsed_size
 from storage.model import FQID, Checksums, ManifestEntry
 from storage.search.documents import flatten_document
 from storage.stores import Stores

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 import pytest
 
 from storage.errors import Unavailable
-from storage.memory import SMALL_BYTES, MemoryBudget
+from storage.json_codec import SMALL_BYTES, MemoryBudget
 from tests.waiting import PATIENCE_S
 
 BIG = 10 * SMALL_BYTES

@@ -51,8 +51,8 @@ from pipelines.fixity import FixityReportCache
 from pipelines.recovery import epochs
 from pipelines.subscriptions import SECRET_PURPOSE
 from storage.catalog import Catalog
-from storage.connect import open_rate_limiter
 from storage.encryption import SecretBox, derive_key
+from storage.engines import open_rate_limiter
 from storage.errors import DomainError, exit_on_error
 from storage.stores import Stores
 

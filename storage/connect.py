@@ -3,32 +3,24 @@
 from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
-from urllib.parse import unquote, urlsplit
+from urllib.parse import urlsplit
 
 from sqlalchemy import make_url
 
 from config import Settings, SettingsError
 from storage import engines
-from storage.blobs.clients import CloudLimits
 from storage.blobs.folder import FolderBlobs
 from storage.blobs.plain_folder import PlainFolder
-from storage.blobs.signed_urls import UrlSigner
 from storage.blobs.sources import SourceSettings, UrlSources
 from storage.cache import ByteCache
 from storage.catalog import Catalog
 from storage.circuit_breaker import CircuitBreaker
-from storage.datagrams import open_socket_folder
-from storage.encryption import derive_key
 from storage.errors import NotFoundError
 from storage.model import MIN_SECRET_LENGTH, REPLICAS, Replica
-from storage.protocols import BlobStore, CredentialIssuer, PubSub, SearchIndex
-from storage.pubsub import LocalPubSub
-from storage.rate_limits import MemoryRateLimiter, RateLimiter
+from storage.protocols import BlobStore, PubSub, SearchIndex
 from storage.stores import Stores
 from storage.writability import WriteProbes, write_file, write_scratch
 
-CREDENTIALS_LIFETIME_S = range(900, 43_200 + 1)
-"""Seconds that a role's session in AWS may last."""
 PROBE_PREFIX = "probe/"
 """A prefix without objects."""
 
@@ -39,11 +31,12 @@ def connect(settings: Settings, *, notices: PubSub | None = None) -> Stores:
     home = settings.home.absolute()
     home.mkdir(parents=True, exist_ok=True)
     areas_url = settings.areas_url or (home / "areas").as_uri()
-    areas = _open_bucket(settings, "areas", areas_url, tagged=True)
+    areas = engines.open_bucket(settings, "areas", areas_url, tagged=True)
     replicas: dict[Replica, BlobStore] = {
-        replica: _open_bucket(settings, replica, settings.bucket(replica)) for replica in REPLICAS
+        replica: engines.open_bucket(settings, replica, settings.bucket(replica))
+        for replica in REPLICAS
     }
-    search = {replica: _open_search_index(settings, home, replica) for replica in REPLICAS}
+    search = {replica: engines.open_search_index(settings, replica) for replica in REPLICAS}
     checkouts = {
         replica: _open_checkout_bucket(settings, replica, replicas[replica]) for replica in REPLICAS
     }
@@ -54,24 +47,32 @@ def connect(settings: Settings, *, notices: PubSub | None = None) -> Stores:
         checkouts=checkouts,
         catalog=catalog,
         search=search,
-        pubsub=notices or open_pubsub(settings),
-        sources=_open_sources(settings, replicas, areas),
+        pubsub=notices or engines.open_pubsub(settings),
+        sources=UrlSources(
+            SourceSettings(
+                areas=areas,
+                external_bases=_external_bases(settings),
+                staging_roots=settings.staging_roots,
+                own_buckets=tuple(replicas.values()),
+                limits=engines.cloud_limits(settings),
+            )
+        ),
         open_destination=_make_destination_opener(home, replicas),
         documents=ByteCache(settings.document_cache_bytes),
         base_url=settings.external_url or settings.internal_url,
         max_query_steps=settings.jmespath_visits,
         search_fields=settings.search_fields,
         copy_parallel=settings.copy_parallel,
-        send_mail=_open_mailer(settings),
+        send_mail=engines.open_mailer(settings),
         circuit_breaker=_make_circuit_breaker(replicas, search),
-        rate_limiter=open_rate_limiter(settings),
+        rate_limiter=engines.open_rate_limiter(settings),
         write_probes=WriteProbes(
             {
                 **_make_folder_probes(settings, {"areas": areas, **_name_buckets(replicas)}),
                 "catalog": catalog.probe,
             }
         ),
-        credential_issuer=_open_credential_issuer(settings),
+        credential_issuer=engines.open_credential_issuer(settings),
     )
 
 
@@ -127,24 +128,6 @@ def _probe_bucket(blobs: BlobStore) -> None:
     next(iter(blobs.list(PROBE_PREFIX)), None)
 
 
-def open_pubsub(settings: Settings) -> PubSub:
-    """Open publish/subscribe between all processes of the store."""
-    if settings.redis_url:
-        return engines.open_redis_pubsub(settings.redis_url)
-    return LocalPubSub(open_socket_folder(settings.home))
-
-
-def open_rate_limiter(settings: Settings) -> RateLimiter | None:
-    """Open the rate limiter; None without limits."""
-    if not (settings.rate_per_minute or settings.rate_anonymous_per_minute):
-        return None
-    return (
-        engines.open_redis_rate_limiter(settings.redis_url)
-        if settings.redis_url
-        else MemoryRateLimiter()
-    )
-
-
 def _check_secret(settings: Settings) -> None:
     if len(settings.secret_key) < MIN_SECRET_LENGTH:
         raise SettingsError(f"STORE_SECRET_KEY must have at least {MIN_SECRET_LENGTH} characters")
@@ -158,76 +141,6 @@ def open_catalog(settings: Settings) -> Catalog:
         connections=settings.catalog_connections,
         overflow=settings.catalog_overflow,
         wait_s=settings.catalog_wait_s,
-    )
-
-
-def _cloud_limits(settings: Settings) -> CloudLimits:
-    return CloudLimits(
-        connect_s=settings.cloud_connect_s,
-        read_s=settings.cloud_read_s,
-        attempts=settings.cloud_attempts,
-        connections=settings.cloud_pool,
-    )
-
-
-def _open_bucket(settings: Settings, name: str, url: str, *, tagged: bool = False) -> BlobStore:
-    match url.partition("://")[0]:
-        case "file":
-            key = derive_key(settings.secret_key.encode(), b"object urls")
-            return FolderBlobs(_parse_folder_url(name, url), UrlSigner(key, name))
-        case "s3":
-            return engines.open_s3_bucket(url, _cloud_limits(settings), tagged=tagged)
-        case "gs":
-            return engines.open_gcs_bucket(url, _cloud_limits(settings))
-    raise SettingsError(f"bucket {name}: must be a file://, s3:// or gs:// URL (got {url})")
-
-
-def _open_credential_issuer(settings: Settings) -> CredentialIssuer | None:
-    """Open the issuer of temporary upload credentials; None if uploads use signed URLs."""
-    scheme, life = urlsplit(settings.areas_url).scheme, settings.areas_credentials_s
-    if life not in CREDENTIALS_LIFETIME_S:
-        raise SettingsError("STORE_AREAS_CREDENTIALS_S must be from 900 to 43200")
-    if settings.areas_role_arn and scheme != "s3":
-        raise SettingsError("STORE_AREAS_ROLE_ARN is for upload areas in an s3:// bucket")
-    if settings.areas_role_arn:
-        return engines.open_s3_credential_issuer(
-            settings.areas_url, _cloud_limits(settings), settings.areas_role_arn
-        )
-    if scheme == "gs" and settings.areas_downscoped:
-        return engines.open_gcs_credential_issuer(settings.areas_url, _cloud_limits(settings), life)
-    return None
-
-
-def _parse_folder_url(name: str, url: str) -> str:
-    parts = urlsplit(url)
-    if parts.netloc:
-        raise SettingsError(f"bucket {name}: file:// URL must not name a host (got {url})")
-    return unquote(parts.path)
-
-
-def _open_search_index(settings: Settings, home: Path, replica: Replica) -> SearchIndex:
-    seconds, fields = settings.search_timeout_s, settings.search_fields
-    if not settings.search_url:
-        path = home / "search" / f"{replica}.sqlite"
-        return engines.open_embedded_index(path, time_limit_s=seconds, field_limit=fields)
-    if urlsplit(settings.search_url).scheme not in ("http", "https"):
-        raise SettingsError("STORE_SEARCH_URL: must be an http or https URL")
-    return engines.open_opensearch_index(
-        settings.search_url, replica, time_limit_s=seconds, field_limit=fields
-    )
-
-
-def _open_sources(
-    settings: Settings, replicas: Mapping[Replica, BlobStore], areas: BlobStore
-) -> UrlSources:
-    return UrlSources(
-        SourceSettings(
-            areas=areas,
-            external_bases=_external_bases(settings),
-            staging_roots=settings.staging_roots,
-            own_buckets=tuple(replicas.values()),
-            limits=_cloud_limits(settings),
-        )
     )
 
 
@@ -250,9 +163,9 @@ def _open_checkout_bucket(settings: Settings, replica: Replica, bucket: BlobStor
     if not isinstance(bucket, FolderBlobs):
         if urlsplit(named).scheme == "file":
             raise SettingsError(f"a checkout folder needs a folder as replica: {named}")
-        return _open_bucket(settings, f"checkout {replica}", named) if named else bucket
+        return engines.open_bucket(settings, f"checkout {replica}", named) if named else bucket
     folder = (settings.home.absolute() / "checkouts" / replica).as_uri()
-    return PlainFolder(Path(_parse_folder_url(f"checkout {replica}", named or folder)))
+    return PlainFolder(Path(engines.parse_folder_url(f"checkout {replica}", named or folder)))
 
 
 def _make_destination_opener(
@@ -273,9 +186,3 @@ def _make_destination_opener(
         return PlainFolder(root)
 
     return destination
-
-
-def _open_mailer(settings: Settings) -> Callable[[str, str, str], None] | None:
-    if not settings.smtp_host:
-        return None
-    return engines.open_mailer(settings.smtp_host, settings.smtp_port, settings.smtp_from)

@@ -1,17 +1,27 @@
-"""Import and open the engines that the settings name.
+"""Open the engines that the settings name.
 
 Only this module has imports inside functions: a process that serves folders never loads the
 clients of S3, Google Cloud Storage, OpenSearch or Redis.
 """
 
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
+from urllib.parse import unquote, urlsplit
 
+from config import Settings, SettingsError
 from storage.blobs.clients import CloudLimits, SourceReader
+from storage.blobs.folder import FolderBlobs
+from storage.blobs.signed_urls import UrlSigner
 from storage.catalog import Catalog, revisions
+from storage.datagrams import open_socket_folder
+from storage.encryption import derive_key
+from storage.model import Replica
 from storage.protocols import BlobStore, CredentialIssuer, PubSub, SearchIndex, SourceObject
-from storage.rate_limits import RateLimiter
+from storage.pubsub import LocalPubSub
+from storage.rate_limits import MemoryRateLimiter, RateLimiter
+
+CREDENTIALS_LIFETIME_S = range(900, 43_200 + 1)
+"""Seconds that a role's session in AWS may last."""
 
 
 @runtime_checkable
@@ -22,42 +32,66 @@ class CloudBucket(BlobStore, Protocol):
         """Open another bucket of this cloud; NotFoundError, or Forbidden if it is not writable."""
 
 
-def open_s3_bucket(url: str, limits: CloudLimits, *, tagged: bool) -> BlobStore:
-    """Open the bucket of an `s3://` URL."""
-    from storage.blobs.s3 import open_s3_blobs as open_bucket
-
-    return open_bucket(url, limits, tagged=tagged)
-
-
-def open_gcs_bucket(url: str, limits: CloudLimits) -> BlobStore:
-    """Open the bucket of a `gs://` URL."""
-    from storage.blobs.gcs import open_gcs_blobs as open_bucket
-
-    return open_bucket(url, limits)
+def cloud_limits(settings: Settings) -> CloudLimits:
+    """Return the limits of calls to clouds."""
+    return CloudLimits(
+        connect_s=settings.cloud_connect_s,
+        read_s=settings.cloud_read_s,
+        attempts=settings.cloud_attempts,
+        connections=settings.cloud_pool,
+    )
 
 
-def open_s3_credential_issuer(url: str, limits: CloudLimits, role: str) -> CredentialIssuer:
-    """Open an issuer of temporary credentials of a role for an `s3://` bucket."""
-    from storage.blobs.s3_credentials import open_s3_issuer as open_lender
+def open_bucket(settings: Settings, name: str, url: str, *, tagged: bool = False) -> BlobStore:
+    """Open a bucket by the scheme of its URL; `name` is its name in URLs and messages."""
+    match url.partition("://")[0]:
+        case "file":
+            key = derive_key(settings.secret_key.encode(), b"object urls")
+            return FolderBlobs(parse_folder_url(name, url), UrlSigner(key, name))
+        case "s3":
+            from storage.blobs.s3 import open_s3_blobs
 
-    return open_lender(url, limits, role)
+            return open_s3_blobs(url, cloud_limits(settings), tagged=tagged)
+        case "gs":
+            from storage.blobs.gcs import open_gcs_blobs
+
+            return open_gcs_blobs(url, cloud_limits(settings))
+    raise SettingsError(f"bucket {name}: must be a file://, s3:// or gs:// URL (got {url})")
 
 
-def open_gcs_credential_issuer(
-    url: str, limits: CloudLimits, lifetime_s: int
-) -> CredentialIssuer | None:
-    """Open an issuer of downscoped tokens; None if they would outlive `lifetime_s`."""
-    from storage.blobs.gcs_credentials import TOKEN_LIFETIME_S as LIFE_S
-    from storage.blobs.gcs_credentials import open_gcs_issuer as open_lender
+def parse_folder_url(name: str, url: str) -> str:
+    """Return the path of a `file://` URL; SettingsError if it names a host."""
+    parts = urlsplit(url)
+    if parts.netloc:
+        raise SettingsError(f"bucket {name}: file:// URL must not name a host (got {url})")
+    return unquote(parts.path)
 
-    return open_lender(url, limits) if lifetime_s >= LIFE_S else None
+
+def open_credential_issuer(settings: Settings) -> CredentialIssuer | None:
+    """Open the issuer of temporary upload credentials; None if uploads use signed URLs."""
+    url, life = settings.areas_url, settings.areas_credentials_s
+    scheme = urlsplit(url).scheme
+    if life not in CREDENTIALS_LIFETIME_S:
+        raise SettingsError("STORE_AREAS_CREDENTIALS_S must be from 900 to 43200")
+    if settings.areas_role_arn and scheme != "s3":
+        raise SettingsError("STORE_AREAS_ROLE_ARN is for upload areas in an s3:// bucket")
+    if settings.areas_role_arn:
+        from storage.blobs.s3_credentials import open_s3_issuer
+
+        return open_s3_issuer(url, cloud_limits(settings), settings.areas_role_arn)
+    if scheme == "gs" and settings.areas_downscoped:
+        from storage.blobs.gcs_credentials import TOKEN_LIFETIME_S, open_gcs_issuer
+
+        if life >= TOKEN_LIFETIME_S:
+            return open_gcs_issuer(url, cloud_limits(settings))
+    return None
 
 
 def open_s3_reader(limits: CloudLimits) -> SourceReader[Any]:
     """Open a reader of depositors' objects in S3."""
-    from storage.blobs.s3_client import open_s3_source_reader as open_reader
+    from storage.blobs.s3_client import open_s3_source_reader
 
-    return open_reader(limits)
+    return open_s3_source_reader(limits)
 
 
 def open_s3_source(bucket: str, key: str, reader: Callable[[], SourceReader[Any]]) -> SourceObject:
@@ -69,53 +103,60 @@ def open_s3_source(bucket: str, key: str, reader: Callable[[], SourceReader[Any]
 
 def open_gcs_reader(limits: CloudLimits) -> SourceReader[Any]:
     """Open a reader of depositors' objects in Google Cloud Storage."""
-    from storage.blobs.gcs_client import open_gcs_source_reader as open_reader
+    from storage.blobs.gcs_client import open_gcs_source_reader
 
-    return open_reader(limits)
+    return open_gcs_source_reader(limits)
 
 
-def open_gcs_source(bucket: str, key: str, client: Callable[[], Any]) -> SourceObject:
+def open_gcs_source(bucket: str, key: str, reader: Callable[[], SourceReader[Any]]) -> SourceObject:
     """Open a depositor's object in Google Cloud Storage."""
     from storage.blobs.gcs import GcsSource
 
-    return GcsSource(bucket, key, client)
+    return GcsSource(bucket, key, lambda: reader().client)
 
 
-def open_opensearch_index(
-    url: str, replica: str, *, time_limit_s: float, field_limit: int
-) -> SearchIndex:
-    """Open a replica's index in OpenSearch."""
-    from storage.search.opensearch.index import open_opensearch as open_index
+def open_search_index(settings: Settings, replica: Replica) -> SearchIndex:
+    """Open a replica's search index: OpenSearch, or a SQLite file in the home folder."""
+    seconds, fields = settings.search_timeout_s, settings.search_fields
+    if not settings.search_url:
+        from storage.search.embedded.index import EmbeddedIndex
 
-    return open_index(url, replica, time_limit_s=time_limit_s, field_limit=field_limit)
+        path = settings.home.absolute() / "search" / f"{replica}.sqlite"
+        return EmbeddedIndex(path, time_limit_s=seconds, field_limit=fields)
+    if urlsplit(settings.search_url).scheme not in ("http", "https"):
+        raise SettingsError("STORE_SEARCH_URL: must be an http or https URL")
+    from storage.search.opensearch.index import open_opensearch
 
-
-def open_embedded_index(path: Path, *, time_limit_s: float, field_limit: int) -> SearchIndex:
-    """Open a replica's index in a SQLite file."""
-    from storage.search.embedded.index import EmbeddedIndex
-
-    return EmbeddedIndex(path, time_limit_s=time_limit_s, field_limit=field_limit)
-
-
-def open_redis_pubsub(url: str) -> PubSub:
-    """Open publish/subscribe between all processes of one Redis."""
-    from storage.pubsub_redis import RedisPubSub as RedisNotices
-
-    return RedisNotices(url)
+    return open_opensearch(settings.search_url, replica, time_limit_s=seconds, field_limit=fields)
 
 
-def open_redis_rate_limiter(url: str) -> RateLimiter:
-    """Open token buckets that all processes of one Redis share."""
-    from storage.rate_limits_redis import RedisRateLimiter as RedisRates
+def open_pubsub(settings: Settings) -> PubSub:
+    """Open publish/subscribe between all processes of the store."""
+    if not settings.redis_url:
+        return LocalPubSub(open_socket_folder(settings.home))
+    from storage.redis_engines import RedisPubSub
 
-    return RedisRates(url)
+    return RedisPubSub(settings.redis_url)
 
 
-def open_mailer(host: str, port: int, sender: str) -> Callable[[str, str, str], None]:
-    """Return a function that sends mail: recipient, subject, body."""
+def open_rate_limiter(settings: Settings) -> RateLimiter | None:
+    """Open the rate limiter; None without limits."""
+    if not (settings.rate_per_minute or settings.rate_anonymous_per_minute):
+        return None
+    if not settings.redis_url:
+        return MemoryRateLimiter()
+    from storage.redis_engines import RedisRateLimiter
+
+    return RedisRateLimiter(settings.redis_url)
+
+
+def open_mailer(settings: Settings) -> Callable[[str, str, str], None] | None:
+    """Return a function that sends mail (recipient, subject, body); None without a server."""
+    if not settings.smtp_host:
+        return None
     from storage.mail import Mailer
 
-    return Mailer(host, port, sender)
+    return Mailer(settings.smtp_host, settings.smtp_port, settings.smtp_from)
 
 
 def migrate_catalog(catalog: Catalog) -> str:

@@ -1,6 +1,6 @@
 """Publish/subscribe wake-ups within a process and between processes of one home.
 
-Stores of several machines use Redis (`storage.pubsub_redis`).
+Stores of several machines use Redis (`storage.redis_engines`).
 """
 
 import threading

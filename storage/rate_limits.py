@@ -1,7 +1,7 @@
 """Token-bucket rate limits within one process.
 
 A bucket holds `burst` tokens and gains `per_minute` of them. Processes that share a Redis share
-their buckets (`storage.rate_limits_redis`).
+their buckets (`storage.redis_engines`).
 """
 
 import math

@@ -16,7 +16,7 @@ from redis.retry import Retry
 from config import SettingsError
 from storage.errors import Unavailable
 from storage.protocols import PubSub
-from storage.pubsub_redis import keepalive_options
+from storage.redis_engines import keepalive_options
 from workers import actors
 from workers.broker import build_middleware
 from workers.messages import MessageSender

@@ -173,9 +173,7 @@ class UrlSources:
                     *_reject_bucket_alias(*_split_bucket_and_key(rest)), self._s3
                 )
             case "gs":
-                return engines.open_gcs_source(
-                    *_split_bucket_and_key(rest), lambda: self._gcs().client
-                )
+                return engines.open_gcs_source(*_split_bucket_and_key(rest), self._gcs)
             case "file":
                 return self._open_file(url)
         raise Invalid(f"source_url: scheme {scheme} is not supported", code="unknown_source_schema")

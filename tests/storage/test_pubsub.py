@@ -14,7 +14,7 @@ from config import SettingsError
 from storage.datagrams import open_socket_folder
 from storage.protocols import TopicSubscription
 from storage.pubsub import MAX_TOPICS, LocalPubSub, MemoryPubSub
-from storage.pubsub_redis import CHANNEL, RedisPubSub
+from storage.redis_engines import CHANNEL, RedisPubSub
 from tests.redis_server import fake
 from tests.waiting import PATIENCE_S, until
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from storage.pubsub_redis import RedisPubSub
+from storage.redis_engines import RedisPubSub
 from tests.redis_server import RedisServer, needed, serving
 from tests.waiting import until
 

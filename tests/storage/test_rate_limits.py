@@ -8,7 +8,7 @@ import pytest
 
 from ops import ports
 from storage.rate_limits import MemoryRateLimiter, Rate, RateLimiter
-from storage.rate_limits_redis import RedisRateLimiter
+from storage.redis_engines import RedisRateLimiter
 from tests.redis_server import RedisServer, needed
 from tests.waiting import until
 

@@ -14,7 +14,7 @@ from dramatiq import Worker
 from pipelines.flow import Step
 from storage.catalog import jobs
 from storage.model import Job, JobClaim
-from storage.pubsub_redis import RedisPubSub
+from storage.redis_engines import RedisPubSub
 from storage.stores import Stores
 from tests import redis_server
 from tests.redis_server import PROGRAM

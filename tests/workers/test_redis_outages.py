@@ -16,7 +16,7 @@ from pipelines.flow import Step
 from storage.catalog import jobs
 from storage.errors import Unavailable
 from storage.model import Job, JobClaim
-from storage.pubsub_redis import RedisPubSub
+from storage.redis_engines import RedisPubSub
 from storage.stores import Stores
 from tests.drill.fault_proxy import before
 from tests.redis_server import RedisServer, needed, serving

@@ -3,12 +3,14 @@
 import os
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Generic, TypeVar
 from urllib.parse import parse_qsl, urlsplit
 
 from config import SettingsError
+from storage.errors import Forbidden, Invalid, NotFoundError, Unavailable, Unprocessable
 
 T = TypeVar("T")
 
@@ -62,6 +64,26 @@ class SourceReader(Generic[T]):
     def is_expired(self) -> bool:
         """Return whether to look for credentials again."""
         return not self.signed and time.monotonic() - self.created_at > CREDENTIALS_RETRY_S
+
+
+@contextmanager
+def translate_source_errors(
+    is_unreadable: Callable[[BaseException | None], bool] = lambda _cause: False,
+) -> Iterator[None]:
+    """Raise Unprocessable for a depositor's object that is absent or may not be read.
+
+    `is_unreadable` decides by the cause of an Unavailable error.
+    """
+    try:
+        yield
+    except (NotFoundError, Invalid) as error:
+        message = f"the source cannot be read: {error.detail}"
+        raise Unprocessable(message, code="source_not_found") from error
+    except (Forbidden, Unavailable) as error:
+        if isinstance(error, Unavailable) and not is_unreadable(error.__cause__):
+            raise
+        message = f"the source cannot be read: {error.detail}"
+        raise Unprocessable(message, code="source_not_readable") from error
 
 
 def parse_bucket_url(

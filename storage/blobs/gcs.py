@@ -16,7 +16,12 @@ from urllib3.exceptions import NewConnectionError
 
 from storage import errors
 from storage.blobs import gcs_objects, gcs_upload
-from storage.blobs.clients import CloudLimits, PerProcess, parse_bucket_url
+from storage.blobs.clients import (
+    CloudLimits,
+    PerProcess,
+    parse_bucket_url,
+    translate_source_errors,
+)
 from storage.blobs.gcs_client import GcsBucketClient, GcsClient, GcsServer
 from storage.blobs.gcs_objects import explain_mismatch, make_info, set_blob_metadata
 from storage.blobs.gcs_upload import HIDDEN_PREFIX, GcsUpload, UploadStart
@@ -321,50 +326,28 @@ class GcsSource:
 
     def head(self) -> BlobInfo:
         """See SourceObject."""
-        try:
+        with translate_source_errors(_is_unreadable_at_start):
             return gcs_objects.head_object(self._bucket, self._key)
-        except (
-            errors.NotFoundError,
-            errors.Forbidden,
-            errors.Invalid,
-            errors.Unavailable,
-        ) as error:
-            raise _translate_source_error(error, deposit=True) from error
 
     def read(self, pin: str, start: int = 0, length: int | None = None) -> Iterator[bytes]:
         """See SourceObject."""
-        try:
+        with translate_source_errors(_is_credential_error):
             yield from gcs_objects.read_object(
                 self._bucket, self._key, pin=pin, start=start, length=length
             )
-        except (
-            errors.NotFoundError,
-            errors.Forbidden,
-            errors.Invalid,
-            errors.Unavailable,
-        ) as error:
-            raise _translate_source_error(error) from error
 
 
-def _translate_source_error(
-    error: errors.DomainError, *, deposit: bool = False
-) -> errors.DomainError:
-    """Return Unprocessable for absent or unreadable sources, else the error itself.
+def _is_credential_error(cause: BaseException | None) -> bool:
+    is_lasting = not isinstance(cause, TransportError)
+    return isinstance(cause, GoogleAuthError) and is_lasting and not cause.retryable
 
-    A server that cannot be reached counts as unreadable only when a deposit begins.
+
+def _is_unreadable_at_start(cause: BaseException | None) -> bool:
+    """Return whether a deposit cannot begin: also if the server cannot be reached.
+
+    Later such a fault may pass.
     """
-    message = f"the source cannot be read: {error.detail}"
-    if isinstance(error, errors.NotFoundError | errors.Invalid):
-        return errors.Unprocessable(message, code="source_not_found")
-    if isinstance(error, errors.Forbidden) or _is_unreadable(error.__cause__, deposit=deposit):
-        return errors.Unprocessable(message, code="source_not_readable")
-    return error
-
-
-def _is_unreadable(cause: BaseException | None, *, deposit: bool) -> bool:
-    if isinstance(cause, GoogleAuthError):
-        return not isinstance(cause, TransportError) and not cause.retryable
     if isinstance(cause, RequestsConnectionError) and cause.args:
         refused = isinstance(getattr(cause.args[0], "reason", None), NewConnectionError)
-        return deposit and (refused or isinstance(cause, ConnectTimeout))
-    return False
+        return refused or isinstance(cause, ConnectTimeout)
+    return _is_credential_error(cause)

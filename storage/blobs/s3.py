@@ -6,10 +6,10 @@ markers too, so that a purge leaves nothing.
 
 import dataclasses
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
 from functools import cache
-from typing import Any, Final
+from typing import Final
 
 from botocore.exceptions import (
     ConnectTimeoutError,
@@ -21,7 +21,13 @@ from botocore.exceptions import (
 
 from storage import crc32c, errors, keys
 from storage.blobs import s3_objects
-from storage.blobs.clients import CloudLimits, PerProcess, SourceReader, parse_bucket_url
+from storage.blobs.clients import (
+    CloudLimits,
+    PerProcess,
+    SourceReader,
+    parse_bucket_url,
+    translate_source_errors,
+)
 from storage.blobs.s3_client import S3BucketClient, S3Connection, S3Reply, S3Server
 from storage.blobs.s3_objects import (
     TAGS_FOLLOW,
@@ -92,14 +98,12 @@ class S3Blobs:
         self.name = name
         self._tagged = tagged
         self._server, self._connected, self._features = server, connected, features
-        self._bucket = S3BucketClient(
-            name, lambda: connected().client, small=lambda: connected().small
-        )
+        self._bucket = S3BucketClient(name, connected)
         self._bucket_seen_at = -_BUCKET_CHECK_S
 
     def open_sibling(self, name: str) -> "S3Blobs":
         """Open another bucket with the same client; NotFoundError, or Forbidden to write."""
-        sibling = S3BucketClient(name, self._bucket.client, own=False)
+        sibling = S3BucketClient(name, self._connected, own=False)
         probe = sibling.call("create_multipart_upload", ".probe")
         with suppress(errors.NotFoundError, errors.Forbidden):
             sibling.call("abort_multipart_upload", ".probe", UploadId=probe["UploadId"])
@@ -161,28 +165,18 @@ class S3Blobs:
     ) -> BlobInfo:
         """See BlobStore; the server checks the bytes that arrive."""
         headers = make_header_params(key, content_type, metadata)
-        reply = self._put_small(key, data, headers, replace) or self._put(
-            key, data, headers, replace
-        )
-        return make_info(key, len(data), reply, content_type=content_type, metadata=metadata)
-
-    def _put_small(
-        self, key: str, data: bytes, headers: Mapping[str, Any], replace: bool
-    ) -> S3Reply | None:
-        """Put by obstore; not for blobs, whose CRC-32C obstore cannot store."""
-        if key.startswith(keys.BLOBS):
-            return None
-        return self._connected().small.put(
-            self.name,
-            key,
-            data,
-            content_type=headers["ContentType"],
-            metadata=headers["Metadata"],
-            replace=replace,
-        )
-
-    def _put(self, key: str, data: bytes, headers: Mapping[str, Any], replace: bool) -> S3Reply:
-        return self._bucket.call(
+        reply: S3Reply | None = None
+        # obstore cannot store the CRC-32C of blobs.
+        if not key.startswith(keys.BLOBS):
+            reply = self._bucket.small.put(
+                self.name,
+                key,
+                data,
+                content_type=content_type,
+                metadata=headers["Metadata"],
+                replace=replace,
+            )
+        reply = reply or self._bucket.call(
             "put_object",
             key,
             Body=data,
@@ -191,6 +185,7 @@ class S3Blobs:
             **headers,
             **({} if replace else {"IfNoneMatch": "*"}),
         )
+        return make_info(key, len(data), reply, content_type=content_type, metadata=metadata)
 
     def upload(
         self,
@@ -253,7 +248,7 @@ class S3Blobs:
     def matches(self, key: str, *, size: int, etag: str) -> bool:
         """See EtagStore."""
         check_key(key)
-        return self._connected().small.matches(self.name, key, size=size, etag=etag)
+        return self._bucket.small.matches(self.name, key, size=size, etag=etag)
 
     def copy_unverified(
         self, source: BlobStore, key: str, target_key: str, *, is_free: bool = False
@@ -268,11 +263,11 @@ class S3Blobs:
             self._bucket, target_key
         ):
             return False
-        return self._connected().small.copy_unverified(source.name, key, self.name, target_key)
+        return self._bucket.small.copy_unverified(source.name, key, self.name, target_key)
 
     def list_prefix(self, prefix: str) -> Mapping[str, BlobInfo]:
         """See BulkCopyTarget."""
-        entries = self._connected().small.list_prefix(self.name, prefix)
+        entries = self._bucket.small.list_prefix(self.name, prefix)
         if entries is None:
             return {info.key: info for info in self.list(prefix)}
         return {key: make_info(key, size, reply) for key, (size, reply) in entries.items()}
@@ -290,16 +285,11 @@ class S3Blobs:
 
     def list(self, prefix: str, *, after: str = "") -> Iterator[BlobInfo]:
         """See BlobStore; pins are ETags, in versioned buckets too."""
-        params: dict[str, Any] = {"Prefix": prefix, "StartAfter": after}
-        while True:
-            page = self._bucket.call("list_objects_v2", **params)
+        for page in self._bucket.pages("list_objects_v2", Prefix=prefix, StartAfter=after):
             for entry in page.get("Contents", ()):
                 info = make_info(entry["Key"], int(entry["Size"]), {"ETag": entry["ETag"]})
                 at = entry.get("LastModified")
                 yield dataclasses.replace(info, modified_us=at and int(at.timestamp() * 1_000_000))
-            if not page.get("IsTruncated"):
-                return
-            params["ContinuationToken"] = page["NextContinuationToken"]
 
     def delete(self, key: str, *, pin: str | None = None) -> None:
         """See BlobStore; deletes older versions, too."""
@@ -357,20 +347,9 @@ class S3Blobs:
 
     def sweep_temporaries(self, older_than_s: float, *, now: float) -> int:
         """See BlobStore."""
-        before = now - older_than_s
-        return sum(abort_if_stale(self._bucket, upload, before) for upload in self._list_uploads())
-
-    def _list_uploads(self) -> Sequence[S3Reply]:
-        """List all unfinished uploads."""
-        uploads: list[S3Reply] = []
-        params: dict[str, Any] = {}
-        while True:
-            page = self._bucket.call("list_multipart_uploads", **params)
-            uploads.extend(page.get("Uploads", ()))
-            if not page.get("IsTruncated"):
-                return uploads
-            params["KeyMarker"] = page["NextKeyMarker"]
-            params["UploadIdMarker"] = page["NextUploadIdMarker"]
+        pages = self._bucket.pages("list_multipart_uploads")
+        uploads = [upload for page in pages for upload in page.get("Uploads", ())]
+        return sum(abort_if_stale(self._bucket, upload, now - older_than_s) for upload in uploads)
 
 
 class S3Source:
@@ -383,14 +362,12 @@ class S3Source:
 
     @property
     def _bucket(self) -> S3BucketClient:
-        reader = self._reader()
-        connection = reader.client
-        small = (lambda: connection.small) if reader.signed else None
-        return S3BucketClient(self._name, lambda: connection.client, own=False, small=small)
+        connection = self._reader().client
+        return S3BucketClient(self._name, lambda: connection, own=False)
 
     def head(self) -> BlobInfo:
         """See SourceObject; reads tags only if metadata does not declare every checksum."""
-        with _translate_source_errors(), _refuse_unreachable():
+        with translate_source_errors(_is_unreadable_at_start):
             info = s3_objects.look_up(self._bucket, self._key)
             if all(any(name.endswith(field) for name in info.metadata) for field in CHECKSUM_NAMES):
                 return info
@@ -400,7 +377,7 @@ class S3Source:
 
     def read(self, pin: str, start: int = 0, length: int | None = None) -> Iterator[bytes]:
         """See SourceObject; a stream that breaks is resumed under the pin."""
-        with _translate_source_errors():
+        with translate_source_errors(_is_credential_error):
             yield from s3_objects.stream_object(
                 self._bucket, self._key, pin=pin, start=start, length=length
             )
@@ -416,47 +393,18 @@ class S3Source:
         return {name.lower(): value for name, value in tags.items()}
 
 
-@contextmanager
-def _translate_source_errors() -> Iterator[None]:
-    """Raise Unprocessable for sources that are absent or may not be read."""
-    try:
-        yield
-    except (errors.NotFoundError, errors.Invalid) as error:
-        message = f"the source cannot be read: {error.detail}"
-        raise errors.Unprocessable(message, code="source_not_found") from error
-    except errors.Forbidden as error:
-        raise make_unreadable_error(error) from error
-    except errors.Unavailable as error:
-        if isinstance(error.__cause__, _CREDENTIAL_ERRORS):
-            raise make_unreadable_error(error) from error
-        raise
+def _is_credential_error(cause: BaseException | None) -> bool:
+    return isinstance(
+        cause, NoCredentialsError | PartialCredentialsError | CredentialRetrievalError
+    )
 
 
-@contextmanager
-def _refuse_unreachable() -> Iterator[None]:
-    """Raise Unprocessable for servers that cannot be reached and buckets of other regions.
+def _is_unreadable_at_start(cause: BaseException | None) -> bool:
+    """Return whether a deposit cannot begin: also if no server or bucket region is found.
 
-    Only when a deposit begins: later such a fault may pass, like every 5xx.
+    Later such a fault may pass, like every 5xx.
     """
-    try:
-        yield
-    except errors.Unavailable as error:
-        cause = error.__cause__
-        if isinstance(cause, EndpointConnectionError | ConnectTimeoutError) or is_redirect(cause):
-            raise make_unreadable_error(error) from error
-        raise
-
-
-def is_redirect(cause: BaseException | None) -> bool:
-    """Return whether S3 redirects to a region that its client did not find."""
     status = getattr(cause, "response", {}).get("ResponseMetadata", {}).get("HTTPStatusCode")
-    return status in (301, 307)
-
-
-_CREDENTIAL_ERRORS = (NoCredentialsError, PartialCredentialsError, CredentialRetrievalError)
-
-
-def make_unreadable_error(error: errors.DomainError) -> errors.Unprocessable:
-    """Return the error for a source that the store may not read."""
-    message = f"the source cannot be read: {error.detail}"
-    return errors.Unprocessable(message, code="source_not_readable")
+    is_unreachable = isinstance(cause, EndpointConnectionError | ConnectTimeoutError)
+    # A redirect names a region that the client did not find.
+    return is_unreachable or status in (301, 307) or _is_credential_error(cause)

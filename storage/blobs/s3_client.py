@@ -54,12 +54,11 @@ class S3Connection:
         with _translate_errors():
             session = boto3.session.Session(profile_name=server.profile)
             self._session = session
-            self.client: Any = _make_client(session, server, limits, signed=signed)
+            self.client: Any = _make_s3_client(session, server, limits, signed=signed)
             self._signer = self.client
             if public != server.endpoint:
-                self._signer = _make_client(session, replace(server, endpoint=public), limits)
-
-        self.small = ObstoreCalls(self._address, self._credentials, limits)
+                self._signer = _make_s3_client(session, replace(server, endpoint=public), limits)
+        self.small = ObstoreCalls(self._address, self._credentials, limits, signed=signed)
 
     def _address(self, bucket: str) -> BucketAddress:
         """Return where the client finds a bucket, from an example of its signed URLs."""
@@ -85,41 +84,13 @@ class S3Connection:
         return str(signed)
 
 
-def _make_client(
+def _make_s3_client(
     session: boto3.session.Session, server: S3Server, limits: CloudLimits, *, signed: bool = True
 ) -> Any:
-    config = _make_config(server, limits)
-    fallback = _DEFAULT_REGION if server.endpoint else None
-    client = session.client(
-        "s3",
-        endpoint_url=server.endpoint,
-        region_name=server.region or session.region_name or fallback,
-        config=config if signed else config.merge(Config(signature_version=UNSIGNED)),
-    )
-    client.meta.events.register_last("before-call.s3", _send_body_at_once)
-    return client
-
-
-def _send_body_at_once(params: dict[str, Any], **_: object) -> None:
-    """Remove `Expect: 100-continue`.
-
-    botocore waits forever for a truncated 100 response, and takes a late one for the response to
-    another request.
-    """
-    params["headers"].pop("Expect", None)
-
-
-def _make_config(server: S3Server, limits: CloudLimits) -> Config:
-    return Config(
-        connect_timeout=limits.connect_s,
-        read_timeout=limits.read_s,
-        # Bounded, with jitter, and with a quota: in an outage most calls fail at once.
-        retries={"total_max_attempts": limits.attempts, "mode": "standard"},
+    config = Config(
         max_pool_connections=limits.connections,
         tcp_keepalive=True,
-        # Building the default User-Agent takes a tenth of each call.
-        user_agent="consortium-store",
-        signature_version="s3v4",
+        signature_version="s3v4" if signed else UNSIGNED,
         s3={
             # Uploads carry a CRC-32C in a signed header; a SHA-256 beside it adds nothing.
             "payload_signing_enabled": False,
@@ -130,6 +101,43 @@ def _make_config(server: S3Server, limits: CloudLimits) -> Config:
         request_checksum_calculation="when_required",
         response_checksum_validation="when_required",
     )
+    client = make_client("s3", session, server, limits, config)
+    client.meta.events.register_last("before-call.s3", _send_body_at_once)
+    return client
+
+
+def make_client(
+    service: str,
+    session: boto3.session.Session,
+    server: S3Server,
+    limits: CloudLimits,
+    config: Config | None = None,
+) -> Any:
+    """Make a boto3 client of a service of this server; `config` adds to the limits."""
+    common = Config(
+        connect_timeout=limits.connect_s,
+        read_timeout=limits.read_s,
+        # Bounded, with jitter, and with a quota: in an outage most calls fail at once.
+        retries={"total_max_attempts": limits.attempts, "mode": "standard"},
+        # Building the default User-Agent takes a tenth of each call.
+        user_agent="consortium-store",
+    )
+    fallback = _DEFAULT_REGION if server.endpoint else None
+    return session.client(
+        service,
+        endpoint_url=server.endpoint,
+        region_name=server.region or session.region_name or fallback,
+        config=common.merge(config) if config else common,
+    )
+
+
+def _send_body_at_once(params: dict[str, Any], **_: object) -> None:
+    """Remove `Expect: 100-continue`.
+
+    botocore waits forever for a truncated 100 response, and takes a late one for the response to
+    another request.
+    """
+    params["headers"].pop("Expect", None)
 
 
 @contextmanager
@@ -155,6 +163,16 @@ class _CheckedReply(dict[str, Any]):
 
 _CONFLICT_RETRIES: Final = 8
 """Attempts of a conditional write while another one of the same key is in flight."""
+_PAGE_TOKENS: Final = {
+    "list_objects_v2": ("ContinuationToken",),
+    "list_parts": ("PartNumberMarker",),
+    "list_multipart_uploads": ("KeyMarker", "UploadIdMarker"),
+    "list_object_versions": ("KeyMarker", "VersionIdMarker"),
+}
+"""Parameters of each listing's next page, which the page before holds as `Next…`.
+
+boto3's paginators take a truncated response for the last page.
+"""
 _TRANSIENT_CODES: Final = frozenset(
     {
         "400",  # A HEAD response has no code: it may be any of these.
@@ -179,16 +197,20 @@ class S3BucketClient:
     """
 
     name: str
-    client: Callable[[], Any]
+    connect: Callable[[], S3Connection]
     own: bool = True
-    small: Callable[[], ObstoreCalls] | None = None
+
+    @property
+    def small(self) -> ObstoreCalls:
+        """Return the fast path for small calls."""
+        return self.connect().small
 
     def call(self, verb: str, key: str | None = None, **params: Any) -> S3Reply:
         """Make one call of the client; raises errors of `storage.errors` only."""
         location = {"Bucket": self.name} if key is None else {"Bucket": self.name, "Key": key}
         for attempt in range(_CONFLICT_RETRIES):
             try:
-                return _CheckedReply(getattr(self.client(), verb)(**location, **params))
+                return _CheckedReply(getattr(self.connect().client, verb)(**location, **params))
             except ClientError as error:
                 # S3 may ask either of two concurrent conditional writes to retry.
                 if (
@@ -202,6 +224,15 @@ class S3BucketClient:
                 raise errors.Unavailable(f"S3 cannot be reached: {error}") from error
             time.sleep(random.uniform(0, 0.02 * 2**attempt))
         raise AssertionError("unreachable")
+
+    def pages(self, verb: str, key: str | None = None, **params: Any) -> Iterator[S3Reply]:
+        """Iterate over the pages of a listing."""
+        while True:
+            page = self.call(verb, key, **params)
+            yield page
+            if not page.get("IsTruncated"):
+                return
+            params |= {name: page[f"Next{name}"] for name in _PAGE_TOKENS[verb]}
 
     def _translate(self, error: ClientError, *, conditional: bool) -> errors.DomainError:
         status, code = _error_status(error), _error_code(error)

@@ -6,11 +6,10 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 import boto3.session
-from botocore.config import Config
 from botocore.exceptions import BotoCoreError, ClientError
 
 from storage.blobs.clients import CloudLimits, PerProcess, canonical_endpoint, parse_bucket_url
-from storage.blobs.s3_client import S3Server
+from storage.blobs.s3_client import S3Server, make_client
 from storage.errors import Unavailable
 from storage.protocols import Credentials
 
@@ -21,7 +20,6 @@ _ALLOWED_ACTIONS: Final = (
     # With which programs see whether what they sent is there.
     "s3:GetObject",
 )
-_DEFAULT_REGION = "us-east-1"
 
 
 def make_session_policy(bucket: str, prefix: str, *, partition: str = "aws") -> dict[str, Any]:
@@ -46,9 +44,13 @@ def open_s3_issuer(url: str, limits: CloudLimits, role: str) -> "StsCredentialIs
     """Return the issuer of this role's credentials on an `s3://` bucket; no request yet."""
     name, options = parse_bucket_url(url, "s3", frozenset(S3Server.__slots__))
     server = S3Server(**options)
-    return StsCredentialIssuer(
-        name, role, server, PerProcess(lambda: _make_sts_client(server, limits))
-    )
+
+    def make_sts_client() -> Any:
+        """Make a client of Amazon's STS in the bucket's region; other servers have their own."""
+        session = boto3.session.Session(profile_name=server.profile)
+        return make_client("sts", session, server, limits)
+
+    return StsCredentialIssuer(name, role, server, PerProcess(make_sts_client))
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,20 +94,3 @@ class StsCredentialIssuer:
             "session_token": given["SessionToken"],
         }
         return Credentials("s3", words, given["Expiration"].timestamp())
-
-
-def _make_sts_client(server: S3Server, limits: CloudLimits) -> Any:
-    """Make a client of Amazon's STS in the bucket's region; other servers have their own STS."""
-    session = boto3.session.Session(profile_name=server.profile)
-    fallback = _DEFAULT_REGION if server.endpoint else None
-    return session.client(
-        "sts",
-        endpoint_url=server.endpoint,
-        region_name=server.region or session.region_name or fallback,
-        config=Config(
-            connect_timeout=limits.connect_s,
-            read_timeout=limits.read_s,
-            retries={"total_max_attempts": limits.attempts, "mode": "standard"},
-            user_agent="consortium-store",
-        ),
-    )

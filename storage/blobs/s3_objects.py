@@ -92,13 +92,11 @@ def encode_tags(metadata: Mapping[str, str]) -> dict[str, str]:
 
 def decode_tags(tags: Mapping[str, str]) -> dict[str, str]:
     """Return the metadata of tags, ours or a depositor's, under lower-case names."""
-    packed = {
-        key.removeprefix(_PACKED_PREFIX): value for key, value in tags.items() if _is_packed(key)
-    }
-    plain = {key.lower(): value for key, value in tags.items() if not _is_packed(key)}
+    packed = sorted(key for key in tags if key.startswith(_PACKED_PREFIX))
+    plain = {key.lower(): value for key, value in tags.items() if key not in packed}
     if not packed:
         return plain
-    text = "".join(key.partition(".")[2] + packed[key] for key in sorted(packed))
+    text = "".join(key.partition(".")[2] + tags[key] for key in packed)
     return {**plain, **json.loads(zlib.decompress(base64.b64decode(text)))}
 
 
@@ -112,10 +110,6 @@ def decode_described_tags(tags: Mapping[str, str], etag: str | None) -> dict[str
     if described is None:
         return None
     return metadata if described == etag else {}
-
-
-def _is_packed(key: str) -> bool:
-    return key.startswith(_PACKED_PREFIX)
 
 
 def _fits_tag(name: str, value: str) -> bool:
@@ -227,7 +221,7 @@ def look_up(bucket: S3BucketClient, key: str) -> BlobInfo:
 
 def look_up_fast(bucket: S3BucketClient, key: str) -> BlobInfo | None:
     """Return an object's info through obstore, or None."""
-    reply = None if bucket.small is None else bucket.small().head(bucket.name, key)
+    reply = bucket.small.head(bucket.name, key)
     return None if reply is None else _make_head_info(key, reply)
 
 
@@ -240,10 +234,9 @@ def _make_head_info(key: str, reply: S3Reply) -> BlobInfo:
 
 def object_exists(bucket: S3BucketClient, key: str) -> bool:
     """Return whether an object has this key now."""
-    if bucket.small is not None:
-        exists = bucket.small().exists(bucket.name, key)
-        if exists is not None:
-            return exists
+    exists = bucket.small.exists(bucket.name, key)
+    if exists is not None:
+        return exists
     try:
         bucket.call("head_object", key)
     except errors.NotFoundError:
@@ -343,49 +336,33 @@ def _open_range(
 ) -> S3Reply | None:
     """Send one GET and return its response; None for any range of an empty object."""
     params = pin_params(pin)
-    ranged = bool(start) or end is not None
+    reply: S3Reply | None = bucket.small.get(bucket.name, key, params, start, end)
+    if start or end is not None:
+        params["Range"] = f"bytes={start}-{'' if end is None else end - 1}"
     try:
-        reply = _get_object(bucket, key, params, start, end)
+        reply = reply or bucket.call("get_object", key, **params)
     except errors.RangeNotSatisfiable:
         if start == 0:
             return None
         raise
     except (errors.NotFoundError, errors.SourceChanged) as error:
         raise (error if pin is None else explain_mismatch(bucket, key)) from error
-    if defect := _range_defect(reply, start, end) if ranged else _length_defect(reply):
+    if defect := _find_defect(reply, start, end):
         reply["Body"].close()
         raise errors.Unavailable(f"S3 bucket {bucket.name} {defect}")
     return reply
 
 
-def _get_object(
-    bucket: S3BucketClient, key: str, params: dict[str, str], start: int, end: int | None
-) -> S3Reply:
-    if bucket.small is not None:
-        reply = bucket.small().get(bucket.name, key, params, start, end)
-        if reply is not None:
-            return reply
-    if start or end is not None:
-        params["Range"] = f"bytes={start}-{'' if end is None else end - 1}"
-    return bucket.call("get_object", key, **params)
-
-
-def _length_defect(reply: S3Reply) -> str:
-    """Return what is wrong if the response lacks its length, as truncated headers do."""
-    return "" if "ContentLength" in reply else "sent a response without Content-Length"
-
-
-def _range_defect(reply: S3Reply, start: int, end: int | None) -> str:
+def _find_defect(reply: S3Reply, start: int, end: int | None) -> str:
     """Return what is wrong with the response to a range, or an empty text."""
-    last = parse_range_end(str(reply.get("ContentRange", "")), start, end)
-    if last is None:
-        return "sent another range than requested"
-    contradicts = int(reply.get("ContentLength", last - start)) != last - start
-    return (
-        "sent a Content-Length that contradicts its Content-Range"
-        if contradicts
-        else _length_defect(reply)
-    )
+    if start or end is not None:
+        last = parse_range_end(str(reply.get("ContentRange", "")), start, end)
+        if last is None:
+            return "sent another range than requested"
+        if int(reply.get("ContentLength", last - start)) != last - start:
+            return "sent a Content-Length that contradicts its Content-Range"
+    # Truncated headers lack it.
+    return "" if "ContentLength" in reply else "sent a response without Content-Length"
 
 
 # Deletion
@@ -418,25 +395,20 @@ def _delete_versions(bucket: S3BucketClient, key: str, newest: str) -> None:
     top = entries.pop(newest, None)
     if top is None:
         return
-    for version, entry in entries.items():
-        if top["IsLatest"] or entry["LastModified"] < top["LastModified"]:
-            _delete_version(bucket, key, version)
-    _delete_version(bucket, key, newest)
-
-
-def _delete_version(bucket: S3BucketClient, key: str, version: str) -> None:
-    with suppress(errors.NotFoundError):
-        bucket.call("delete_object", key, VersionId=version)
+    older = [
+        version
+        for version, entry in entries.items()
+        if top["IsLatest"] or entry["LastModified"] < top["LastModified"]
+    ]
+    for version in (*older, newest):
+        with suppress(errors.NotFoundError):
+            bucket.call("delete_object", key, VersionId=version)
 
 
 def _list_versions(bucket: S3BucketClient, key: str) -> Iterator[S3Reply]:
     """List all versions and delete markers of a key, which sorts first under its prefix."""
-    params: dict[str, Any] = {"Prefix": key}
-    while True:
-        page = bucket.call("list_object_versions", **params)
+    for page in bucket.pages("list_object_versions", Prefix=key):
         entries = [*page.get("Versions", ()), *page.get("DeleteMarkers", ())]
         yield from (entry for entry in entries if entry["Key"] == key)
-        if not page.get("IsTruncated") or page["NextKeyMarker"] != key:
+        if page.get("NextKeyMarker", key) != key:
             return
-        params["KeyMarker"] = page["NextKeyMarker"]
-        params["VersionIdMarker"] = page["NextVersionIdMarker"]

@@ -9,7 +9,7 @@ import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from functools import lru_cache, partial
+from functools import lru_cache
 from typing import Any, Final, Literal, TypeVar
 
 import obstore
@@ -85,8 +85,8 @@ class ObstoreBody:
 class ObstoreCalls:
     """Puts, reads and copies of one connection; threads may share it.
 
-    A forked child whose parent used obstore makes no calls here: obstore's threads live in the
-    parent alone.
+    Unsigned connections make no calls here, nor do forked children whose parent used obstore: its
+    threads live in the parent alone.
     """
 
     def __init__(
@@ -94,8 +94,11 @@ class ObstoreCalls:
         address: Callable[[str], BucketAddress],
         credentials: Callable[[], Any],
         limits: CloudLimits,
+        *,
+        signed: bool = True,
     ) -> None:
         self._address, self._credentials, self._limits = address, credentials, limits
+        self._signed = signed
         # Stores of a bucket, and of a pair of buckets for copies.
         self._store = lru_cache(maxsize=256)(self._make_store)
 
@@ -164,14 +167,15 @@ class ObstoreCalls:
 
     def exists(self, bucket: str, key: str) -> bool | None:
         """Return whether there is an object; None if obstore cannot tell."""
-        return self._attempt(bucket, key, partial(self._exists, bucket, key))
 
-    def _exists(self, bucket: str, key: str) -> bool:
-        try:
-            obstore.head(self._store(bucket, bucket), key)
-        except FileNotFoundError:
-            return False
-        return True
+        def head() -> bool:
+            try:
+                obstore.head(self._store(bucket, bucket), key)
+            except FileNotFoundError:
+                return False
+            return True
+
+        return self._attempt(bucket, key, head)
 
     def matches(self, bucket: str, key: str, *, size: int, etag: str) -> bool:
         """Return True only if an object of this size and ETag surely exists."""
@@ -186,29 +190,23 @@ class ObstoreCalls:
         self, source: str, key: str, target: str, target_key: str
     ) -> tuple[int, dict[str, Any]] | None:
         """Copy an object if the target key is free; return size and ETag of the copy."""
-        if not is_plain_key(source, key):
-            return None
-        return self._attempt(
-            target, target_key, partial(self._copy, source, key, target, target_key)
-        )
 
-    def _copy(
-        self, source: str, key: str, target: str, target_key: str
-    ) -> tuple[int, dict[str, Any]]:
-        obstore.copy(self._store(source, target), key, target_key, overwrite=False)
-        copied = obstore.head(self._store(target, target), target_key)
-        return copied["size"], _to_boto_names(copied)
+        def head() -> tuple[int, dict[str, Any]]:
+            copied = obstore.head(self._store(target, target), target_key)
+            return copied["size"], _to_boto_names(copied)
+
+        if not self.copy_unverified(source, key, target, target_key):
+            return None
+        return self._attempt(target, target_key, head)
 
     def copy_unverified(self, source: str, key: str, target: str, target_key: str) -> bool:
         """Copy an object if the target key is free; False if it may have failed."""
-        if not is_plain_key(source, key):
-            return False
 
         def copy() -> bool:
             obstore.copy(self._store(source, target), key, target_key, overwrite=False)
             return True
 
-        return bool(self._attempt(target, target_key, copy))
+        return is_plain_key(source, key) and bool(self._attempt(target, target_key, copy))
 
     def list_prefix(self, bucket: str, prefix: str) -> dict[str, tuple[int, dict[str, Any]]] | None:
         """Return size and ETag of all objects below a prefix that ends in `/`, by key."""
@@ -224,7 +222,7 @@ class ObstoreCalls:
         return self._attempt(bucket, prefix.rstrip("/"), list_)
 
     def _attempt(self, bucket: str, key: str, call: Callable[[], T]) -> T | None:
-        if not is_plain_key(bucket, key) or _is_forked():
+        if not self._signed or not is_plain_key(bucket, key) or _is_forked():
             return None
         try:
             return call()

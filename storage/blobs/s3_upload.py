@@ -3,14 +3,14 @@
 All state is in the server's part listing, so any process with the token can continue.
 """
 
-import base64
 import tempfile
 from collections.abc import Iterable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor, as_completed
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import IO, Any, Final
+from typing import Any, Final
 
+from storage import crc32c
 from storage.blobs.s3_client import S3BucketClient, S3Reply, is_upload_gone
 from storage.blobs.s3_objects import (
     add_tags_mark,
@@ -22,10 +22,8 @@ from storage.blobs.s3_objects import (
     put_tags,
     reply_pin,
 )
-from storage.crc32c import extend
 from storage.errors import (
     AlreadyExists,
-    DomainError,
     Invalid,
     NotFoundError,
     SourceChanged,
@@ -43,30 +41,6 @@ from storage.protocols import (
 
 MAX_SPOOL_MEMORY: Final = 8 * BLOCK
 """Bytes held in memory; longer parts go to a temporary file."""
-
-
-@dataclass(frozen=True, slots=True)
-class SpooledPart:
-    """A file, its size in bytes and their CRC-32C, big-endian."""
-
-    file: IO[bytes]
-    size: int
-    crc32c: bytes
-
-
-@contextmanager
-def spool_part(blocks: Iterable[bytes], most: int) -> Iterator[SpooledPart]:
-    """Spool a part to a file, so that it can be sent again; Invalid beyond `most` bytes."""
-    with tempfile.SpooledTemporaryFile(max_size=MAX_SPOOL_MEMORY) as file:
-        size = crc32c = 0
-        for block in blocks:
-            size += len(block)
-            if size > most:
-                raise Invalid(f"a part must not exceed {most} bytes")
-            crc32c = extend(crc32c, block)
-            file.write(block)
-        file.seek(0)
-        yield SpooledPart(file, size, crc32c.to_bytes(4, "big"))
 
 
 class S3Upload:
@@ -104,6 +78,8 @@ class S3Upload:
     @classmethod
     def resume(cls, bucket: S3BucketClient, key: str, token: str, part_size: int) -> "S3Upload":
         """Resume the upload of a token; NotFoundError if it is gone, complete or of another key."""
+        if not token:
+            raise NotFoundError("the upload does not exist")
         upload = cls(bucket, key, token, part_size)
         upload.parts()
         return upload
@@ -111,13 +87,22 @@ class S3Upload:
     def part(self, number: int, blocks: Iterable[bytes]) -> None:
         """See MultipartUpload."""
         check_part_number(number)
-        with spool_part(blocks, self.part_size) as part:
+        # Spooled, so that it can be sent again.
+        with tempfile.SpooledTemporaryFile(max_size=MAX_SPOOL_MEMORY) as file:
+            size = checksum = 0
+            for block in blocks:
+                size += len(block)
+                if size > self.part_size:
+                    raise Invalid(f"a part must not exceed {self.part_size} bytes")
+                checksum = crc32c.extend(checksum, block)
+                file.write(block)
+            file.seek(0)
             self._call(
                 "upload_part",
                 PartNumber=number,
-                Body=part.file,
-                ContentLength=part.size,
-                ChecksumCRC32C=base64.b64encode(part.crc32c).decode(),
+                Body=file,
+                ContentLength=size,
+                ChecksumCRC32C=crc32c.encode_base64(checksum),
             )
 
     def copy_part(self, number: int, source: Mapping[str, Any], start: int, length: int) -> None:
@@ -153,18 +138,11 @@ class S3Upload:
             self._call("abort_multipart_upload")
 
     def _call(self, verb: str, **params: Any) -> S3Reply:
-        if not self.token:
-            raise NotFoundError("the upload does not exist")
         return self._bucket.call(verb, self._key, UploadId=self.token, **params)
 
     def _list_parts(self) -> Iterator[S3Reply]:
-        after = 0
-        while True:
-            page = self._call("list_parts", PartNumberMarker=after)
+        for page in self._bucket.pages("list_parts", self._key, UploadId=self.token):
             yield from page.get("Parts", ())
-            if not page.get("IsTruncated"):
-                return
-            after = page["NextPartNumberMarker"]
 
     def _load_complete_parts(self) -> list[S3Reply]:
         """Return all parts, at least one; Invalid if there is a gap."""
@@ -201,26 +179,13 @@ def abort_if_stale(bucket: S3BucketClient, upload: S3Reply, before: float) -> bo
     did."""
     if upload["Initiated"].timestamp() >= before:
         return False
-    key, named = upload["Key"], {"UploadId": upload["UploadId"]}
+    stale = S3Upload(bucket, upload["Key"], upload["UploadId"], part_size=0)
     with suppress(NotFoundError):
-        if not _has_part_since(bucket, key, named, before):
-            bucket.call("abort_multipart_upload", key, **named)
+        # A large upload may take days.
+        if all(part["LastModified"].timestamp() < before for part in stale._list_parts()):
+            stale._call("abort_multipart_upload")
             return True
     return False
-
-
-def _has_part_since(
-    bucket: S3BucketClient, key: str, named: Mapping[str, str], since: float
-) -> bool:
-    """Return whether a part was stored since a time: a large upload may take days."""
-    marker = 0
-    while True:
-        page = bucket.call("list_parts", key, PartNumberMarker=marker, **named)
-        if any(part["LastModified"].timestamp() >= since for part in page.get("Parts", ())):
-            return True
-        if not page.get("IsTruncated"):
-            return False
-        marker = page["NextPartNumberMarker"]
 
 
 MAX_COPY_BYTES: Final = 5 * 1024**3
@@ -246,10 +211,6 @@ class CopySource:
         if self.pin.startswith("v:"):
             return {"CopySource": {**where, "VersionId": self.pin[2:]}}
         return {"CopySource": where, "CopySourceIfMatch": self.pin[2:]}
-
-    def explain_mismatch(self) -> DomainError:
-        """Return the error for a pin that does not match."""
-        return explain_mismatch(self.bucket, self.key)
 
 
 @dataclass(slots=True)
@@ -282,7 +243,11 @@ def copy_whole(
         progress("", 0)
     if not features.conditional_copy and object_exists(target, key):
         raise AlreadyExists(f"{key} exists already")
-    info = _copy_small(source, target, key, features)
+    info = None
+    # obstore returns only the ETag.
+    if source.pin is None and features.etags_are_md5.get(target.name):
+        copied = target.small.copy(source.bucket.name, source.key, target.name, key)
+        info = None if copied is None else make_info(key, *copied)
     if info is None:
         reply = _copy_object(source, target, key)
         if features.conditional_copy is None:
@@ -295,20 +260,6 @@ def copy_whole(
     if progress:
         progress("", info.size)
     return info
-
-
-def _copy_small(
-    source: CopySource, target: S3BucketClient, key: str, features: ServerFeatures
-) -> BlobInfo | None:
-    """Copy by obstore, which returns only the ETag, so only where ETags are MD5s."""
-    if (
-        target.small is None
-        or source.pin is not None
-        or not features.etags_are_md5.get(target.name)
-    ):
-        return None
-    copied = target.small().copy(source.bucket.name, source.key, target.name, key)
-    return None if copied is None else make_info(key, copied[0], copied[1])
 
 
 def _is_encrypted_by_key(reply: S3Reply) -> bool:
@@ -327,9 +278,12 @@ def _copy_object(source: CopySource, target: S3BucketClient, key: str) -> S3Repl
         )
     except AlreadyExists as error:
         # The same response means that the source changed: check whether the target exists.
-        raise (error if object_exists(target, key) else source.explain_mismatch()) from error
+        is_taken = object_exists(target, key)
+        raise (error if is_taken else explain_mismatch(source.bucket, source.key)) from error
     except NotFoundError as error:
-        raise (error if source.pin is None else source.explain_mismatch()) from error
+        if source.pin is None:
+            raise
+        raise explain_mismatch(source.bucket, source.key) from error
 
 
 def copy_parts(
@@ -345,7 +299,8 @@ def copy_parts(
     """Copy the missing parts; the upload stays for a resume if `progress` raises."""
     upload = _open_upload(target, found, key, part_size=part_size, token=resume)
     stored = upload.parts()
-    spans = _part_ranges(found.size, part_size)
+    starts = enumerate(range(0, found.size, part_size), start=1)
+    spans = {n: (start, min(part_size, found.size - start)) for n, start in starts}
     missing = {n: span for n, span in spans.items() if stored.get(n) != span[1]}
     done = sum(length for n, (_, length) in spans.items() if n not in missing)
     if progress:
@@ -357,13 +312,7 @@ def copy_parts(
         upload.abort()
         if is_upload_gone(error):
             raise Unavailable(f"the unfinished copy of {key} was removed") from error
-        raise source.explain_mismatch() from error
-
-
-def _part_ranges(size: int, step: int) -> dict[int, tuple[int, int]]:
-    """Return start and length of each part by number."""
-    starts = range(0, size, step)
-    return {n: (start, min(step, size - start)) for n, start in enumerate(starts, start=1)}
+        raise explain_mismatch(source.bucket, source.key) from error
 
 
 def _open_upload(
@@ -380,7 +329,7 @@ def _open_upload(
         metadata=found.metadata,
         # Other servers take the whole source's CRC-32C for that of each part; their copies are
         # verified by ETag.
-        summed=_AMAZON_DOMAIN in str(target.client().meta.endpoint_url),
+        summed=_AMAZON_DOMAIN in str(target.connect().client.meta.endpoint_url),
     )
 
 

@@ -218,17 +218,21 @@ class AreaSource:
 
     def head(self) -> BlobInfo:
         """See SourceObject."""
-        try:
+        with _translate_absence():
             return self.areas.head(self.key)
-        except NotFoundError as error:
-            raise Unprocessable("the source does not exist", code="source_not_found") from error
 
     def read(self, pin: str, start: int = 0, length: int | None = None) -> Iterator[bytes]:
         """See SourceObject."""
-        try:
+        with _translate_absence():
             yield from self.areas.read(self.key, pin=pin, start=start, length=length)
-        except NotFoundError as error:
-            raise Unprocessable("the source does not exist", code="source_not_found") from error
+
+
+@contextmanager
+def _translate_absence() -> Iterator[None]:
+    try:
+        yield
+    except NotFoundError as error:
+        raise Unprocessable("the source does not exist", code="source_not_found") from error
 
 
 def is_in_bucket(url: str, store: BlobStore) -> bool:

@@ -12,13 +12,13 @@ from bench import requests
 from bench.requests import Site, Trail
 
 MOST = {
-    "put_bundle": Trail(46, 177, 248, 14, reads=1, writes=2, syncs=2),
-    "put_bundle_again": Trail(36, 129, 162, 4, reads=2, writes=1, syncs=0),
-    "put_file": Trail(47, 184, 280, 10, reads=3, writes=1, syncs=0),
-    "get_file": Trail(39, 118, 153, 5, reads=2, writes=0, syncs=0),
-    "get_file_bytes": Trail(16, 50, 59, 0, reads=0, writes=0, syncs=0),
-    "get_bundle": Trail(32, 94, 117, 4, reads=2, writes=0, syncs=0),
-    "post_search": Trail(42, 171, 322, 2, reads=2, writes=0, syncs=0),
+    "put_bundle": Trail(40, 169, 237, 14, reads=1, writes=2, syncs=2),
+    "put_bundle_again": Trail(33, 125, 158, 4, reads=2, writes=1, syncs=0),
+    "put_file": Trail(44, 181, 278, 10, reads=3, writes=1, syncs=0),
+    "get_file": Trail(36, 116, 151, 5, reads=2, writes=0, syncs=0),
+    "get_file_bytes": Trail(15, 50, 59, 0, reads=0, writes=0, syncs=0),
+    "get_bundle": Trail(31, 92, 115, 4, reads=2, writes=0, syncs=0),
+    "post_search": Trail(39, 168, 319, 2, reads=2, writes=0, syncs=0),
 }
 """Modules, functions and their calls, SQL statements, units of work, syncs."""
 WARM, LOOKS = 2, 3

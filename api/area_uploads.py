@@ -22,16 +22,11 @@ from api.schemas.area_uploads import (
     AreaPart,
     AreaUploadAnswer,
     AreaUploadDone,
-    BeginUpload,
     BeginUploadBody,
-    CompleteUpload,
     CompleteUploadBody,
     CredentialsBody,
-    CredentialsContent,
     PartParameters,
-    PartQuery,
     UploadParameters,
-    UploadQuery,
 )
 from api.schemas.common import Empty, NoParameters
 from pipelines import area_uploads, areas
@@ -71,7 +66,7 @@ UPLOAD_ID_POINTER = "/upload_id"
     " the `upload_id` of an upload that was begun before, `parts` lists the parts that arrived. An"
     " upload without a new part for a day is removed.",
 )
-def post_area_upload(context: StoreContext[NoParameters, BeginUpload]) -> Response:
+def post_area_upload(context: StoreContext[NoParameters, BeginUploadBody]) -> Response:
     """Begin or resume a multipart upload into an upload area."""
     body = context.body
     if body.upload_id is not None:
@@ -90,7 +85,7 @@ def post_area_upload(context: StoreContext[NoParameters, BeginUpload]) -> Respon
 
 
 def _new_upload(
-    context: StoreContext[NoParameters, BeginUpload], ident: str
+    context: StoreContext[NoParameters, BeginUploadBody], ident: str
 ) -> catalog_areas.AreaUploadRow:
     return catalog_areas.AreaUploadRow(
         id=ident,
@@ -123,7 +118,7 @@ def _format_upload(progress: AreaUploadProgress, upload_id: str) -> dict[str, An
     "GET",
     "/area/{uuid}/uploads/{filename}",
     tag=TAG,
-    query=UploadQuery,
+    query=UploadParameters,
     responses={200: ResponseDoc("As it stands.", AreaUploadAnswer)},
     errors=(404, 409),
 )
@@ -138,7 +133,7 @@ def get_area_upload(context: StoreContext[UploadParameters, None]) -> Response:
     "PUT",
     "/area/{uuid}/uploads/{filename}",
     tag=TAG,
-    query=PartQuery,
+    query=PartParameters,
     responses={200: ResponseDoc("Stored.", AreaPart)},
     errors=(404, 409, 413),
     upload=True,
@@ -171,7 +166,7 @@ def put_area_part(context: StoreContext[PartParameters, None]) -> Response:
     description="The file takes the place of what the name stood for. As with `post_area_file` it"
     " is held to the `checksums` that are said. The same upload again is answered the same.",
 )
-def post_area_upload_complete(context: StoreContext[NoParameters, CompleteUpload]) -> Response:
+def post_area_upload_complete(context: StoreContext[NoParameters, CompleteUploadBody]) -> Response:
     """Complete a multipart upload."""
     upload_ref = _decode_upload_id(context, context.body.upload_id, UPLOAD_ID_POINTER)
     result = area_uploads.complete(
@@ -186,7 +181,7 @@ def post_area_upload_complete(context: StoreContext[NoParameters, CompleteUpload
     return json_response({"url": url, "size": result.size, "status": result.status}, 202)
 
 
-def _declared_checksums(body: CompleteUpload) -> dict[str, Any]:
+def _declared_checksums(body: CompleteUploadBody) -> dict[str, Any]:
     return {"checksums": dict(body.checksums)} if body.checksums else {}
 
 
@@ -194,7 +189,7 @@ def _declared_checksums(body: CompleteUpload) -> dict[str, Any]:
     "DELETE",
     "/area/{uuid}/uploads/{filename}",
     tag=TAG,
-    query=UploadQuery,
+    query=UploadParameters,
     responses={200: ResponseDoc("Its parts are gone.", Empty)},
     errors=(404,),
     description="Also of what is gone already, and in an area that is locked.",
@@ -250,7 +245,7 @@ def _decode_upload_id(
     " file that came so that it did: `post_area_file`. Leave that was given outlives a lock of the"
     " area, unless it is a URL of this API.",
 )
-def post_area_credentials(context: StoreContext[NoParameters, CredentialsContent]) -> Response:
+def post_area_credentials(context: StoreContext[NoParameters, CredentialsBody]) -> Response:
     """Get credentials or URLs to write to an upload area."""
     settings = context.services.settings
     request = AreaWriteRequest(
@@ -275,7 +270,7 @@ def _format_credentials(kind: str, parameters: Mapping[str, str | None]) -> dict
 
 
 def _format_signed_urls(
-    context: StoreContext[NoParameters, CredentialsContent], grant: AreaWriteGrant
+    context: StoreContext[NoParameters, CredentialsBody], grant: AreaWriteGrant
 ) -> dict[str, Any]:
     """Format URLs; all have the same headers and limit."""
     example = next(iter(grant.urls.values()), None)

@@ -13,18 +13,14 @@ from api.schemas.areas import (
     AreaCreated,
     AreaFileAnswer,
     AreaFileName,
-    AreaFileQuery,
     AreaListing,
     AreaStateAnswer,
     AreaStateBody,
-    AreaStateContent,
     AreaValidationCounts,
     ChecksumStatus,
-    DeclaredFile,
     DeclaredFileBody,
     FileStatus,
     ListArea,
-    ListAreaQuery,
     ValidationStatus,
 )
 from api.schemas.common import NoParameters
@@ -83,7 +79,7 @@ def head_area(context: StoreContext[NoParameters, None]) -> Response:
     "GET",
     "/area/{uuid}",
     tag=TAG,
-    query=ListAreaQuery,
+    query=ListArea,
     responses=page_responses(AreaListing),
     errors=(404,),
     paged="files",
@@ -144,7 +140,7 @@ def source_url(context: StoreContext[Any, Any], key: str, name: str) -> str:
     errors=(404, 409),
     description="Into a LOCKED one nothing comes, nor is anything in it replaced.",
 )
-def patch_area(context: StoreContext[NoParameters, AreaStateContent]) -> Response:
+def patch_area(context: StoreContext[NoParameters, AreaStateBody]) -> Response:
     """Lock or unlock your upload area."""
     areas.set_state(context.stores, context.uuid, context.body.state, context.caller.email)
     return json_response({"state": context.body.state})
@@ -216,7 +212,7 @@ def put_area_file(context: StoreContext[NoParameters, None]) -> Response:
     " uploader says of it, here or in the object's own `store-*` metadata, and gets its checksums"
     " as metadata. Saying the same again of what did not change begins nothing new.",
 )
-def post_area_file(context: StoreContext[NoParameters, DeclaredFile]) -> Response:
+def post_area_file(context: StoreContext[NoParameters, DeclaredFileBody]) -> Response:
     """Register a file uploaded directly to the bucket."""
     name = context.path["filename"]
     areas.check_file_name(name)
@@ -239,7 +235,7 @@ def _find_file(context: StoreContext[AreaFileName, None]) -> AreaFileInfo:
     "GET",
     "/area/{uuid}/checksum",
     tag=TAG,
-    query=AreaFileQuery,
+    query=AreaFileName,
     responses={200: ResponseDoc("How far it is.", ChecksumStatus)},
     errors=(404,),
 )
@@ -255,7 +251,7 @@ def get_area_checksum(context: StoreContext[AreaFileName, None]) -> Response:
     "GET",
     "/area/{uuid}/validate",
     tag=TAG,
-    query=AreaFileQuery,
+    query=AreaFileName,
     responses={200: ResponseDoc("How far it is.", ValidationStatus)},
     errors=(404,),
     description="VALIDATED: it has the size, the content type and the checksums that were said, and"

@@ -14,27 +14,20 @@ from api.replication import SERVED_BY_DOC, format_replica_states, served_by_head
 from api.schemas.bundles import (
     BundleAnswer,
     BundleBody,
-    BundleContent,
     BundleList,
     BundleName,
     BundleWritten,
-    DeletionReason,
     ListBundles,
-    ListBundlesQuery,
     PatchBody,
-    PatchContent,
     ReadBundle,
-    ReadBundleQuery,
     ReasonBody,
     decode_bundle,
 )
 from api.schemas.common import (
     Empty,
-    PatchQuery,
+    PatchParameters,
     VersionParameters,
-    VersionQuery,
     WriteParameters,
-    WriteQuery,
 )
 from pipelines import bundles, failover, files, flow, records
 from pipelines.bundles import BundleDraft, BundlePatch, FilesPending
@@ -49,7 +42,7 @@ TAG = "bundles"
     "GET",
     "/bundles/all",
     tag=TAG,
-    query=ListBundlesQuery,
+    query=ListBundles,
     responses=page_responses(BundleList),
     paged="bundles",
     description="Lists every live version of every bundle, ordered by uuid, then version.",
@@ -76,7 +69,7 @@ def get_bundles_all(context: StoreContext[ListBundles, None]) -> Response:
     "GET",
     "/bundles/{uuid}",
     tag=TAG,
-    query=ReadBundleQuery,
+    query=ReadBundle,
     responses=page_responses(BundleAnswer, SERVED_BY_DOC),
     errors=(404,),
     paged="bundle.files",
@@ -196,7 +189,7 @@ def _format_bundle(
     "PUT",
     "/bundles/{uuid}",
     tag=TAG,
-    query=WriteQuery,
+    query=WriteParameters,
     body=BundleBody,
     responses={
         201: ResponseDoc("Written.", BundleWritten),
@@ -208,7 +201,7 @@ def _format_bundle(
     description="The order of files does not matter. The request waits for files that are still"
     " being verified, as long as `Prefer: wait=<seconds>` or `respond-async` says.",
 )
-def put_bundle(context: StoreContext[WriteParameters, BundleContent]) -> Response:
+def put_bundle(context: StoreContext[WriteParameters, BundleBody]) -> Response:
     """Write a bundle version."""
     fqid = FQID(context.uuid, context.query.version)
     draft = BundleDraft(fqid, context.query.replica, context.body.creator_uid, context.body.files)
@@ -259,7 +252,7 @@ def _write_when_complete(
     "PATCH",
     "/bundles/{uuid}",
     tag=TAG,
-    query=PatchQuery,
+    query=PatchParameters,
     body=PatchBody,
     body_optional=True,
     responses={200: ResponseDoc("A new version was written.", BundleName)},
@@ -268,7 +261,7 @@ def _write_when_complete(
     " remove that the bundle does not have are ignored. A request with the header"
     " `Idempotency-Key` that comes again is answered like the first time.",
 )
-def patch_bundle(context: StoreContext[WriteParameters, PatchContent]) -> Response:
+def patch_bundle(context: StoreContext[WriteParameters, PatchBody]) -> Response:
     """Add files to a bundle and remove files from it."""
     patch = BundlePatch(
         FQID(context.uuid, context.query.version),
@@ -296,7 +289,7 @@ def patch_bundle(context: StoreContext[WriteParameters, PatchContent]) -> Respon
     "DELETE",
     "/bundles/{uuid}",
     tag=TAG,
-    query=VersionQuery,
+    query=VersionParameters,
     body=ReasonBody,
     responses={200: ResponseDoc("Deleted.", Empty)},
     errors=(404, 409),
@@ -304,7 +297,7 @@ def patch_bundle(context: StoreContext[WriteParameters, PatchContent]) -> Respon
     description="Hides the version, or the whole bundle when none is named, in all replicas at"
     " once.",
 )
-def delete_bundle(context: StoreContext[VersionParameters, DeletionReason]) -> Response:
+def delete_bundle(context: StoreContext[VersionParameters, ReasonBody]) -> Response:
     """Delete a bundle, or one version of it."""
     jobs = bundles.delete(
         context.stores,

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
-from typing import Any
+from typing import Annotated, Any
 
 from flask import Response
 from marshmallow import fields, validate
@@ -10,13 +10,9 @@ from marshmallow import fields, validate
 from api.http.operation import ResponseDoc, StoreContext, json_response, operation
 from api.schemas.common import (
     ReplicaParameters,
-    ReplicaQuery,
-    ResponseSchema,
     VersionParameters,
-    VersionQuery,
 )
-from api.schemas.fields import FullMatch, TextField, UuidField
-from api.schemas.loading import BodySchema
+from api.schemas.fields import FullMatch, ResponseSchema, TextField, UuidField
 from auth.authorization import CHECKOUT_ELSEWHERE
 from pipelines import checkouts
 from pipelines.checkouts import CheckoutRequest
@@ -28,29 +24,27 @@ _EMAIL = r'^[^@\s<>,;:"]{1,128}@[^@\s<>,;:"]{1,255}$'
 
 
 @dataclass(frozen=True)
-class CheckoutContent:
-    """The body of post_bundles_checkout."""
-
-    destination: str | None
-    email: str | None
-
-
-class CheckoutBody(BodySchema):
+class CheckoutBody:
     """Where a copy of the bundle goes; by default, the store's checkout area."""
 
-    model = CheckoutContent
-    destination = TextField(
-        load_default=None,
-        validate=FullMatch(
-            r"^[a-z0-9.-]{3,63}$", error="Must be a bucket name of a-z, 0-9, dot and dash."
+    destination: Annotated[
+        str | None,
+        TextField(
+            load_default=None,
+            validate=FullMatch(
+                r"^[a-z0-9.-]{3,63}$", error="Must be a bucket name of a-z, 0-9, dot and dash."
+            ),
+            metadata={"description": "A bucket of yours in the replica's cloud."},
         ),
-        metadata={"description": "A bucket of yours in the replica's cloud."},
-    )
-    email = TextField(
-        load_default=None,
-        validate=FullMatch(_EMAIL, error="Not an e-mail address."),
-        metadata={"description": "Gets an e-mail when the checkout ends."},
-    )
+    ]
+    email: Annotated[
+        str | None,
+        TextField(
+            load_default=None,
+            validate=FullMatch(_EMAIL, error="Not an e-mail address."),
+            metadata={"description": "Gets an e-mail when the checkout ends."},
+        ),
+    ]
 
 
 class CheckoutStarted(ResponseSchema):
@@ -92,7 +86,7 @@ EXPIRED_CAUSE = "The copies were kept for as long as the store keeps them, and a
     "POST",
     "/bundles/{uuid}/checkout",
     tag=TAG,
-    query=VersionQuery,
+    query=VersionParameters,
     body=CheckoutBody,
     body_optional=True,
     responses={200: ResponseDoc("Begun.", CheckoutStarted)},
@@ -100,7 +94,7 @@ EXPIRED_CAUSE = "The copies were kept for as long as the store keeps them, and a
     description="Copies the bundle, the latest version when none is named. A `destination` of your"
     " own wants a token and must be allowed by the store's settings.",
 )
-def post_bundles_checkout(context: StoreContext[VersionParameters, CheckoutContent]) -> Response:
+def post_bundles_checkout(context: StoreContext[VersionParameters, CheckoutBody]) -> Response:
     """Check a bundle out."""
     body = context.body
     version = context.query.version
@@ -118,7 +112,7 @@ def post_bundles_checkout(context: StoreContext[VersionParameters, CheckoutConte
 
 
 def _check_destination(
-    context: StoreContext[VersionParameters, CheckoutContent], destination: str
+    context: StoreContext[VersionParameters, CheckoutBody], destination: str
 ) -> str | None:
     """Return the authorized version; a caller's bucket needs a token and the operator's consent."""
     settings, guard = context.services.settings, context.services.guard
@@ -135,7 +129,7 @@ def _check_destination(
     "GET",
     "/bundles/checkout/{checkout_job_id}",
     tag=TAG,
-    query=ReplicaQuery,
+    query=ReplicaParameters,
     responses={200: ResponseDoc("How far it is.", CheckoutStatus)},
     errors=(404,),
 )

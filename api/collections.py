@@ -7,23 +7,17 @@ from api.http.operation import ResponseDoc, StoreContext, json_response, operati
 from api.schemas.collections import (
     CollectionAnswer,
     CollectionBody,
-    CollectionChanges,
-    CollectionContent,
     CollectionList,
     CollectionName,
     ListCollections,
-    ListCollectionsQuery,
     PatchCollectionBody,
     WriteCollection,
-    WriteCollectionQuery,
 )
 from api.schemas.common import (
     Empty,
-    PatchQuery,
+    PatchParameters,
     ReplicaParameters,
-    ReplicaQuery,
     VersionParameters,
-    VersionQuery,
     WriteParameters,
 )
 from pipelines import collections, records
@@ -37,7 +31,7 @@ TAG = "collections"
     "GET",
     "/collections",
     tag=TAG,
-    query=ListCollectionsQuery,
+    query=ListCollections,
     responses=page_responses(CollectionList),
     paged="collections",
     description="Lists every live version of each of your collections once, whatever its replica,"
@@ -66,7 +60,7 @@ def _format_name(fqid: FQID) -> dict[str, str]:
     "PUT",
     "/collections",
     tag=TAG,
-    query=WriteCollectionQuery,
+    query=WriteCollection,
     body=CollectionBody,
     responses={
         201: ResponseDoc("Written.", CollectionName),
@@ -77,7 +71,7 @@ def _format_name(fqid: FQID) -> dict[str, str]:
     description="Everything that it links to must be in the replica. The order of contents does not"
     " matter. Only you can see it.",
 )
-def put_collection(context: StoreContext[WriteCollection, CollectionContent]) -> Response:
+def put_collection(context: StoreContext[WriteCollection, CollectionBody]) -> Response:
     """Write a collection version."""
     fqid = FQID(context.query.uuid, context.query.version)
     draft = CollectionDraft(fqid=fqid, replica=context.query.replica, **vars(context.body))
@@ -92,7 +86,7 @@ def put_collection(context: StoreContext[WriteCollection, CollectionContent]) ->
     "GET",
     "/collections/{uuid}",
     tag=TAG,
-    query=VersionQuery,
+    query=VersionParameters,
     responses={200: ResponseDoc("The collection.", CollectionAnswer)},
     errors=(404,),
     description="Reads the latest version unless `version` is given.",
@@ -120,7 +114,7 @@ def get_collection(context: StoreContext[VersionParameters, None]) -> Response:
     "PATCH",
     "/collections/{uuid}",
     tag=TAG,
-    query=PatchQuery,
+    query=PatchParameters,
     body=PatchCollectionBody,
     body_optional=True,
     responses={200: ResponseDoc("A new version was written.", CollectionName)},
@@ -132,7 +126,7 @@ def get_collection(context: StoreContext[VersionParameters, None]) -> Response:
     " absent stay as they are. With an `Idempotency-Key`, a repeated request gets the first"
     " response again.",
 )
-def patch_collection(context: StoreContext[WriteParameters, CollectionChanges]) -> Response:
+def patch_collection(context: StoreContext[WriteParameters, PatchCollectionBody]) -> Response:
     """Add and remove links of one of your collections, and change its metadata."""
     body = context.body
     patch = CollectionPatch(
@@ -159,7 +153,7 @@ def patch_collection(context: StoreContext[WriteParameters, CollectionChanges]) 
     "DELETE",
     "/collections/{uuid}",
     tag=TAG,
-    query=ReplicaQuery,
+    query=ReplicaParameters,
     responses={200: ResponseDoc("Deleted.", Empty)},
     errors=(404,),
     description="Permanently hides all versions in all replicas at once.",

@@ -14,14 +14,12 @@ from api.http.operation import (
     operation,
     page_responses,
 )
-from api.schemas.common import ReplicaParameters, ReplicaQuery
+from api.schemas.common import ReplicaParameters
 from api.schemas.subscriptions import (
     DeliveryAnswer,
     DeliveryList,
     ListDeliveries,
-    ListDeliveriesQuery,
     RetriedAnswer,
-    RetrySpan,
     RetrySpanBody,
 )
 from api.subscriptions import (
@@ -50,7 +48,7 @@ MAX_TEST_BUNDLES = 100
     "GET",
     "/subscriptions/{uuid}/deliveries",
     tag=TAG,
-    query=ListDeliveriesQuery,
+    query=ListDeliveries,
     responses=page_responses(DeliveryList),
     errors=(404,),
     paged="deliveries",
@@ -86,7 +84,7 @@ def get_deliveries(context: StoreContext[ListDeliveries, None]) -> Response:
     "POST",
     "/subscriptions/{uuid}/deliveries/{id}/retry",
     tag=TAG,
-    query=ReplicaQuery,
+    query=ReplicaParameters,
     responses={202: ResponseDoc("Due now, or once the subscription is resumed.", DeliveryAnswer)},
     errors=(404, 409),
 )
@@ -101,7 +99,7 @@ def retry_delivery(context: StoreContext[ReplicaParameters, None]) -> Response:
     "POST",
     "/subscriptions/{uuid}/deliveries/retry",
     tag=TAG,
-    query=ReplicaQuery,
+    query=ReplicaParameters,
     body=RetrySpanBody,
     responses={202: ResponseDoc("The deliveries are due now.", RetriedAnswer)},
     errors=(404,),
@@ -109,7 +107,7 @@ def retry_delivery(context: StoreContext[ReplicaParameters, None]) -> Response:
     " retries a limited number: repeat it while the response says `more`. Deliveries about deleted"
     " bundles are not sent.",
 )
-def retry_deliveries(context: StoreContext[ReplicaParameters, RetrySpan]) -> Response:
+def retry_deliveries(context: StoreContext[ReplicaParameters, RetrySpanBody]) -> Response:
     """Retry the deliveries that failed since a time."""
     body, subscription = context.body, find_own_subscription(context)
     result = subscriptions.retry_failed_deliveries(
@@ -127,7 +125,7 @@ def retry_deliveries(context: StoreContext[ReplicaParameters, RetrySpan]) -> Res
     "POST",
     "/subscriptions/{uuid}/test",
     tag=TAG,
-    query=ReplicaQuery,
+    query=ReplicaParameters,
     responses={202: ResponseDoc("The test is due now.", DeliveryAnswer)},
     errors=(404, 503),
     description="The test is sent, signed and retried like any other delivery. It uses the latest"

@@ -13,20 +13,16 @@ from api.http.errors import error_response
 from api.http.operation import ResponseDoc, StoreContext, json_response, operation, page_responses
 from api.http.paging import next_page_url
 from api.replication import SERVED_BY_DOC, served_by_header
-from api.schemas.common import ReplicaParameters, ReplicaQuery
+from api.schemas.common import ReplicaParameters
 from api.schemas.events import (
     EventDocument,
     EventList,
     Feed,
     FollowEvents,
-    FollowEventsQuery,
     ListEvents,
-    ListEventsQuery,
     ReadEvent,
-    ReadEventQuery,
     ReplayAnswer,
     ReplayBody,
-    ReplayWindow,
 )
 from api.subscriptions import find_own_subscription
 from pipelines import events, flow, formats, records
@@ -49,7 +45,7 @@ TAG = "events"
     "GET",
     "/events",
     tag=TAG,
-    query=ListEventsQuery,
+    query=ListEvents,
     responses=page_responses(EventList, SERVED_BY_DOC),
     paged="event_streams",
     description="Lists journals with events of the window, in commit order. The URL `stream_url`,"
@@ -126,7 +122,7 @@ def _format_event(row: SequencedEvent) -> dict[str, Any]:
     "GET",
     "/events/{uuid}",
     tag=TAG,
-    query=ReadEventQuery,
+    query=ReadEvent,
     responses={200: ResponseDoc("The document.", EventDocument)},
     errors=(404,),
     description="A deleted bundle keeps its document until it is purged.",
@@ -142,7 +138,7 @@ def get_event(context: StoreContext[ReadEvent, None]) -> Response:
     "POST",
     "/subscriptions/{uuid}/replay",
     tag="subscriptions",
-    query=ReplicaQuery,
+    query=ReplicaParameters,
     body=ReplayBody,
     responses={202: ResponseDoc("The replay has started.", ReplayAnswer)},
     errors=(404, 409),
@@ -151,7 +147,7 @@ def get_event(context: StoreContext[ReadEvent, None]) -> Response:
     " those from before it was created, each as a new delivery. With an `Idempotency-Key`, a"
     " repeated request starts nothing new.",
 )
-def replay_subscription(context: StoreContext[ReplicaParameters, ReplayWindow]) -> Response:
+def replay_subscription(context: StoreContext[ReplicaParameters, ReplayBody]) -> Response:
     """Deliver the events of a time window again."""
     subscription, body = find_own_subscription(context), context.body
     window = _check_window(body.from_date, body.to_date)
@@ -172,7 +168,7 @@ def replay_subscription(context: StoreContext[ReplicaParameters, ReplayWindow]) 
     "GET",
     "/subscriptions/{uuid}/replays/{id}",
     tag="subscriptions",
-    query=ReplicaQuery,
+    query=ReplicaParameters,
     responses={200: ResponseDoc("The replay.", ReplayAnswer)},
     errors=(404,),
 )
@@ -202,7 +198,7 @@ FEED_TYPES = ["application/json", waiting.EVENT_STREAM_TYPE]
     "GET",
     "/events/feed",
     tag=TAG,
-    query=FollowEventsQuery,
+    query=FollowEvents,
     responses={200: ResponseDoc("New events; none if the wait timed out.", Feed)},
     errors=(503,),
     description="Waits for new events, as long as `Prefer: wait=<seconds>` says. With"

@@ -10,22 +10,17 @@ from api.http.errors import compute_retry_after_s, http_status
 from api.http.operation import ResponseDoc, StoreContext, json_response, operation, redirect
 from api.http.responses import check_inline
 from api.replication import REPLICATION_DOCS, format_replication_header, served_by_header
-from api.schemas.common import NoParameters, ReplicaParameters, ReplicaQuery
+from api.schemas.common import NoParameters, ReplicaParameters
 from api.schemas.files import (
     FILE_HEADERS,
     FileBody,
-    FileContent,
     FilesWritten,
     FileWritten,
     HeadFile,
-    HeadFileQuery,
     NewFilesBody,
-    NewFilesContent,
     ReadFile,
-    ReadFileQuery,
     TaskAnswer,
     WriteFile,
-    WriteFileQuery,
 )
 from pipelines import failover, files, flow, ingest
 from pipelines.files import FileLocation
@@ -43,7 +38,7 @@ TAG = "files"
     "PUT",
     "/files",
     tag=TAG,
-    query=ReplicaQuery,
+    query=ReplicaParameters,
     body=NewFilesBody,
     responses={200: ResponseDoc("What became of each, in their order.", FilesWritten)},
     errors=(403, 503),
@@ -52,7 +47,7 @@ TAG = "files"
     " has `status`, `code`, `detail` and, where put_file has them, `errors` and `retry_after_s`."
     " One with neither `task_id` nor `code` is stored already.",
 )
-def put_files(context: StoreContext[ReplicaParameters, NewFilesContent]) -> Response:
+def put_files(context: StoreContext[ReplicaParameters, NewFilesBody]) -> Response:
     """Write several file versions."""
     accepted = ingest.start_tasks(
         context.stores,
@@ -83,7 +78,7 @@ def put_files(context: StoreContext[ReplicaParameters, NewFilesContent]) -> Resp
     "PUT",
     "/files/{uuid}",
     tag=TAG,
-    query=WriteFileQuery,
+    query=WriteFile,
     body=FileBody,
     responses={
         201: ResponseDoc("Verified and stored.", FileWritten),
@@ -98,7 +93,7 @@ def put_files(context: StoreContext[ReplicaParameters, NewFilesContent]) -> Resp
     " `store-s3_etag` as metadata. `Prefer: wait=<seconds>` or `respond-async` says how long to"
     " wait.",
 )
-def put_file(context: StoreContext[WriteFile, FileContent]) -> Response:
+def put_file(context: StoreContext[WriteFile, FileBody]) -> Response:
     """Write a file version."""
     fqid = FQID(context.uuid, context.query.version)
     accepted = _deposit_file(context, fqid)
@@ -114,9 +109,7 @@ def put_file(context: StoreContext[WriteFile, FileContent]) -> Response:
     return json_response({"version": fqid.version, "task_id": task.id}, 202, location)
 
 
-def _deposit_file(
-    context: StoreContext[WriteFile, FileContent], fqid: FQID
-) -> ingest.AcceptedIngest:
+def _deposit_file(context: StoreContext[WriteFile, FileBody], fqid: FQID) -> ingest.AcceptedIngest:
     body = context.body
     replica = context.query.replica or find_source_replica(body.source_url, context.stores.sources)
     return ingest.start_task(
@@ -143,7 +136,7 @@ def _format_result(result: ingest.AcceptedIngest | DomainError) -> dict[str, Any
     return {"task_id": result.task_id} if result.task_id else {}
 
 
-def _wait_for_task(context: StoreContext[WriteFile, FileContent], task_id: str) -> IngestTask:
+def _wait_for_task(context: StoreContext[WriteFile, FileBody], task_id: str) -> IngestTask:
     """Return the task when it ends, or when the wait times out."""
     return context.services.waiting.wait_until(
         lambda: ingest.get_task(context.stores, task_id),
@@ -197,7 +190,7 @@ _RETRY_LATER = ResponseDoc(
     "GET",
     "/files/{uuid}",
     tag=TAG,
-    query=ReadFileQuery,
+    query=ReadFile,
     responses={
         302: ResponseDoc(
             "Where the content is.",
@@ -260,7 +253,7 @@ def _content_location(
     "HEAD",
     "/files/{uuid}",
     tag=TAG,
-    query=HeadFileQuery,
+    query=HeadFile,
     responses={
         200: ResponseDoc("Its metadata.", headers={**FILE_HEADERS, **REPLICATION_DOCS}),
         301: _RETRY_LATER,

@@ -3,7 +3,7 @@
 import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Annotated, Any
 
 import orjson
 from flask import Response
@@ -11,9 +11,14 @@ from marshmallow import fields, validate
 
 from api.http.operation import StoreContext, operation, page_responses
 from api.replication import SERVED_BY_DOC, served_by_header
-from api.schemas.common import ResponseSchema
-from api.schemas.fields import JsonObject, QueryInteger, TextField, page_token_field, replica_field
-from api.schemas.loading import BodySchema, QuerySchema
+from api.schemas.fields import (
+    JsonObject,
+    QueryInteger,
+    ResponseSchema,
+    TextField,
+    page_token_field,
+    replica_field,
+)
 from pipelines import failover
 from pipelines.limits import PAGE_MAX, PAGE_RAW_MAX, PAGE_SEARCH
 from storage import json_codec
@@ -25,47 +30,39 @@ from storage.search.grammar.parser import parse_query
 
 @dataclass(frozen=True)
 class SearchBundles:
-    """Parameters of a search; `per_page` None means the default of the output format."""
-
-    replica: Replica
-    output_format: str
-    per_page: int | None
-    search_after: str | None
-
-
-class SearchQuery(QuerySchema):
     """Parameters of post_search."""
 
-    model = SearchBundles
-    replica = replica_field()
-    output_format = TextField(
-        load_default="summary",
-        validate=validate.OneOf(["summary", "raw"], error="Must be one of: summary, raw."),
-        metadata={"description": "`raw` adds the verbatim metadata."},
-    )
-    per_page = QueryInteger(
-        load_default=None,
-        validate=validate.Range(min=1, max=PAGE_MAX, error=f"Must be from 1 to {PAGE_MAX}."),
-        metadata={"description": f"Bundles per page; at most {PAGE_RAW_MAX} with `raw`."},
-    )
-    search_after = page_token_field()
+    replica: Annotated[Replica, replica_field()]
+    output_format: Annotated[
+        str,
+        TextField(
+            load_default="summary",
+            validate=validate.OneOf(["summary", "raw"], error="Must be one of: summary, raw."),
+            metadata={"description": "`raw` adds the verbatim metadata."},
+        ),
+    ]
+    per_page: Annotated[
+        int | None,
+        QueryInteger(
+            load_default=None,
+            validate=validate.Range(min=1, max=PAGE_MAX, error=f"Must be from 1 to {PAGE_MAX}."),
+            metadata={"description": f"Bundles per page; at most {PAGE_RAW_MAX} with `raw`."},
+        ),
+    ]
+    search_after: Annotated[str | None, page_token_field()]
 
 
 @dataclass(frozen=True)
-class SearchContent:
-    """The body of post_search."""
-
-    es_query: Mapping[str, Any]
-
-
-class SearchBody(BodySchema):
+class SearchBody:
     """A query; an empty object matches every bundle."""
 
-    model = SearchContent
-    es_query = JsonObject(
-        required=True,
-        metadata={"example": {"query": {"match": {"files.sample_json.organism": "danio"}}}},
-    )
+    es_query: Annotated[
+        Mapping[str, Any],
+        JsonObject(
+            required=True,
+            metadata={"example": {"query": {"match": {"files.sample_json.organism": "danio"}}}},
+        ),
+    ]
 
 
 class SearchResult(ResponseSchema):
@@ -89,7 +86,7 @@ class SearchAnswer(ResponseSchema):
     "POST",
     "/search",
     tag="search",
-    query=SearchQuery,
+    query=SearchBundles,
     body=SearchBody,
     while_read_only=True,
     responses=page_responses(SearchAnswer, SERVED_BY_DOC),
@@ -98,7 +95,7 @@ class SearchAnswer(ResponseSchema):
     description='`es_query` is `{}`, `{"query": <clause>}` or one bare clause.'
     " The newest bundles come first.",
 )
-def post_search(context: StoreContext[SearchBundles, SearchContent]) -> Response:
+def post_search(context: StoreContext[SearchBundles, SearchBody]) -> Response:
     """Find bundles by their metadata."""
     with prefix_pointers("/es_query"):
         clause = parse_query(context.body.es_query)
@@ -136,7 +133,7 @@ def _page_size(query: SearchBundles) -> int:
     return query.per_page or (PAGE_RAW_MAX if raw else PAGE_SEARCH)
 
 
-def _cursor_scope(context: StoreContext[SearchBundles, SearchContent]) -> tuple[str, ...]:
+def _cursor_scope(context: StoreContext[SearchBundles, SearchBody]) -> tuple[str, ...]:
     """Bind page tokens to one query in one output format."""
     text = json_codec.encode(context.body.es_query, sort_keys=True)
     digest = hashlib.sha256(text).hexdigest()
@@ -144,7 +141,7 @@ def _cursor_scope(context: StoreContext[SearchBundles, SearchContent]) -> tuple[
 
 
 def _format_hit(
-    context: StoreContext[SearchBundles, SearchContent], served: Replica, hit: SearchHit
+    context: StoreContext[SearchBundles, SearchBody], served: Replica, hit: SearchHit
 ) -> dict[str, Any]:
     # Uuids, versions and replicas need no URL escaping.
     query = f"version={hit.version}&replica={served}"

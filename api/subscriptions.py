@@ -10,19 +10,15 @@ import orjson
 from flask import Response
 
 from api.http.operation import ResponseDoc, StoreContext, json_response, omit_none, operation
-from api.schemas.common import ReplicaParameters, ReplicaQuery
+from api.schemas.common import ReplicaParameters
 from api.schemas.subscriptions import (
     DryRunAnswer,
     DryRunBody,
-    DryRunContent,
-    NewSecret,
     NewSecretBody,
     SubscriptionAnswer,
     SubscriptionBody,
-    SubscriptionContent,
     SubscriptionDeleted,
     SubscriptionFilter,
-    SubscriptionFilterQuery,
     SubscriptionList,
 )
 from pipelines import formats, matching, subscriptions
@@ -39,7 +35,7 @@ TAG = "subscriptions"
     "GET",
     "/subscriptions",
     tag=TAG,
-    query=SubscriptionFilterQuery,
+    query=SubscriptionFilter,
     responses={200: ResponseDoc("Your subscriptions; none without a token.", SubscriptionList)},
 )
 def get_subscriptions(context: StoreContext[SubscriptionFilter, None]) -> Response:
@@ -56,7 +52,7 @@ def get_subscriptions(context: StoreContext[SubscriptionFilter, None]) -> Respon
     "PUT",
     "/subscriptions",
     tag=TAG,
-    query=ReplicaQuery,
+    query=ReplicaParameters,
     body=SubscriptionBody,
     responses={201: ResponseDoc("Created.", SubscriptionAnswer)},
     errors=(406,),
@@ -64,7 +60,7 @@ def get_subscriptions(context: StoreContext[SubscriptionFilter, None]) -> Respon
     description="With `es_query` the type is elasticsearch, otherwise jmespath. Without a query it"
     " matches every bundle.",
 )
-def put_subscription(context: StoreContext[ReplicaParameters, SubscriptionContent]) -> Response:
+def put_subscription(context: StoreContext[ReplicaParameters, SubscriptionBody]) -> Response:
     """Create a subscription."""
     settings = context.services.settings
     subscription = subscriptions.create_subscription(
@@ -83,7 +79,7 @@ def put_subscription(context: StoreContext[ReplicaParameters, SubscriptionConten
     "GET",
     "/subscriptions/{uuid}",
     tag=TAG,
-    query=SubscriptionFilterQuery,
+    query=SubscriptionFilter,
     responses={200: ResponseDoc("The subscription.", SubscriptionAnswer)},
     errors=(404,),
 )
@@ -104,7 +100,7 @@ def get_subscription(context: StoreContext[SubscriptionFilter, None]) -> Respons
     "DELETE",
     "/subscriptions/{uuid}",
     tag=TAG,
-    query=SubscriptionFilterQuery,
+    query=SubscriptionFilter,
     responses={200: ResponseDoc("Deleted.", SubscriptionDeleted)},
     errors=(404,),
 )
@@ -191,7 +187,7 @@ def limit_dry_runs() -> Iterator[None]:
     "PUT",
     "/subscriptions/{uuid}/secret",
     tag=TAG,
-    query=ReplicaQuery,
+    query=ReplicaParameters,
     body=NewSecretBody,
     responses={
         200: ResponseDoc(
@@ -202,7 +198,7 @@ def limit_dry_runs() -> Iterator[None]:
     description="For `overlap_s` seconds, `webhook-signature` also carries a signature with the"
     " former secret. `Authorization` uses only the new secret.",
 )
-def put_subscription_secret(context: StoreContext[ReplicaParameters, NewSecret]) -> Response:
+def put_subscription_secret(context: StoreContext[ReplicaParameters, NewSecretBody]) -> Response:
     """Change the secret that signs a subscription's deliveries."""
     subscription = subscriptions.rotate_secret(
         context.stores,
@@ -220,7 +216,7 @@ def put_subscription_secret(context: StoreContext[ReplicaParameters, NewSecret])
     "POST",
     "/subscriptions/{uuid}/pause",
     tag=TAG,
-    query=ReplicaQuery,
+    query=ReplicaParameters,
     responses={200: ResponseDoc("Nothing is sent until it is resumed.", SubscriptionAnswer)},
     errors=(404,),
     description="Events that match meanwhile are recorded, and sent on resume.",
@@ -235,7 +231,7 @@ def pause_subscription(context: StoreContext[ReplicaParameters, None]) -> Respon
     "POST",
     "/subscriptions/{uuid}/resume",
     tag=TAG,
-    query=ReplicaQuery,
+    query=ReplicaParameters,
     responses={200: ResponseDoc("Deliveries that are due are sent.", SubscriptionAnswer)},
     errors=(404,),
     description="Resumes a subscription that was paused, or disabled after too many failures.",
@@ -251,7 +247,7 @@ def resume_subscription(context: StoreContext[ReplicaParameters, None]) -> Respo
     "POST",
     "/subscriptions/dry-run",
     tag=TAG,
-    query=ReplicaQuery,
+    query=ReplicaParameters,
     body=DryRunBody,
     while_read_only=True,
     responses={200: ResponseDoc("The bundles and payloads.", DryRunAnswer)},
@@ -260,7 +256,7 @@ def resume_subscription(context: StoreContext[ReplicaParameters, None]) -> Respo
     description="Creates and sends nothing. Payloads are those of deliveries, except for the ids of"
     " a subscription that does not exist.",
 )
-def dry_run_subscription(context: StoreContext[ReplicaParameters, DryRunContent]) -> Response:
+def dry_run_subscription(context: StoreContext[ReplicaParameters, DryRunBody]) -> Response:
     """Show which of the latest bundles a subscription would match, and the payloads."""
     content = {name: value for name, value in vars(context.body).items() if name != "bundles"}
     settings = context.services.settings

@@ -12,30 +12,24 @@ from api.authz.context import AuthRequestContext
 from api.authz.schemas.accounts import (
     POLICY_NOT_GIVEN,
     ActionParameters,
-    ActionQuery,
     AuditLog,
     AuditParameters,
-    AuditQuery,
     ChangeAnswer,
     GroupAnswer,
     GroupList,
     GroupsBody,
     ListParameters,
-    ListQuery,
     NewGroupBody,
     NewRoleBody,
     NewUserBody,
     OwnedList,
     OwnedResourcesParameters,
-    OwnedResourcesQuery,
     PolicyBody,
-    PolicyChange,
     RoleAnswer,
     RoleList,
     RolePolicyBody,
     RolesBody,
     StatusParameters,
-    StatusQuery,
     UserAnswer,
     UserList,
     UsersBody,
@@ -65,7 +59,7 @@ def _declare_list(kind: AccountKind, schema: type[Schema]) -> ApiOperation:
         name=f"get_v1_{kind}s",
         summary=f"List {kind}s.",
         tag=f"{kind}s",
-        query=ListQuery,
+        query=ListParameters,
         responses=page_responses(schema),
         paged=f"{kind}s",
         description="Ids in byte order.",
@@ -77,7 +71,7 @@ def _declare_list(kind: AccountKind, schema: type[Schema]) -> ApiOperation:
 
 
 def _declare_creation(
-    kind: AccountKind, body: type[Schema], schema: type[Schema], **more: Any
+    kind: AccountKind, body: type[Any], schema: type[Schema], **more: Any
 ) -> ApiOperation:
     @operation(
         "POST",
@@ -145,7 +139,7 @@ def _declare_links(
         name=f"get_v1_{kind}_{linked}s",
         summary=summary,
         tag=f"{kind}s",
-        query=ListQuery,
+        query=ListParameters,
         responses=page_responses(schema),
         errors=(404,),
         paged=f"{linked}s",
@@ -162,7 +156,7 @@ def _declare_links(
 def _declare_links_edit(
     kind: AccountKind,
     linked: AccountKind,
-    body: type[Schema],
+    body: type[Any],
     summary: str,
     errors: tuple[int, ...] = (404, 406, 409),
 ) -> ApiOperation:
@@ -174,7 +168,7 @@ def _declare_links_edit(
         name=f"put_v1_{kind}_{linked}",
         summary=summary,
         tag=f"{kind}s",
-        query=ActionQuery,
+        query=ActionParameters,
         body=body,
         body_optional=True,
         responses=CHANGE_ANSWERS,
@@ -193,7 +187,7 @@ def _declare_links_edit(
 
 
 def _declare_policy_change(
-    kind: AccountKind, body: type[Schema], summary: str, **more: Any
+    kind: AccountKind, body: type[Any], summary: str, **more: Any
 ) -> ApiOperation:
     @operation(
         "PUT",
@@ -206,7 +200,7 @@ def _declare_policy_change(
         responses=CHANGE_ANSWERS,
         **more,
     )
-    def set_policy(context: AuthRequestContext[None, PolicyChange]) -> Response:
+    def set_policy(context: AuthRequestContext[None, PolicyBody]) -> Response:
         name, policy = _path_account(context, kind), context.body.policy
         if policy == POLICY_NOT_GIVEN:
             accounts.find_account(context.catalog, name)
@@ -307,7 +301,7 @@ get_v1_user = _declare_read("user", UserAnswer)
     "PUT",
     "/v1/user/{user_id}",
     tag="users",
-    query=StatusQuery,
+    query=StatusParameters,
     responses=CHANGE_ANSWERS,
     errors=(404,),
     description="Who is disabled is allowed nothing from this moment, whatever tokens they hold.",
@@ -323,7 +317,7 @@ def put_v1_user(context: AuthRequestContext[StatusParameters, None]) -> Response
     "GET",
     "/v1/user/{user_id}/owns",
     tag="users",
-    query=OwnedResourcesQuery,
+    query=OwnedResourcesParameters,
     responses=page_responses(OwnedList),
     errors=(404,),
     paged="resources",
@@ -410,7 +404,7 @@ put_v1_role_policy = _declare_policy_change(
     "GET",
     "/v1/audit",
     tag="audit",
-    query=AuditQuery,
+    query=AuditParameters,
     responses=page_responses(AuditLog),
     paged="audit",
     description="Every change of users, groups, roles, their policies and memberships, and of"

@@ -3,16 +3,14 @@
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, get_args
+from typing import Annotated, Any, get_args
 
 from flask import Response
 from marshmallow import ValidationError, fields, validate, validates_schema
 
 from api.authz.context import AuthRequestContext
 from api.http.operation import ResponseDoc, json_response, operation
-from api.schemas.common import ResponseSchema
-from api.schemas.fields import EmailField, TextField
-from api.schemas.loading import BodySchema
+from api.schemas.fields import EmailField, ResponseSchema, TextField
 from auth.accounts import (
     MAX_CLAIMED_GROUPS,
     MAX_CONTEXT_KEYS,
@@ -79,44 +77,46 @@ def _evaluation_list_field(example: str) -> fields.List[str]:
 
 
 @dataclass(frozen=True)
-class EvaluationRequest:
+class EvaluationBody:
     """Principal, actions and resources to evaluate."""
 
-    principal: str
-    action: list[str]
-    resource: list[str]
-    groups: list[str]
-    context: Mapping[str, Value]
-    grant: str | None
-
-
-class EvaluationBody(BodySchema):
-    """Principal, actions and resources to evaluate."""
-
-    model = EvaluationRequest
-    principal = EmailField(
-        required=True,
-        validate=validate.Length(1, MAX_PRINCIPAL, error=f"1 to {MAX_PRINCIPAL} characters."),
-        metadata={"example": "ada@example.org"},
-    )
-    action = _evaluation_list_field("store:PutBundle")
-    resource = _evaluation_list_field("arn:store:local:aws:bundles/*")
-    groups = fields.List(
-        TextField(validate=validate.Length(1, 512)),
-        load_default=list,
-        validate=validate.Length(max=MAX_CLAIMED_GROUPS, error=f"At most {MAX_CLAIMED_GROUPS}."),
-        metadata={"description": "Groups that a token claims besides those of the records."},
-    )
-    context = ContextField(
-        load_default=dict,
-        metadata={"description": "Values of condition keys.", "type": "object"},
-    )
-    grant = TextField(
-        load_default=None,
-        allow_none=True,
-        validate=validate.Length(1, MAX_GRANT_ID, error=f"1 to {MAX_GRANT_ID} characters."),
-        metadata={"description": "The claim `grant` of an access token: the login it came of."},
-    )
+    principal: Annotated[
+        str,
+        EmailField(
+            required=True,
+            validate=validate.Length(1, MAX_PRINCIPAL, error=f"1 to {MAX_PRINCIPAL} characters."),
+            metadata={"example": "ada@example.org"},
+        ),
+    ]
+    action: Annotated[list[str], _evaluation_list_field("store:PutBundle")]
+    resource: Annotated[list[str], _evaluation_list_field("arn:store:local:aws:bundles/*")]
+    groups: Annotated[
+        list[str],
+        fields.List(
+            TextField(validate=validate.Length(1, 512)),
+            load_default=list,
+            validate=validate.Length(
+                max=MAX_CLAIMED_GROUPS, error=f"At most {MAX_CLAIMED_GROUPS}."
+            ),
+            metadata={"description": "Groups that a token claims besides those of the records."},
+        ),
+    ]
+    context: Annotated[
+        Mapping[str, Value],
+        ContextField(
+            load_default=dict,
+            metadata={"description": "Values of condition keys.", "type": "object"},
+        ),
+    ]
+    grant: Annotated[
+        str | None,
+        TextField(
+            load_default=None,
+            allow_none=True,
+            validate=validate.Length(1, MAX_GRANT_ID, error=f"1 to {MAX_GRANT_ID} characters."),
+            metadata={"description": "The claim `grant` of an access token: the login it came of."},
+        ),
+    ]
 
     @validates_schema
     def check_size(self, data: dict[str, Any], **_: Any) -> None:
@@ -206,7 +206,7 @@ class Evaluation(ResponseSchema):
     description="Every action on every resource; the result is true if all of them are allowed. A"
     " user who is disabled is allowed nothing. Nothing is recorded.",
 )
-def post_v1_policies_evaluate(context: AuthRequestContext[None, EvaluationRequest]) -> Response:
+def post_v1_policies_evaluate(context: AuthRequestContext[None, EvaluationBody]) -> Response:
     """Say what a principal may do, and why."""
     body = context.body
     principal = Principal(body.principal, frozenset(body.groups))

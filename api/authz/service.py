@@ -10,7 +10,7 @@ from api.authz.oauth.endpoints import get_keys, get_openid_configuration
 from api.authz.pages import render_page
 from api.http.errors import RETRY_AFTER_S
 from api.http.operation import ResponseDoc, json_response, operation
-from api.schemas.common import ResponseSchema
+from api.schemas.fields import ResponseSchema
 from auth.tokens.signing_keys import SigningKeyFile
 from storage.errors import DomainError
 

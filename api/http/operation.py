@@ -11,7 +11,7 @@ from types import ModuleType
 from typing import Any, Protocol
 
 from flask import Flask, Request, Response, request
-from marshmallow import Schema
+from marshmallow import EXCLUDE, Schema
 from werkzeug.exceptions import MethodNotAllowed
 
 from api.http.addresses import external_base_url
@@ -26,7 +26,8 @@ from api.http.waiting import (
     compute_wait_s,
     parse_prefer,
 )
-from api.schemas.common import NoQuery
+from api.schemas.common import NoParameters
+from api.schemas.loading import request_schema
 from auth.authorization import StoreAuthorizer
 from config import Settings
 from pipelines.fixity import FixityReportCache
@@ -238,8 +239,8 @@ def operation(
     *,
     tag: str,
     responses: Mapping[int, ResponseDoc],
-    query: type[Schema] = NoQuery,
-    body: type[Schema] | None = None,
+    query: type[object] = NoParameters,
+    body: type[object] | None = None,
     name: str = "",
     summary: str = "",
     **more: Any,
@@ -257,8 +258,8 @@ def operation(
             tag=tag,
             summary=summary or (view.__doc__ or "").strip(),
             view=view,
-            query=query(),
-            body=body() if body else None,
+            query=request_schema(query)(unknown=EXCLUDE),
+            body=request_schema(body)() if body else None,
             responses=responses,
             **more,
         )

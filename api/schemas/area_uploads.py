@@ -2,13 +2,12 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Annotated
 
 from marshmallow import fields, validate
 
 from api.schemas.areas import content_type_field, declared_checksums_field, file_size_field
-from api.schemas.common import ResponseSchema
-from api.schemas.fields import JsonObject, QueryInteger, TextField, text_length
-from api.schemas.loading import BodySchema, QuerySchema
+from api.schemas.fields import JsonObject, QueryInteger, ResponseSchema, TextField, text_length
 from pipelines.limits import AREA_URLS_MAX
 
 MAX_UPLOAD_ID = 400
@@ -21,94 +20,64 @@ def _upload_id_field() -> TextField:
 
 
 @dataclass(frozen=True)
-class BeginUpload:
-    """A multipart upload to start or to resume."""
-
-    size: int
-    content_type: str | None
-    upload_id: str | None
-
-
-class BeginUploadBody(BodySchema):
+class BeginUploadBody:
     """The body of post_area_upload."""
 
-    model = BeginUpload
-    size = file_size_field(required=True)
-    content_type = content_type_field()
-    upload_id = TextField(
-        load_default=None,
-        validate=_UPLOAD_ID_LENGTH,
-        metadata={"description": "The id of the upload to resume."},
-    )
+    size: Annotated[int, file_size_field(required=True)]
+    content_type: Annotated[str | None, content_type_field()]
+    upload_id: Annotated[
+        str | None,
+        TextField(
+            load_default=None,
+            validate=_UPLOAD_ID_LENGTH,
+            metadata={"description": "The id of the upload to resume."},
+        ),
+    ]
 
 
 @dataclass(frozen=True)
 class UploadParameters:
-    """A started upload."""
-
-    upload_id: str
-
-
-class UploadQuery(QuerySchema):
     """Parameters of get_area_upload and delete_area_upload."""
 
-    model = UploadParameters
-    upload_id = _upload_id_field()
+    upload_id: Annotated[str, _upload_id_field()]
 
 
 @dataclass(frozen=True)
 class PartParameters:
-    """One part of an upload."""
-
-    upload_id: str
-    part: int
-
-
-class PartQuery(QuerySchema):
     """Parameters of put_area_part."""
 
-    model = PartParameters
-    upload_id = _upload_id_field()
-    part = QueryInteger(
-        required=True, metadata={"description": "The part's number, from 1.", "example": 1}
-    )
+    upload_id: Annotated[str, _upload_id_field()]
+    part: Annotated[
+        int,
+        QueryInteger(
+            required=True, metadata={"description": "The part's number, from 1.", "example": 1}
+        ),
+    ]
 
 
 @dataclass(frozen=True)
-class CompleteUpload:
-    """An upload to complete, with the declared checksums of the file."""
-
-    upload_id: str
-    checksums: Mapping[str, str] | None
-
-
-class CompleteUploadBody(BodySchema):
+class CompleteUploadBody:
     """The body of post_area_upload_complete."""
 
-    model = CompleteUpload
-    upload_id = _upload_id_field()
-    checksums = declared_checksums_field()
+    upload_id: Annotated[str, _upload_id_field()]
+    checksums: Annotated[Mapping[str, str] | None, declared_checksums_field()]
 
 
 @dataclass(frozen=True)
-class CredentialsContent:
-    """Files to get upload credentials for."""
-
-    filenames: list[str]
-
-
-class CredentialsBody(BodySchema):
+class CredentialsBody:
     """The body of post_area_credentials."""
 
-    model = CredentialsContent
-    filenames = fields.List(
-        TextField(),
-        load_default=list,
-        validate=validate.Length(
-            max=AREA_URLS_MAX, error=f"Must have at most {AREA_URLS_MAX} names."
+    filenames: Annotated[
+        list[str],
+        fields.List(
+            TextField(),
+            load_default=list,
+            validate=validate.Length(
+                max=AREA_URLS_MAX, error=f"Must have at most {AREA_URLS_MAX} names."
+            ),
+            metadata={"description": "Names of files to sign URLs for; only used with `urls`."},
         ),
-        metadata={"description": "Names of files to sign URLs for; only used with `urls`."},
-    )
+    ]
 
 
 class AreaUploadAnswer(ResponseSchema):

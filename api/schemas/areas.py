@@ -3,22 +3,21 @@
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Annotated, Any
 
 from marshmallow import ValidationError, fields, validate
 
-from api.schemas.common import ResponseSchema
 from api.schemas.fields import (
     FullMatch,
     IntegerField,
     JsonObject,
+    ResponseSchema,
     TextField,
     UuidField,
     one_of,
     page_size_field,
     page_token_field,
 )
-from api.schemas.loading import BodySchema, QuerySchema
 from pipelines.area_files import CHECKSUM_STATUSES, VALIDATION_STATUSES
 from pipelines.areas import DELETED, DELETING, LOCKED, UNLOCKED
 from pipelines.limits import PAGE_AREA
@@ -42,52 +41,36 @@ _CHECKSUM_FORMS = {
 
 @dataclass(frozen=True)
 class ListArea:
-    """A page of an area's files."""
-
-    per_page: int
-    start_at: str | None
-
-
-class ListAreaQuery(QuerySchema):
     """Parameters of get_area."""
 
-    model = ListArea
-    per_page = page_size_field(PAGE_AREA)
-    start_at = page_token_field()
+    per_page: Annotated[int, page_size_field(PAGE_AREA)]
+    start_at: Annotated[str | None, page_token_field()]
 
 
 @dataclass(frozen=True)
 class AreaFileName:
-    """A file of an area."""
-
-    filename: str
-
-
-class AreaFileQuery(QuerySchema):
     """Parameters of operations on one file."""
 
-    model = AreaFileName
-    filename = TextField(
-        required=True, metadata={"description": "The file's name.", "example": "sample.json"}
-    )
+    filename: Annotated[
+        str,
+        TextField(
+            required=True, metadata={"description": "The file's name.", "example": "sample.json"}
+        ),
+    ]
 
 
 @dataclass(frozen=True)
-class AreaStateContent:
-    """The new state of an area."""
-
-    state: str
-
-
-class AreaStateBody(BodySchema):
+class AreaStateBody:
     """The body of patch_area."""
 
-    model = AreaStateContent
-    state = TextField(
-        required=True,
-        validate=one_of(UNLOCKED, LOCKED),
-        metadata={"description": f"A {LOCKED} area accepts no files.", "example": LOCKED},
-    )
+    state: Annotated[
+        str,
+        TextField(
+            required=True,
+            validate=one_of(UNLOCKED, LOCKED),
+            metadata={"description": f"A {LOCKED} area accepts no files.", "example": LOCKED},
+        ),
+    ]
 
 
 class DeclaredChecksumsField(JsonObject):
@@ -134,12 +117,12 @@ def file_size_field(**options: Any) -> IntegerField:
 
 
 @dataclass(frozen=True)
-class DeclaredFile:
-    """The declared properties of a file that was uploaded directly to the bucket."""
+class DeclaredFileBody:
+    """The body of post_area_file: the properties that the file must have."""
 
-    content_type: str | None
-    size: int | None
-    checksums: Mapping[str, str] | None
+    content_type: Annotated[str | None, content_type_field()]
+    size: Annotated[int | None, file_size_field(load_default=None)]
+    checksums: Annotated[Mapping[str, str] | None, declared_checksums_field()]
 
     @property
     def properties(self) -> Mapping[str, Any]:
@@ -147,15 +130,6 @@ class DeclaredFile:
         checksums = self.checksums or None
         values = {"content_type": self.content_type, "size": self.size, "checksums": checksums}
         return {name: value for name, value in values.items() if value is not None}
-
-
-class DeclaredFileBody(BodySchema):
-    """The body of post_area_file: the properties that the file must have."""
-
-    model = DeclaredFile
-    content_type = content_type_field()
-    size = file_size_field(load_default=None)
-    checksums = declared_checksums_field()
 
 
 class AreaCreated(ResponseSchema):

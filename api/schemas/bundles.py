@@ -2,13 +2,12 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Annotated, Any
 
 from marshmallow import Schema, ValidationError, fields, post_load, validate
 from msgspec import DecodeError, Struct, to_builtins
 from msgspec.json import Decoder
 
-from api.schemas.common import ResponseSchema
 from api.schemas.fields import (
     INT64,
     MAX_TEXT,
@@ -17,6 +16,7 @@ from api.schemas.fields import (
     IntegerField,
     QueryFlag,
     QueryInteger,
+    ResponseSchema,
     TextField,
     UuidField,
     VersionField,
@@ -27,7 +27,6 @@ from api.schemas.fields import (
     text_length,
     version_field,
 )
-from api.schemas.loading import BodySchema, QuerySchema
 from api.schemas.replication import ReplicaStatesAnswer, replication_field
 from pipelines.bundles import EntryRemoval, EntryRow, NewEntry
 from pipelines.formats import parse_fqids, parse_uuid, parse_version
@@ -42,58 +41,46 @@ MAX_REPORTED = 100
 
 @dataclass(frozen=True)
 class ReadBundle:
-    """Parameters of a read of a bundle."""
-
-    replica: Replica
-    version: str | None
-    directurls: bool
-    presignedurls: bool
-    per_page: int
-    start_at: int
-    replication: bool
-
-
-class ReadBundleQuery(QuerySchema):
     """Parameters of get_bundle."""
 
-    model = ReadBundle
-    replica = replica_field()
-    version = version_field(load_default=None)
-    directurls = QueryFlag(load_default=False, metadata={"description": "Add cloud URLs."})
-    presignedurls = QueryFlag(
-        load_default=False, metadata={"description": "Add presigned URLs, which need no token."}
-    )
-    token = retry_token_field()
-    per_page = page_size_field(PAGE_BUNDLE)
-    start_at = QueryInteger(
-        load_default=0, metadata={"description": "Index of the page's first file."}
-    )
-    replication = replication_field()
+    replica: Annotated[Replica, replica_field()]
+    version: Annotated[str | None, version_field(load_default=None)]
+    directurls: Annotated[
+        bool, QueryFlag(load_default=False, metadata={"description": "Add cloud URLs."})
+    ]
+    presignedurls: Annotated[
+        bool,
+        QueryFlag(
+            load_default=False, metadata={"description": "Add presigned URLs, which need no token."}
+        ),
+    ]
+    token: Annotated[str | None, retry_token_field()]
+    per_page: Annotated[int, page_size_field(PAGE_BUNDLE)]
+    start_at: Annotated[
+        int,
+        QueryInteger(load_default=0, metadata={"description": "Index of the page's first file."}),
+    ]
+    replication: Annotated[bool, replication_field()]
 
 
 @dataclass(frozen=True)
 class ListBundles:
-    """A page of the list of bundles."""
-
-    replica: Replica
-    prefix: str
-    per_page: int
-    search_after: str | None
-
-
-class ListBundlesQuery(QuerySchema):
     """Parameters of get_bundles_all."""
 
-    model = ListBundles
-    replica = replica_field()
-    prefix = TextField(
-        load_default="",
-        validate=FullMatch(r"^[0-9A-Za-z-]*$", error="Must have only letters, digits and dashes."),
-        metadata={"description": "Prefix of the bundles' uuids.", "example": "4c"},
-    )
-    token = retry_token_field()
-    per_page = page_size_field(PAGE_BUNDLES_ALL)
-    search_after = page_token_field()
+    replica: Annotated[Replica, replica_field()]
+    prefix: Annotated[
+        str,
+        TextField(
+            load_default="",
+            validate=FullMatch(
+                r"^[0-9A-Za-z-]*$", error="Must have only letters, digits and dashes."
+            ),
+            metadata={"description": "Prefix of the bundles' uuids.", "example": "4c"},
+        ),
+    ]
+    token: Annotated[str | None, retry_token_field()]
+    per_page: Annotated[int, page_size_field(PAGE_BUNDLES_ALL)]
+    search_after: Annotated[str | None, page_token_field()]
 
 
 class NewFileEntry(Schema):
@@ -198,23 +185,20 @@ def decode_bundle(text: bytes) -> dict[str, Any] | None:
 
 
 @dataclass(frozen=True)
-class BundleContent:
-    """The body of put_bundle."""
-
-    creator_uid: int
-    files: list[EntryRow]
-
-
-class BundleBody(BodySchema):
+class BundleBody:
     """The content of a new bundle version."""
 
-    model = BundleContent
-    creator_uid = IntegerField(required=True, validate=INT64, metadata={"example": 8008})
-    files = FileEntries(
-        fields.Nested(NewFileEntry),
-        required=True,
-        metadata={"description": "At least one stored file.", "minItems": 1},
-    )
+    creator_uid: Annotated[
+        int, IntegerField(required=True, validate=INT64, metadata={"example": 8008})
+    ]
+    files: Annotated[
+        list[EntryRow],
+        FileEntries(
+            fields.Nested(NewFileEntry),
+            required=True,
+            metadata={"description": "At least one stored file.", "minItems": 1},
+        ),
+    ]
 
 
 INDEXED_BY_TYPE = {"metadata": True, "data": False}
@@ -259,19 +243,6 @@ def _merge_spellings(data: Mapping[str, Any], member: str, alias: str, value: An
     return data.get(member, value)
 
 
-@dataclass(frozen=True)
-class PatchContent:
-    """The body of patch_bundle."""
-
-    add_files: list[EntryRemoval]
-    remove_files: list[EntryRemoval]
-
-    @property
-    def new_entries(self) -> list[NewEntry]:
-        """The files to add, as entries of a manifest."""
-        return [NewEntry(file.name, file.file, bool(file.indexed)) for file in self.add_files]
-
-
 def _patch_entries_field(about: str) -> Any:
     return fields.List(
         fields.Nested(PatchEntry(unknown="raise")),
@@ -281,32 +252,36 @@ def _patch_entries_field(about: str) -> Any:
     )
 
 
-class PatchBody(BodySchema):
+@dataclass(frozen=True)
+class PatchBody:
     """Changes to a bundle; an empty patch still writes a version."""
 
-    model = PatchContent
-    add_files = _patch_entries_field("Entries to add; their names must be free.")
-    remove_files = _patch_entries_field(
-        "Entries to remove; each must match in all members that it has."
-    )
+    add_files: Annotated[
+        list[EntryRemoval], _patch_entries_field("Entries to add; their names must be free.")
+    ]
+    remove_files: Annotated[
+        list[EntryRemoval],
+        _patch_entries_field("Entries to remove; each must match in all members that it has."),
+    ]
+
+    @property
+    def new_entries(self) -> list[NewEntry]:
+        """The files to add, as entries of a manifest."""
+        return [NewEntry(file.name, file.file, bool(file.indexed)) for file in self.add_files]
 
 
 @dataclass(frozen=True)
-class DeletionReason:
-    """The reason of a deletion."""
-
-    reason: str
-
-
-class ReasonBody(BodySchema):
+class ReasonBody:
     """The body of delete_bundle."""
 
-    model = DeletionReason
-    reason = TextField(
-        required=True,
-        validate=text_length(MAX_TEXT),
-        metadata={"example": "consent withdrawn"},
-    )
+    reason: Annotated[
+        str,
+        TextField(
+            required=True,
+            validate=text_length(MAX_TEXT),
+            metadata={"example": "consent withdrawn"},
+        ),
+    ]
 
 
 class FileEntry(ResponseSchema):

@@ -2,13 +2,13 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Annotated, Any
 
 from marshmallow import Schema, ValidationError, fields, post_load, validate
 
-from api.schemas.common import ResponseSchema
 from api.schemas.fields import (
     JsonObject,
+    ResponseSchema,
     TextField,
     UuidField,
     VersionField,
@@ -19,7 +19,6 @@ from api.schemas.fields import (
     text_length,
     version_field,
 )
-from api.schemas.loading import BodySchema, QuerySchema
 from pipelines.limits import (
     COLLECTION_DESCRIPTION_MAX,
     COLLECTION_DETAILS_MAX_BYTES,
@@ -35,36 +34,21 @@ from storage.model import FQID, CollectionLink, Replica
 
 @dataclass(frozen=True)
 class ListCollections:
-    """A page of the caller's collections."""
-
-    per_page: int
-    start_at: str | None
-
-
-class ListCollectionsQuery(QuerySchema):
     """Parameters of get_collections."""
 
-    model = ListCollections
-    per_page = page_size_field(PAGE_COLLECTIONS)
-    start_at = page_token_field()
+    per_page: Annotated[int, page_size_field(PAGE_COLLECTIONS)]
+    start_at: Annotated[str | None, page_token_field()]
 
 
 @dataclass(frozen=True)
 class WriteCollection:
-    """The version to write, and the replica to write it to."""
-
-    uuid: str
-    version: str
-    replica: Replica
-
-
-class WriteCollectionQuery(QuerySchema):
     """Parameters of put_collection."""
 
-    model = WriteCollection
-    uuid = UuidField(required=True, metadata={"example": "6ba7b810-9dad-11d1-80b4-00c04fd430c8"})
-    version = version_field(required=True)
-    replica = replica_field()
+    uuid: Annotated[
+        str, UuidField(required=True, metadata={"example": "6ba7b810-9dad-11d1-80b4-00c04fd430c8"})
+    ]
+    version: Annotated[str, version_field(required=True)]
+    replica: Annotated[Replica, replica_field()]
 
 
 class CollectionItem(Schema):
@@ -133,47 +117,33 @@ def _check_details_size(value: Mapping[str, Any]) -> None:
 
 
 @dataclass(frozen=True)
-class CollectionContent:
-    """The body of put_collection."""
-
-    name: str
-    description: str
-    details: Mapping[str, Any]
-    contents: list[CollectionLink]
-
-
-class CollectionBody(BodySchema):
+class CollectionBody:
     """The content of a new collection version."""
 
-    model = CollectionContent
-    name = _name_field(required=True)
-    description = _description_field(required=True)
-    details = _details_field(required=True)
-    contents = _items_field("Links; duplicates are stored once.", required=True)
+    name: Annotated[str, _name_field(required=True)]
+    description: Annotated[str, _description_field(required=True)]
+    details: Annotated[Mapping[str, Any], _details_field(required=True)]
+    contents: Annotated[
+        list[CollectionLink], _items_field("Links; duplicates are stored once.", required=True)
+    ]
 
 
 @dataclass(frozen=True)
-class CollectionChanges:
-    """The body of patch_collection; None leaves a member as it is."""
-
-    add_contents: list[CollectionLink]
-    remove_contents: list[CollectionLink]
-    name: str | None
-    description: str | None
-    details: Mapping[str, Any] | None
-
-
-class PatchCollectionBody(BodySchema):
+class PatchCollectionBody:
     """Changes to a collection; an empty patch still writes a version."""
 
-    model = CollectionChanges
-    add_contents = _items_field("Links to add, unless they exist.", load_default=list)
-    remove_contents = _items_field(
-        "Links to remove; each must match in all members.", load_default=list
-    )
-    name = _name_field(load_default=None, allow_none=False)
-    description = _description_field(load_default=None, allow_none=False)
-    details = _details_field(load_default=None, allow_none=False)
+    add_contents: Annotated[
+        list[CollectionLink], _items_field("Links to add, unless they exist.", load_default=list)
+    ]
+    remove_contents: Annotated[
+        list[CollectionLink],
+        _items_field("Links to remove; each must match in all members.", load_default=list),
+    ]
+    name: Annotated[str | None, _name_field(load_default=None, allow_none=False)]
+    description: Annotated[str | None, _description_field(load_default=None, allow_none=False)]
+    details: Annotated[
+        Mapping[str, Any] | None, _details_field(load_default=None, allow_none=False)
+    ]
 
 
 class CollectionName(ResponseSchema):

@@ -1,13 +1,13 @@
 """Schemas of event operations."""
 
 from dataclasses import dataclass
-from typing import get_args
+from typing import Annotated, get_args
 
 from marshmallow import fields, validate
 
-from api.schemas.common import ResponseSchema
 from api.schemas.fields import (
     JsonObject,
+    ResponseSchema,
     TextField,
     UuidField,
     VersionField,
@@ -16,7 +16,6 @@ from api.schemas.fields import (
     replica_field,
     version_field,
 )
-from api.schemas.loading import BodySchema, QuerySchema
 from pipelines.limits import PAGE_EVENTS, PAGE_EVENTS_MAX, PAGE_FEED
 from storage.model import EventType, Replica
 
@@ -37,24 +36,13 @@ def _to_date_field() -> VersionField:
 
 @dataclass(frozen=True)
 class ListEvents:
-    """A page of a time window."""
-
-    replica: Replica
-    from_date: str | None
-    to_date: str | None
-    per_page: int
-    token: str | None
-
-
-class ListEventsQuery(QuerySchema):
     """Parameters of get_events."""
 
-    model = ListEvents
-    replica = replica_field()
-    from_date = _from_date_field()
-    to_date = _to_date_field()
-    per_page = page_size_field(PAGE_EVENTS, most=PAGE_EVENTS_MAX)
-    token = page_token_field()
+    replica: Annotated[Replica, replica_field()]
+    from_date: Annotated[str | None, _from_date_field()]
+    to_date: Annotated[str | None, _to_date_field()]
+    per_page: Annotated[int, page_size_field(PAGE_EVENTS, most=PAGE_EVENTS_MAX)]
+    token: Annotated[str | None, page_token_field()]
 
 
 class JournalledEvent(ResponseSchema):
@@ -88,18 +76,10 @@ class EventList(ResponseSchema):
 
 @dataclass(frozen=True)
 class ReadEvent:
-    """The version of a document to read."""
-
-    replica: Replica
-    version: str
-
-
-class ReadEventQuery(QuerySchema):
     """Parameters of get_event."""
 
-    model = ReadEvent
-    replica = replica_field()
-    version = version_field(required=True)
+    replica: Annotated[Replica, replica_field()]
+    version: Annotated[str, version_field(required=True)]
 
 
 class EventDocument(ResponseSchema):
@@ -115,26 +95,20 @@ class EventDocument(ResponseSchema):
 
 @dataclass(frozen=True)
 class FollowEvents:
-    """A position in the live feed: None is now, an empty text the beginning."""
-
-    replica: Replica
-    after: str | None
-    per_page: int
-
-
-class FollowEventsQuery(QuerySchema):
     """Parameters of get_events_feed."""
 
-    model = FollowEvents
-    replica = replica_field()
-    after = TextField(
-        load_default=None,
-        metadata={
-            "description": "The `cursor` of an earlier response. If empty, the feed starts at the"
-            " first event; if absent, it starts now."
-        },
-    )
-    per_page = page_size_field(PAGE_FEED)
+    replica: Annotated[Replica, replica_field()]
+    after: Annotated[
+        str | None,
+        TextField(
+            load_default=None,
+            metadata={
+                "description": "The `cursor` of an earlier response. If empty, the feed starts at"
+                " the first event; if absent, it starts now."
+            },
+        ),
+    ]
+    per_page: Annotated[int, page_size_field(PAGE_FEED)]
 
 
 class FeedEvent(ResponseSchema):
@@ -157,19 +131,11 @@ class Feed(ResponseSchema):
 
 
 @dataclass(frozen=True)
-class ReplayWindow:
-    """The time window to replay."""
-
-    from_date: str | None
-    to_date: str | None
-
-
-class ReplayBody(BodySchema):
+class ReplayBody:
     """A time window from `from_date`, inclusive, to `to_date`, exclusive."""
 
-    model = ReplayWindow
-    from_date = _from_date_field()
-    to_date = _to_date_field()
+    from_date: Annotated[str | None, _from_date_field()]
+    to_date: Annotated[str | None, _to_date_field()]
 
 
 class ReplayAnswer(ResponseSchema):

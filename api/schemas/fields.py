@@ -4,13 +4,21 @@ import re
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from marshmallow import ValidationError, fields, validate
+from marshmallow import EXCLUDE, Schema, ValidationError, fields, validate
 
 from auth.accounts import ACCOUNT_ID_PATTERN, ACCOUNT_ID_RULE, EMAIL_RULE, MAX_NAMED, is_user_id
 from auth.policies.grammar import AccessPolicy, parse_policy
 from pipelines.formats import parse_uuid, parse_version
 from storage.errors import Invalid
 from storage.model import REPLICAS, normalize_identity
+
+
+class ResponseSchema(Schema):
+    """A response schema: clients ignore unknown members."""
+
+    class Meta:
+        unknown = EXCLUDE
+
 
 INT64 = validate.Range(min=-(2**63), max=2**63 - 1, error="Must fit into 64 bits.")
 _DIGITS = re.compile(r"[0-9]{1,18}", re.ASCII)

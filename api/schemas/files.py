@@ -1,18 +1,18 @@
 """Schemas of file operations and ingest tasks."""
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Annotated, Any
 
-from marshmallow import ValidationError, fields, validate, validates_schema
+from marshmallow import ValidationError, fields, validate
 
 from api.http.responses import encode_disposition
-from api.schemas.common import ResponseSchema
 from api.schemas.fields import (
     INT64,
     MAX_TEXT,
     IntegerField,
     JsonObject,
     QueryFlag,
+    ResponseSchema,
     TextField,
     UuidField,
     VersionField,
@@ -21,7 +21,7 @@ from api.schemas.fields import (
     text_length,
     version_field,
 )
-from api.schemas.loading import BodySchema, QuerySchema
+from api.schemas.loading import request_schema
 from api.schemas.replication import replication_field
 from pipelines.limits import FILES_MAX
 from storage.model import Replica
@@ -41,86 +41,60 @@ FILE_HEADERS = {
 
 @dataclass(frozen=True)
 class WriteFile:
-    """The version to write; replica None means the default of the source's scheme."""
-
-    version: str
-    replica: Replica | None
-
-
-class WriteFileQuery(QuerySchema):
     """Parameters of put_file."""
 
-    model = WriteFile
-    version = version_field(required=True)
-    replica = replica_field(required=False, load_default=None)
+    version: Annotated[str, version_field(required=True)]
+    replica: Annotated[Replica | None, replica_field(required=False, load_default=None)]
 
 
 @dataclass(frozen=True)
-class FileContent:
-    """The body of put_file."""
-
-    source_url: str
-    creator_uid: int
-
-
-class _SourceBody(BodySchema):
-    source_url = TextField(
-        required=True,
-        validate=text_length(MAX_TEXT),
-        metadata={
-            "description": "The URL of a staged object with its four checksums as metadata.",
-            "example": "s3://staging/sample.json",
-        },
-    )
-    creator_uid = IntegerField(required=True, validate=INT64, metadata={"example": 8008})
-
-
-class FileBody(_SourceBody):
+class FileBody:
     """The source of a new file version."""
 
-    model = FileContent
+    source_url: Annotated[
+        str,
+        TextField(
+            required=True,
+            validate=text_length(MAX_TEXT),
+            metadata={
+                "description": "The URL of a staged object with its four checksums as metadata.",
+                "example": "s3://staging/sample.json",
+            },
+        ),
+    ]
+    creator_uid: Annotated[
+        int, IntegerField(required=True, validate=INT64, metadata={"example": 8008})
+    ]
 
 
 @dataclass(frozen=True)
-class NewFileContent:
-    """One of several new file versions."""
-
-    uuid: str
-    version: str
-    source_url: str
-    creator_uid: int
-
-
-class NewFileBody(_SourceBody):
+class NewFileBody(FileBody):
     """A new file version with its source."""
 
-    model = NewFileContent
-    uuid = UuidField(required=True)
-    version = version_field(required=True)
+    uuid: Annotated[str, UuidField(required=True)]
+    version: Annotated[str, version_field(required=True)]
+
+
+def _check_repeated(files: list[NewFileBody]) -> None:
+    if len({(file.uuid, file.version) for file in files}) < len(files):
+        raise ValidationError("Must not name a version twice.")
 
 
 @dataclass(frozen=True)
-class NewFilesContent:
-    """The body of put_files."""
-
-    files: list[NewFileContent]
-
-
-class NewFilesBody(BodySchema):
+class NewFilesBody:
     """Several file versions."""
 
-    model = NewFilesContent
-    files = fields.List(
-        fields.Nested(NewFileBody),
-        required=True,
-        validate=validate.Length(1, FILES_MAX, error=f"Must have 1 to {FILES_MAX} items."),
-    )
-
-    @validates_schema
-    def check(self, data: dict[str, Any], **_: Any) -> None:
-        """Refuse repeated versions."""
-        if len({(file.uuid, file.version) for file in data["files"]}) < len(data["files"]):
-            raise ValidationError("Must not name a version twice.", "files")
+    files: Annotated[
+        list[NewFileBody],
+        fields.List(
+            fields.Nested(request_schema(NewFileBody)),
+            required=True,
+            validate=[
+                validate.Length(1, FILES_MAX, error=f"Must have 1 to {FILES_MAX} items."),
+                _check_repeated,
+            ],
+        ),
+    ]
 
 
 class FileWritten(ResponseSchema):
@@ -164,51 +138,36 @@ class DispositionField(TextField):
 
 @dataclass(frozen=True)
 class ReadFile:
-    """Parameters of a read of a file."""
-
-    replica: Replica
-    version: str | None
-    directurl: bool
-    content_disposition: str | None
-    replication: bool
-
-
-class ReadFileQuery(QuerySchema):
     """Parameters of get_file."""
 
-    model = ReadFile
-    replica = replica_field()
-    version = version_field(load_default=None)
-    token = retry_token_field()
-    directurl = QueryFlag(
-        load_default=False, metadata={"description": "Redirect to the cloud's URL."}
-    )
-    content_disposition = DispositionField(
-        load_default=None,
-        metadata={
-            "description": "Content-Disposition of the redirect's target. File names may have"
-            " non-ASCII characters. `inline` is supported only if the replica is a cloud bucket."
-        },
-    )
-    replication = replication_field()
+    replica: Annotated[Replica, replica_field()]
+    version: Annotated[str | None, version_field(load_default=None)]
+    token: Annotated[str | None, retry_token_field()]
+    directurl: Annotated[
+        bool,
+        QueryFlag(load_default=False, metadata={"description": "Redirect to the cloud's URL."}),
+    ]
+    content_disposition: Annotated[
+        str | None,
+        DispositionField(
+            load_default=None,
+            metadata={
+                "description": "Content-Disposition of the redirect's target. File names may have"
+                " non-ASCII characters. `inline` is supported only if the replica is a cloud"
+                " bucket."
+            },
+        ),
+    ]
+    replication: Annotated[bool, replication_field()]
 
 
 @dataclass(frozen=True)
 class HeadFile:
-    """Parameters of a read of a file's metadata."""
-
-    replica: Replica
-    version: str | None
-    replication: bool
-
-
-class HeadFileQuery(QuerySchema):
     """Parameters of head_file."""
 
-    model = HeadFile
-    replica = replica_field()
-    version = version_field(load_default=None)
-    replication = replication_field()
+    replica: Annotated[Replica, replica_field()]
+    version: Annotated[str | None, version_field(load_default=None)]
+    replication: Annotated[bool, replication_field()]
 
 
 class TaskCause(ResponseSchema):

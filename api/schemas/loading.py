@@ -1,11 +1,10 @@
 """Load queries, bodies and paths into dataclasses, and report all errors at once."""
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import fields, is_dataclass
-from types import SimpleNamespace
-from typing import Any, ClassVar
+from functools import cache
+from typing import Any, ClassVar, get_type_hints
 
-from marshmallow import EXCLUDE, RAISE, Schema, ValidationError, post_load, validate
+from marshmallow import Schema, ValidationError, post_load, validate
 from marshmallow import fields as kinds
 from werkzeug.datastructures import MultiDict
 
@@ -27,31 +26,22 @@ MISSING_FIELD, UNKNOWN_FIELD = "Missing data for required field.", "Unknown fiel
 
 
 class RequestSchema(Schema):
-    """A schema whose `load` returns the `model`: a dataclass, or by default a namespace."""
+    """A schema whose `load` returns the `model`."""
 
-    model: ClassVar[type[Any]] = SimpleNamespace
+    model: ClassVar[type[Any]]
 
     @post_load
     def build(self, data: dict[str, Any], **_: Any) -> Any:
-        """Build the model; fields that a dataclass lacks are dropped."""
-        model = type(self).model
-        if is_dataclass(model):
-            data = {item.name: data[item.name] for item in fields(model) if item.name in data}
-        return model(**data)
+        """Build the model."""
+        return self.model(**data)
 
 
-class QuerySchema(RequestSchema):
-    """Query parameters; unknown ones are ignored."""
-
-    class Meta:
-        unknown = EXCLUDE
-
-
-class BodySchema(RequestSchema):
-    """A JSON body; unknown members are refused."""
-
-    class Meta:
-        unknown = RAISE
+@cache
+def request_schema(model: type[object]) -> type[Schema]:
+    """Return the schema of a dataclass, whose annotations hold a marshmallow field each."""
+    hints = get_type_hints(model, include_extras=True)
+    members = {name: hint.__metadata__[0] for name, hint in hints.items()}
+    return type(model.__name__, (RequestSchema,), {**members, "model": model})
 
 
 def load_query(schema: Schema, args: MultiDict[str, str]) -> Any:

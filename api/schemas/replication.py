@@ -2,8 +2,7 @@
 
 from marshmallow import fields, validate
 
-from api.schemas.common import ResponseSchema
-from api.schemas.fields import QueryFlag, VersionField, replica_field
+from api.schemas.fields import QueryFlag, ResponseSchema, VersionField, replica_field
 from storage.catalog.replication import SCAN_LIMIT
 from storage.keys import KINDS
 

@@ -2,14 +2,14 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, get_args
+from typing import Annotated, Any, get_args
 
-from marshmallow import RAISE, Schema, fields, validate
+from marshmallow import fields, validate
 
-from api.schemas.common import ResponseSchema
 from api.schemas.fields import (
     IntegerField,
     JsonObject,
+    ResponseSchema,
     TextField,
     UuidField,
     VersionField,
@@ -22,7 +22,7 @@ from api.schemas.fields import (
     text_length,
     version_field,
 )
-from api.schemas.loading import BodySchema, QuerySchema
+from api.schemas.loading import RequestSchema
 from pipelines.limits import DRY_RUN_BUNDLES_MAX
 from pipelines.queries.bounded_jmespath import MAX_SOURCE_BYTES
 from pipelines.ssrf_guard import MAX_URL_BYTES
@@ -82,26 +82,16 @@ def time_field(about: str, **options: Any) -> VersionField:
 
 @dataclass(frozen=True)
 class SubscriptionFilter:
-    """Replica and type of subscriptions."""
-
-    replica: Replica
-    subscription_type: SubscriptionType
-
-
-class SubscriptionFilterQuery(QuerySchema):
     """Parameters of subscription operations."""
 
-    model = SubscriptionFilter
-    replica = replica_field()
-    subscription_type = _type_field()
+    replica: Annotated[Replica, replica_field()]
+    subscription_type: Annotated[SubscriptionType, _type_field()]
 
 
-class Attachment(Schema):
+class Attachment(RequestSchema):
     """A value that is computed from the metadata and delivered with the event."""
 
-    class Meta:
-        unknown = RAISE
-
+    model = dict
     type = TextField(
         required=True, validate=validate.OneOf(["jmespath"], error="Must be jmespath.")
     )
@@ -109,66 +99,75 @@ class Attachment(Schema):
 
 
 @dataclass(frozen=True)
-class SubscriptionContent:
-    """The body of put_subscription."""
-
-    callback_url: str
-    es_query: Mapping[str, Any] | None
-    jmespath_query: str | None
-    method: str
-    encoding: str
-    form_fields: Mapping[str, str]
-    payload_form_field: str
-    hmac_key_id: str | None
-    hmac_secret_key: str | None = field(repr=False)
-    attachments: Mapping[str, Mapping[str, str]] | None
-
-
-class SubscriptionBody(BodySchema):
+class SubscriptionBody:
     """The endpoint of a subscription, its query, and the format of deliveries."""
 
-    model: ClassVar[type[Any]] = SubscriptionContent
-    callback_url = TextField(
-        required=True,
-        metadata={"example": "https://pipeline.example/notify", "maxLength": MAX_URL_BYTES},
-    )
-    es_query = JsonObject(
-        load_default=None,
-        metadata={"description": "If present, the type is elasticsearch; `{}` matches all."},
-    )
-    jmespath_query = TextField(
-        load_default=None,
-        metadata={"example": "event_type == 'CREATE'", "maxLength": MAX_SOURCE_BYTES},
-    )
-    method = TextField(
-        load_default="POST", validate=validate.OneOf(["POST", "PUT"], error="Must be POST or PUT.")
-    )
-    encoding = TextField(
-        load_default="application/json",
-        validate=validate.OneOf(
-            ["application/json", "multipart/form-data"],
-            error="Must be application/json or multipart/form-data.",
+    callback_url: Annotated[
+        str,
+        TextField(
+            required=True,
+            metadata={"example": "https://pipeline.example/notify", "maxLength": MAX_URL_BYTES},
         ),
-    )
-    form_fields = fields.Dict(
-        keys=TextField(validate=max_length(MAX_FIELD_NAME)),
-        values=TextField(),
-        load_default=dict,
-        validate=_FIELDS_LENGTH,
-    )
-    payload_form_field = TextField(
-        load_default="payload",
-        validate=text_length(MAX_FIELD_NAME),
-    )
-    hmac_key_id = key_id_field()
-    hmac_secret_key = secret_key_field(load_default=None)
-    attachments = fields.Dict(
-        keys=TextField(validate=max_length(MAX_FIELD_NAME)),
-        values=fields.Nested(Attachment),
-        load_default=None,
-        validate=_FIELDS_LENGTH,
-        metadata={"description": "Expressions by name; names must not start with `_`."},
-    )
+    ]
+    es_query: Annotated[
+        Mapping[str, Any] | None,
+        JsonObject(
+            load_default=None,
+            metadata={"description": "If present, the type is elasticsearch; `{}` matches all."},
+        ),
+    ]
+    jmespath_query: Annotated[
+        str | None,
+        TextField(
+            load_default=None,
+            metadata={"example": "event_type == 'CREATE'", "maxLength": MAX_SOURCE_BYTES},
+        ),
+    ]
+    method: Annotated[
+        str,
+        TextField(
+            load_default="POST",
+            validate=validate.OneOf(["POST", "PUT"], error="Must be POST or PUT."),
+        ),
+    ]
+    encoding: Annotated[
+        str,
+        TextField(
+            load_default="application/json",
+            validate=validate.OneOf(
+                ["application/json", "multipart/form-data"],
+                error="Must be application/json or multipart/form-data.",
+            ),
+        ),
+    ]
+    form_fields: Annotated[
+        Mapping[str, str],
+        fields.Dict(
+            keys=TextField(validate=max_length(MAX_FIELD_NAME)),
+            values=TextField(),
+            load_default=dict,
+            validate=_FIELDS_LENGTH,
+        ),
+    ]
+    payload_form_field: Annotated[
+        str,
+        TextField(
+            load_default="payload",
+            validate=text_length(MAX_FIELD_NAME),
+        ),
+    ]
+    hmac_key_id: Annotated[str | None, key_id_field()]
+    hmac_secret_key: Annotated[str | None, secret_key_field(load_default=None)] = field(repr=False)
+    attachments: Annotated[
+        Mapping[str, Mapping[str, str]] | None,
+        fields.Dict(
+            keys=TextField(validate=max_length(MAX_FIELD_NAME)),
+            values=fields.Nested(Attachment),
+            load_default=None,
+            validate=_FIELDS_LENGTH,
+            metadata={"description": "Expressions by name; names must not start with `_`."},
+        ),
+    ]
 
 
 class SubscriptionAnswer(ResponseSchema):
@@ -216,36 +215,32 @@ class SubscriptionDeleted(ResponseSchema):
 
 @dataclass(frozen=True)
 class ListDeliveries:
-    """A page of a subscription's deliveries, with filters."""
-
-    replica: Replica
-    state: DeliveryState | None
-    event_type: str | None
-    bundle_uuid: str | None
-    since: str | None
-    until: str | None
-    per_page: int
-    search_after: str | None
-
-
-class ListDeliveriesQuery(QuerySchema):
     """Parameters of get_deliveries."""
 
-    model = ListDeliveries
-    replica = replica_field()
-    state = TextField(
-        load_default=None,
-        validate=one_of(*DELIVERY_STATES),
-        metadata={"description": "Only deliveries in this state."},
-    )
-    event_type = _event_type_field()
-    bundle_uuid = UuidField(
-        load_default=None, metadata={"description": "Only deliveries about this bundle."}
-    )
-    since = time_field("Only deliveries recorded at or after this time.", load_default=None)
-    until = time_field("Only deliveries recorded before this time.", load_default=None)
-    per_page = page_size_field(PAGE_DELIVERIES)
-    search_after = page_token_field()
+    replica: Annotated[Replica, replica_field()]
+    state: Annotated[
+        DeliveryState | None,
+        TextField(
+            load_default=None,
+            validate=one_of(*DELIVERY_STATES),
+            metadata={"description": "Only deliveries in this state."},
+        ),
+    ]
+    event_type: Annotated[str | None, _event_type_field()]
+    bundle_uuid: Annotated[
+        str | None,
+        UuidField(
+            load_default=None, metadata={"description": "Only deliveries about this bundle."}
+        ),
+    ]
+    since: Annotated[
+        str | None, time_field("Only deliveries recorded at or after this time.", load_default=None)
+    ]
+    until: Annotated[
+        str | None, time_field("Only deliveries recorded before this time.", load_default=None)
+    ]
+    per_page: Annotated[int, page_size_field(PAGE_DELIVERIES)]
+    search_after: Annotated[str | None, page_token_field()]
 
 
 class AttemptAnswer(ResponseSchema):
@@ -296,43 +291,33 @@ DEFAULT_DRY_RUN_BUNDLES = 10
 
 
 @dataclass(frozen=True)
-class NewSecret:
-    """The body of put_subscription_secret."""
-
-    hmac_secret_key: str = field(repr=False)
-    hmac_key_id: str | None
-    overlap_s: int
-
-
-class NewSecretBody(BodySchema):
+class NewSecretBody:
     """The new secret that signs deliveries."""
 
-    model = NewSecret
-    hmac_secret_key = secret_key_field(required=True)
-    hmac_key_id = key_id_field("The new key's id; by default the former id.")
-    overlap_s = IntegerField(
-        load_default=DEFAULT_OVERLAP_S,
-        validate=validate.Range(min=0, max=2**31, error="Must be from 0 to 2147483648."),
-        metadata={"description": "How long the former secret also signs, seconds."},
-    )
+    hmac_secret_key: Annotated[str, secret_key_field(required=True)] = field(repr=False)
+    hmac_key_id: Annotated[str | None, key_id_field("The new key's id; by default the former id.")]
+    overlap_s: Annotated[
+        int,
+        IntegerField(
+            load_default=DEFAULT_OVERLAP_S,
+            validate=validate.Range(min=0, max=2**31, error="Must be from 0 to 2147483648."),
+            metadata={"description": "How long the former secret also signs, seconds."},
+        ),
+    ]
 
 
 @dataclass(frozen=True)
-class DryRunContent(SubscriptionContent):
-    """The body of dry_run_subscription."""
-
-    bundles: int
-
-
 class DryRunBody(SubscriptionBody):
     """A subscription, and the number of bundles to try."""
 
-    model = DryRunContent
-    bundles = IntegerField(
-        load_default=DEFAULT_DRY_RUN_BUNDLES,
-        validate=in_range(1, DRY_RUN_BUNDLES_MAX),
-        metadata={"description": "How many of the latest bundles to try."},
-    )
+    bundles: Annotated[
+        int,
+        IntegerField(
+            load_default=DEFAULT_DRY_RUN_BUNDLES,
+            validate=in_range(1, DRY_RUN_BUNDLES_MAX),
+            metadata={"description": "How many of the latest bundles to try."},
+        ),
+    ]
 
 
 class DryRunBundle(ResponseSchema):
@@ -355,21 +340,17 @@ class DryRunAnswer(ResponseSchema):
 
 
 @dataclass(frozen=True)
-class RetrySpan:
-    """The body of retry_deliveries."""
-
-    since: str
-    until: str | None
-    event_type: str | None
-
-
-class RetrySpanBody(BodySchema):
+class RetrySpanBody:
     """The failed deliveries to retry."""
 
-    model = RetrySpan
-    since = time_field("Only if the last attempt failed at or after this time.", required=True)
-    until = time_field("Only if the last attempt failed before this time.", load_default=None)
-    event_type = _event_type_field()
+    since: Annotated[
+        str, time_field("Only if the last attempt failed at or after this time.", required=True)
+    ]
+    until: Annotated[
+        str | None,
+        time_field("Only if the last attempt failed before this time.", load_default=None),
+    ]
+    event_type: Annotated[str | None, _event_type_field()]
 
 
 class RetriedAnswer(ResponseSchema):

@@ -6,10 +6,10 @@ one needs confirmation, because any page could have sent it.
 
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Annotated, Any, NamedTuple
 
 from flask import Flask, Response, g, request
-from marshmallow import validate
+from marshmallow import EXCLUDE, validate
 
 from api.authz.context import AuthRequestContext, AuthServices
 from api.authz.login.account import ACCOUNT_PATH, register_account_pages
@@ -36,7 +36,7 @@ from api.authz.pages import (
 )
 from api.http.operation import ResponseDoc, operation
 from api.schemas.fields import TextField
-from api.schemas.loading import QuerySchema, load_query
+from api.schemas.loading import load_query, request_schema
 from auth.login.sessions import SESSION_COOKIE, BrowserSession, log_out_user
 from auth.login.targets import MAX_STATE, add_state
 from auth.oauth.clients import is_registered_uri
@@ -56,69 +56,75 @@ PAGE_ANSWERS = {
 
 @dataclass(frozen=True)
 class LoginParameters:
-    """Parameters of get_login."""
-
-    redirect_uri: str
-    state: str | None
-    login_hint: str | None
-
-
-class LoginQuery(QuerySchema):
     """Parameters of get_login: redirect after login."""
 
-    model = LoginParameters
-    redirect_uri = TextField(
-        required=True,
-        validate=validate.Length(min=1, max=MAX_URL),
-        metadata={"description": "A redirect URI that some client registered."},
-    )
-    state = TextField(
-        load_default=None,
-        validate=validate.Length(max=MAX_STATE),
-        metadata={"description": "Comes back in the query of redirect_uri, as it is."},
-    )
-    login_hint = TextField(
-        load_default=None,
-        validate=validate.Length(max=256),
-        metadata={"description": "The e-mail address that the person is expected to log in with."},
-    )
+    redirect_uri: Annotated[
+        str,
+        TextField(
+            required=True,
+            validate=validate.Length(min=1, max=MAX_URL),
+            metadata={"description": "A redirect URI that some client registered."},
+        ),
+    ]
+    state: Annotated[
+        str | None,
+        TextField(
+            load_default=None,
+            validate=validate.Length(max=MAX_STATE),
+            metadata={"description": "Comes back in the query of redirect_uri, as it is."},
+        ),
+    ]
+    login_hint: Annotated[
+        str | None,
+        TextField(
+            load_default=None,
+            validate=validate.Length(max=256),
+            metadata={
+                "description": "The e-mail address that the person is expected to log in with."
+            },
+        ),
+    ]
 
 
 @dataclass(frozen=True)
 class LogoutParameters:
-    """Parameters of get_logout."""
-
-    id_token_hint: str | None
-    client_id: str | None
-    post_logout_redirect_uri: str | None
-    state: str | None
-
-
-class LogoutQuery(QuerySchema):
     """Parameters of get_logout: optional redirect."""
 
-    model = LogoutParameters
-    id_token_hint = TextField(
-        load_default=None,
-        metadata={
-            "description": "An ID token of this service; it names the client.",
-            "maxLength": MAX_ID_TOKEN_HINT,
-        },
-    )
-    client_id = TextField(
-        load_default=None,
-        metadata={"description": "The application; that of id_token_hint, or the default one."},
-    )
-    post_logout_redirect_uri = TextField(
-        load_default=None,
-        validate=validate.Length(max=MAX_URL),
-        metadata={"description": "A redirect URI of that application; on loopback, on any port."},
-    )
-    state = TextField(
-        load_default=None,
-        validate=validate.Length(max=MAX_STATE),
-        metadata={"description": "Comes back in the query of that address, as it is."},
-    )
+    id_token_hint: Annotated[
+        str | None,
+        TextField(
+            load_default=None,
+            metadata={
+                "description": "An ID token of this service; it names the client.",
+                "maxLength": MAX_ID_TOKEN_HINT,
+            },
+        ),
+    ]
+    client_id: Annotated[
+        str | None,
+        TextField(
+            load_default=None,
+            metadata={"description": "The application; that of id_token_hint, or the default one."},
+        ),
+    ]
+    post_logout_redirect_uri: Annotated[
+        str | None,
+        TextField(
+            load_default=None,
+            validate=validate.Length(max=MAX_URL),
+            metadata={
+                "description": "A redirect URI of that application; on loopback, on any port."
+            },
+        ),
+    ]
+    state: Annotated[
+        str | None,
+        TextField(
+            load_default=None,
+            validate=validate.Length(max=MAX_STATE),
+            metadata={"description": "Comes back in the query of that address, as it is."},
+        ),
+    ]
 
 
 class LogoutRequest(NamedTuple):
@@ -132,7 +138,7 @@ class LogoutRequest(NamedTuple):
     "GET",
     "/login",
     tag=TAG,
-    query=LoginQuery,
+    query=LoginParameters,
     responses={302: ResponseDoc("To a choice of identity providers, or to the only one.")},
     errors=(400, 429),
     identified=False,
@@ -153,7 +159,7 @@ def get_login(context: AuthRequestContext[LoginParameters, None]) -> Response:
     "GET",
     LOGOUT_PATH,
     tag=TAG,
-    query=LogoutQuery,
+    query=LogoutParameters,
     responses={
         200: ResponseDoc("A page: the user is logged out, or must confirm first.", page=True),
         302: ResponseDoc("To the provider, which ends its own session, or to the application."),
@@ -214,7 +220,9 @@ def _redirect_form(services: AuthServices) -> Response:
     """Redirect to the same request as a link: a cross-site form carries no cookie of this site."""
     logins = services.logins
     try:
-        logout = _check_request(services, load_query(LogoutQuery(), request.form))
+        logout = _check_request(
+            services, load_query(request_schema(LogoutParameters)(unknown=EXCLUDE), request.form)
+        )
     except Invalid as error:
         return _render_refusal(logins, None, error)
     return redirect_to(

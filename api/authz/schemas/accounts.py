@@ -1,15 +1,15 @@
 """Schemas of users, groups, roles and the audit log."""
 
 from dataclasses import dataclass
-from typing import Any, ClassVar, Final, Literal
+from typing import Annotated, Any, Final, Literal
 
 from marshmallow import fields, validate
 
-from api.schemas.common import ResponseSchema
 from api.schemas.fields import (
     EmailField,
     JsonObject,
     PolicyField,
+    ResponseSchema,
     TextField,
     account_id_field,
     account_ids_field,
@@ -19,7 +19,6 @@ from api.schemas.fields import (
     version_field,
 )
 from api.schemas.fields import user_id as user_id_of_fields
-from api.schemas.loading import BodySchema, QuerySchema
 from auth.accounts import EditAction
 from auth.policies.grammar import AccessPolicy
 from storage.catalog.accounts import OWNED_TYPES, AccountStatus, OwnedType
@@ -49,74 +48,56 @@ EXAMPLE_POLICY = {
 
 @dataclass(frozen=True)
 class ListParameters:
-    """A page of a list."""
-
-    per_page: int
-    next_token: str | None
-
-
-class ListQuery(QuerySchema):
     """Parameters of every list."""
 
-    model: ClassVar[type[Any]] = ListParameters
-    per_page = page_size_field(DEFAULT_PAGE_SIZE, MIN_PAGE_SIZE, MAX_PAGE_SIZE)
-    next_token = page_token_field()
+    per_page: Annotated[int, page_size_field(DEFAULT_PAGE_SIZE, MIN_PAGE_SIZE, MAX_PAGE_SIZE)]
+    next_token: Annotated[str | None, page_token_field()]
 
 
 @dataclass(frozen=True)
 class OwnedResourcesParameters(ListParameters):
-    """Page and resource type."""
-
-    resource_type: OwnedType | None
-
-
-class OwnedResourcesQuery(ListQuery):
     """Parameters of the list of owned resources."""
 
-    model = OwnedResourcesParameters
-    resource_type = TextField(
-        load_default=None,
-        validate=validate.OneOf(OWNED_TYPES, error=f"Must be one of: {', '.join(OWNED_TYPES)}."),
-        metadata={"description": "Only things of this type."},
-    )
+    resource_type: Annotated[
+        OwnedType | None,
+        TextField(
+            load_default=None,
+            validate=validate.OneOf(
+                OWNED_TYPES, error=f"Must be one of: {', '.join(OWNED_TYPES)}."
+            ),
+            metadata={"description": "Only things of this type."},
+        ),
+    ]
 
 
 @dataclass(frozen=True)
 class StatusParameters:
-    """A user's new status."""
-
-    status: AccountStatus
-
-
-class StatusQuery(QuerySchema):
     """Parameters of changing a user."""
 
-    model = StatusParameters
-    status = TextField(
-        required=True,
-        validate=validate.OneOf(
-            ("enabled", "disabled"), error="Must be one of: enabled, disabled."
+    status: Annotated[
+        AccountStatus,
+        TextField(
+            required=True,
+            validate=validate.OneOf(
+                ("enabled", "disabled"), error="Must be one of: enabled, disabled."
+            ),
+            metadata={"example": "disabled"},
         ),
-        metadata={"example": "disabled"},
-    )
+    ]
 
 
 @dataclass(frozen=True)
 class ActionParameters:
-    """Add or remove."""
-
-    action: EditAction
-
-
-class ActionQuery(QuerySchema):
     """Parameters of changing memberships."""
 
-    model = ActionParameters
-    action = TextField(
-        required=True,
-        validate=validate.OneOf(("add", "remove"), error="Must be one of: add, remove."),
-        metadata={"example": "add"},
-    )
+    action: Annotated[
+        EditAction,
+        TextField(
+            required=True,
+            validate=validate.OneOf(("add", "remove"), error="Must be one of: add, remove."),
+            metadata={"example": "add"},
+        ),
+    ]
 
 
 def _groups_field() -> fields.List[str]:
@@ -132,67 +113,71 @@ def _policy_field(**given: Any) -> PolicyField:
     return PolicyField(metadata=about, **given)
 
 
-class NewUserBody(BodySchema):
+@dataclass(frozen=True)
+class NewUserBody:
     """A user to create."""
 
-    user_id = user_id_of_fields(required=True)
-    groups = _groups_field()
-    roles = _roles_field()
-    policy = _policy_field(load_default=None, allow_none=True)
-
-
-class NewGroupBody(BodySchema):
-    """A group to create."""
-
-    group_id = account_id_field("reviewers", required=True)
-    roles = _roles_field()
-    policy = _policy_field(load_default=None, allow_none=True)
-
-
-class NewRoleBody(BodySchema):
-    """A role to create: an id and a policy."""
-
-    role_id = account_id_field("depositor", required=True)
-    policy = _policy_field(required=True)
-
-
-class GroupsBody(BodySchema):
-    """Groups to add or remove."""
-
-    groups = _groups_field()
-
-
-class RolesBody(BodySchema):
-    """Roles to add or remove."""
-
-    roles = _roles_field()
-
-
-class UsersBody(BodySchema):
-    """Users to add or remove."""
-
-    users = user_ids_field("ada@example.org", "Ids of users.")
+    user_id: Annotated[str, user_id_of_fields(required=True)]
+    groups: Annotated[list[str], _groups_field()]
+    roles: Annotated[list[str], _roles_field()]
+    policy: Annotated[AccessPolicy | None, _policy_field(load_default=None, allow_none=True)]
 
 
 @dataclass(frozen=True)
-class PolicyChange:
-    """A new policy; None deletes it."""
+class NewGroupBody:
+    """A group to create."""
 
-    policy: AccessPolicy | Literal["unsaid"] | None
+    group_id: Annotated[str, account_id_field("reviewers", required=True)]
+    roles: Annotated[list[str], _roles_field()]
+    policy: Annotated[AccessPolicy | None, _policy_field(load_default=None, allow_none=True)]
 
 
-class PolicyBody(BodySchema):
+@dataclass(frozen=True)
+class NewRoleBody:
+    """A role to create: an id and a policy."""
+
+    role_id: Annotated[str, account_id_field("depositor", required=True)]
+    policy: Annotated[AccessPolicy, _policy_field(required=True)]
+
+
+@dataclass(frozen=True)
+class GroupsBody:
+    """Groups to add or remove."""
+
+    groups: Annotated[list[str], _groups_field()]
+
+
+@dataclass(frozen=True)
+class RolesBody:
+    """Roles to add or remove."""
+
+    roles: Annotated[list[str], _roles_field()]
+
+
+@dataclass(frozen=True)
+class UsersBody:
+    """Users to add or remove."""
+
+    users: Annotated[list[str], user_ids_field("ada@example.org", "Ids of users.")]
+
+
+@dataclass(frozen=True)
+class PolicyBody:
     """A policy; null deletes the present one, omitting it keeps it."""
 
-    model = PolicyChange
-    policy = _policy_field(load_default=_policy_not_given, allow_none=True)
+    policy: Annotated[
+        AccessPolicy | Literal["unsaid"] | None,
+        _policy_field(load_default=_policy_not_given, allow_none=True),
+    ]
 
 
-class RolePolicyBody(BodySchema):
+@dataclass(frozen=True)
+class RolePolicyBody(PolicyBody):
     """A policy, which every role has."""
 
-    model = PolicyChange
-    policy = _policy_field(load_default=_policy_not_given)
+    policy: Annotated[
+        AccessPolicy | Literal["unsaid"] | None, _policy_field(load_default=_policy_not_given)
+    ]
 
 
 class _AccountAnswer(ResponseSchema):
@@ -284,22 +269,18 @@ def _filter_field(about: str, kind: type[TextField] = TextField) -> TextField:
 
 @dataclass(frozen=True)
 class AuditParameters(ListParameters):
-    """Page and filter of changes."""
-
-    who: str | None
-    what: str | None
-    since: str | None
-
-
-class AuditQuery(ListQuery):
     """Parameters of the audit log."""
 
-    model = AuditParameters
-    who = _filter_field("Only changes by this principal.", EmailField)
-    what = _filter_field("Only changes by this operation, for example put_v1_user.")
-    since = version_field(
-        load_default=None, metadata={"description": "Only changes at or after this moment."}
-    )
+    who: Annotated[str | None, _filter_field("Only changes by this principal.", EmailField)]
+    what: Annotated[
+        str | None, _filter_field("Only changes by this operation, for example put_v1_user.")
+    ]
+    since: Annotated[
+        str | None,
+        version_field(
+            load_default=None, metadata={"description": "Only changes at or after this moment."}
+        ),
+    ]
 
 
 class AuditEntry(ResponseSchema):

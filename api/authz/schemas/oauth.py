@@ -3,11 +3,12 @@
 They only document requests: `auth.oauth` validates them, and responds with OAuth errors.
 """
 
-from typing import Any
+from dataclasses import dataclass
+from typing import Annotated, Any
 
-from marshmallow import EXCLUDE, Schema, fields
+from marshmallow import Schema, fields
 
-from api.schemas.common import ResponseSchema
+from api.schemas.fields import ResponseSchema
 from auth.oauth.authorize import MAX_PARAMETER_LENGTH
 
 MAX_FORM_BYTES = 64 * 1024
@@ -71,29 +72,29 @@ def unvalidated_text(
     return fields.String(required=required, metadata={**described, "maxLength": most, **metadata})
 
 
-class AuthorizeQuery(Schema):
+@dataclass(frozen=True)
+class AuthorizeQuery:
     """RFC 6749, 4.1.1; OpenID Connect Core, 3.1.2.1; RFC 7636, 4.3."""
 
-    class Meta:
-        unknown = EXCLUDE
-
-    response_type = unvalidated_text("`code`")
-    client_id = unvalidated_text("Empty: the store's web pages.")
-    redirect_uri = unvalidated_text("One that the client registered; empty: its only one.")
-    scope = unvalidated_text("Words with a space between them.")
-    state = unvalidated_text("Is given back with the answer.")
-    nonce = unvalidated_text("Is given back in the id token.")
-    code_challenge = unvalidated_text("Of a client without a secret.")
-    code_challenge_method = unvalidated_text("`S256`")
-    prompt = unvalidated_text("`none`, `login`, `consent`")
-    max_age = unvalidated_text("Seconds since the person logged in.")
+    response_type: Annotated[str | None, unvalidated_text("`code`")] = None
+    client_id: Annotated[str | None, unvalidated_text("Empty: the store's web pages.")] = None
+    redirect_uri: Annotated[
+        str | None, unvalidated_text("One that the client registered; empty: its only one.")
+    ] = None
+    scope: Annotated[str | None, unvalidated_text("Words with a space between them.")] = None
+    state: Annotated[str | None, unvalidated_text("Is given back with the answer.")] = None
+    nonce: Annotated[str | None, unvalidated_text("Is given back in the id token.")] = None
+    code_challenge: Annotated[str | None, unvalidated_text("Of a client without a secret.")] = None
+    code_challenge_method: Annotated[str | None, unvalidated_text("`S256`")] = None
+    prompt: Annotated[str | None, unvalidated_text("`none`, `login`, `consent`")] = None
+    max_age: Annotated[str | None, unvalidated_text("Seconds since the person logged in.")] = None
 
 
 class ClientCredentialsForm(Schema):
     """Client authentication without HTTP Basic (RFC 6749, 2.3.1)."""
 
-    class Meta:
-        unknown = EXCLUDE
+    # Unknown parameters are ignored.
+    Meta = ResponseSchema.Meta  # type: ignore[assignment]
 
     client_id = unvalidated_text("Of a client without a secret, too.")
     client_secret = unvalidated_text()

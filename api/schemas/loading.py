@@ -1,7 +1,6 @@
 """Load queries, bodies and paths into dataclasses, and report all errors at once."""
 
 from collections.abc import Iterable, Iterator, Mapping
-from functools import cache
 from typing import Any, ClassVar, get_type_hints
 
 from marshmallow import Schema, ValidationError, post_load, validate
@@ -36,12 +35,16 @@ class RequestSchema(Schema):
         return self.model(**data)
 
 
-@cache
+_SCHEMAS: dict[type[object], type[Schema]] = {}
+
+
 def request_schema(model: type[object]) -> type[Schema]:
     """Return the schema of a dataclass, whose annotations hold a marshmallow field each."""
-    hints = get_type_hints(model, include_extras=True)
-    members = {name: hint.__metadata__[0] for name, hint in hints.items()}
-    return type(model.__name__, (RequestSchema,), {**members, "model": model})
+    if model not in _SCHEMAS:
+        hints = get_type_hints(model, include_extras=True)
+        members = {name: hint.__metadata__[0] for name, hint in hints.items()}
+        _SCHEMAS[model] = type(model.__name__, (RequestSchema,), {**members, "model": model})
+    return _SCHEMAS[model]
 
 
 def load_query(schema: Schema, args: MultiDict[str, str]) -> Any:

@@ -289,7 +289,7 @@ def test_failed_copy_has_reason(client, depositor, stores) -> None:
 
 @pytest.mark.spec("FIL-37")
 @pytest.mark.parametrize("method", ["GET", "HEAD"])
-def test_a_file_says_it_in_a_header(client, depositor, method) -> None:
+def test_file_replication_is_in_header(client, depositor, method) -> None:
     depositor.file(1)
     path = f"/v1/files/{uuid_of(1)}?replica=aws"
     assert "X-STORE-REPLICATION" not in client.open(path, method=method).headers
@@ -321,9 +321,7 @@ def lame(settings, stores, job_queue, parts) -> FlaskClient:
 
 
 @pytest.mark.spec("FIL-38")
-def test_a_file_is_served_from_the_other_replica_and_the_answer_says_so(
-    lame, client, depositor
-) -> None:
+def test_file_of_failed_replica_is_served_from_the_other(lame, client, depositor) -> None:
     depositor.file(1, b"the bytes")
     path = f"/v1/files/{uuid_of(1)}?replica=aws"
     usual, now = client.get(path), lame.get(path)
@@ -337,7 +335,7 @@ def test_a_file_is_served_from_the_other_replica_and_the_answer_says_so(
 
 
 @pytest.mark.spec("BUN-21")
-def test_a_bundles_urls_lead_to_the_other_replica(lame, depositor) -> None:
+def test_bundle_urls_use_the_other_replica_during_outage(lame, depositor) -> None:
     uuid = depositor.bundle(1, files=2)
     path = f"/v1/bundles/{uuid}?replica=aws"
     answer = lame.get(f"{path}&presignedurls=true")
@@ -347,7 +345,7 @@ def test_a_bundles_urls_lead_to_the_other_replica(lame, depositor) -> None:
 
 
 @pytest.mark.spec("FIL-38")
-def test_what_the_other_replica_lacks_is_answered_as_ever(lame, depositor, stores) -> None:
+def test_absent_objects_stay_absent_during_outage(lame, depositor, stores) -> None:
     depositor.file(1)
     with stores.catalog.write() as tx:
         tx.execute(text("DELETE FROM visible WHERE replica = 'gcp'"))
@@ -357,7 +355,7 @@ def test_what_the_other_replica_lacks_is_answered_as_ever(lame, depositor, store
 
 
 @pytest.mark.spec("FIL-38")
-def test_a_file_that_is_only_elsewhere_needs_not_be_waited_for(lame, depositor, stores) -> None:
+def test_file_in_other_replica_only_is_served_without_wait(lame, depositor, stores) -> None:
     depositor.file(1)
     with stores.catalog.write() as tx:
         tx.execute(text("DELETE FROM visible WHERE replica = 'aws'"))
@@ -373,9 +371,7 @@ def test_a_tombstone_hides_from_both(lame, depositor) -> None:
 
 
 @pytest.mark.spec("FIL-38")
-def test_when_both_are_down_the_one_that_was_asked_for_answers(
-    settings, stores, job_queue, depositor
-) -> None:
+def test_requested_replica_answers_if_both_are_down(settings, stores, job_queue, depositor) -> None:
     depositor.file(1)
 
     def fail() -> None:
@@ -476,7 +472,7 @@ def test_a_checkout_waits_for_the_bucket_that_it_goes_to(
 
 
 @pytest.mark.spec("FIL-38", "REP-08")
-def test_a_bucket_that_goes_away_and_comes_back_is_noticed(client, depositor, stores) -> None:
+def test_detects_outage_and_recovery_of_a_bucket(client, depositor, stores) -> None:
     """With the store's own probes, threads and all."""
     depositor.file(1)
     path = f"/v1/files/{uuid_of(1)}?replica=aws"

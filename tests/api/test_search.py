@@ -170,7 +170,7 @@ def nested(depth: int) -> dict[str, Any]:
         (nested(21), "20"),
     ],
 )
-def test_what_cannot_be_asked_is_refused_with_the_reason(found, query, said: str) -> None:
+def test_rejects_invalid_queries_with_reason(found, query, said: str) -> None:
     answer = found(query)
     assert (answer.status_code, answer.json["code"]) == (400, "elasticsearch_bad_request")
     told = answer.json["detail"] + json.dumps(answer.json["errors"])
@@ -186,7 +186,7 @@ def test_the_forms_that_match_everything(found, query) -> None:
 
 
 @pytest.mark.spec("SEA-04", "CON-04")
-def test_raw_pages_hold_ten_unless_told_otherwise_and_numbers_are_exact(depositor, client) -> None:
+def test_raw_pages_have_10_hits_and_exact_numbers(depositor, client) -> None:
     written = '{"exact":9007199254740993,"huge":123456789012345678901234567890,"tenth":0.10}'
     source = depositor.stage(written.encode(), "n.json", "application/json")
     depositor.put_file(uuid_of(0x200), source=source)
@@ -222,7 +222,7 @@ def test_a_pointer_that_was_tampered_with_is_refused(found) -> None:
 
 
 @pytest.mark.spec("SEA-07")
-def test_a_walk_goes_on_while_bundles_come_and_go(found, depositor, client) -> None:
+def test_paging_is_stable_while_bundles_change(found, depositor, client) -> None:
     page = found({}, path="/v1/search?replica=aws&per_page=1")
     seen = [one["bundle_fqid"] for one in page.json["results"]]
     entry = {"uuid": uuid_of(0x101), "version": VERSION, "name": "donor.json", "indexed": True}

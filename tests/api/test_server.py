@@ -82,7 +82,7 @@ HOST = b"Host: a\r\n"
         (b"POST / HTTP/1.1\r\nExpect: cake\r\n\r\n", 417, "Expectation Failed"),
     ],
 )
-def test_what_no_application_sees_is_refused_as_a_problem(
+def test_server_errors_are_problem_documents(
     port: int, sent: bytes, status: int, phrase: str | None
 ) -> None:
     first, headers, body = parts(asked(port, sent))
@@ -95,7 +95,7 @@ def test_what_no_application_sees_is_refused_as_a_problem(
     assert re.fullmatch("[0-9a-f]{32}", body["request_id"])
 
 
-def test_a_broken_request_ends_its_own_connection_alone(port: int) -> None:
+def test_malformed_request_ends_only_its_connection(port: int) -> None:
     good = b"GET /nothing HTTP/1.1\r\nHost: a\r\n\r\n"
     with socket.create_connection(("127.0.0.1", port), timeout=20) as made:
         made.sendall(good + b"no request\r\n\r\n")
@@ -112,14 +112,14 @@ def test_the_longest_request_line_reaches_the_application(port: int) -> None:
     assert asked(port, sent).startswith(b"HTTP/1.1 404 ")
 
 
-def test_no_header_tells_the_server_by_what_transport_a_request_came(port: int) -> None:
+def test_header_cannot_forge_transport(port: int) -> None:
     told = b"X-Forwarded-Proto: https\r\nX-Forwarded-Ssl: off\r\n"
     sent = b"GET /nothing HTTP/1.1\r\nHost: a\r\nConnection: close\r\n" + told + b"\r\n"
     # Whoever believes them refuses what contradicts itself.
     assert asked(port, sent).startswith(b"HTTP/1.1 404 ")
 
 
-def test_what_was_sent_is_not_in_the_log(port: int, home: Path) -> None:
+def test_logs_no_request_content(port: int, home: Path) -> None:
     asked(port, b"GET / HTTP/1.1\r\nAuthorization: Bearer hunter2\r\n folded-hunter2\r\n\r\n")
     asked(port, b"hunter2\r\n\r\n")
     logs = [path.read_bytes() for path in home.glob("*.log")]
@@ -127,7 +127,7 @@ def test_what_was_sent_is_not_in_the_log(port: int, home: Path) -> None:
     assert not any(b"hunter2" in log for log in logs)
 
 
-def test_what_nobody_foresaw_tells_nothing() -> None:
+def test_unexpected_error_reveals_nothing() -> None:
     status, answer = refusal_response(RuntimeError("the secret of it"), "id-1")
     assert status == 500
     assert b"secret" not in answer
@@ -202,7 +202,7 @@ def trickle(made: list[socket.socket], seconds: float, sent: bytes = b"a") -> No
 
 
 @pytest.mark.spec("CON-25")
-def test_others_are_answered_during_slow_headers_which_end(port, name, connections) -> None:
+def test_slow_headers_end_and_do_not_block_others(port, name, connections) -> None:
     began = time.monotonic()
     made = connect(connections, port, b"GET / HTTP/1.1\r\nX-Slow: ", CONNECTIONS)
     assert seconds_to_answer(port) < 1
@@ -213,7 +213,7 @@ def test_others_are_answered_during_slow_headers_which_end(port, name, connectio
 
 
 @pytest.mark.spec("CON-25")
-def test_others_are_answered_during_slow_bodies_which_end(port, name, connections) -> None:
+def test_slow_bodies_end_and_do_not_block_others(port, name, connections) -> None:
     began = time.monotonic()
     made = connect(connections, port, open_body(name) + b'{"es_query":', CONNECTIONS)
     assert seconds_to_answer(port) < 1
@@ -224,7 +224,7 @@ def test_others_are_answered_during_slow_bodies_which_end(port, name, connection
     assert seconds_to_answer(port) < 1
 
 
-def test_others_are_answered_when_slow_bodies_take_all_connections(port, name, connections) -> None:
+def test_slow_bodies_on_all_connections_do_not_block_others(port, name, connections) -> None:
     made = connect(connections, port, open_body(name) + b'{"es_query":', FULL + 20)
     with ThreadPoolExecutor(1) as pool:
         # Twice the minimum rate: no limit of a single client ends them.
@@ -237,15 +237,13 @@ def test_others_are_answered_when_slow_bodies_take_all_connections(port, name, c
 
 
 @pytest.mark.spec("CON-25")
-def test_others_are_answered_while_many_keep_a_refused_connection_open(
-    port, name, connections
-) -> None:
+def test_refused_open_connections_do_not_block_others(port, name, connections) -> None:
     connect(connections, port, b"no request\r\n\r\n", CONNECTIONS)
     assert seconds_to_answer(port) < 1
 
 
 @pytest.mark.spec("CON-25")
-def test_others_are_answered_during_slow_readers(port, name, connections) -> None:
+def test_slow_readers_do_not_block_others(port, name, connections) -> None:
     path = b"/v1/swagger.json" if name == "api" else b"/swagger.json"
     # More answers than the socket buffers hold, and nobody reads them.
     asked_often = (b"GET " + path + b" HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n") * 100

@@ -24,7 +24,7 @@ def application(environ, start_response):
 
 
 @pytest.mark.parametrize("config", ["api/gunicorn.py", "api/authz/gunicorn.py"])
-def test_worker_with_a_request_ends_when_its_master_is_killed(tmp_path: Path, config: str) -> None:
+def test_worker_with_request_ends_with_its_master(tmp_path: Path, config: str) -> None:
     (tmp_path / "sleeping.py").write_text(APPLICATION)
     port = ports.find_free_port_pair()
     master = subprocess.Popen(

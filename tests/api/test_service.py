@@ -37,7 +37,7 @@ PARTS = {
 
 
 @pytest.mark.spec("OPS-01")
-def test_health_tells_of_every_part(client) -> None:
+def test_health_lists_every_part(client) -> None:
     answer = client.get("/health")
     assert (answer.status_code, answer.json["status"]) == (200, "ok")
     assert answer.json["parts"].keys() == PARTS
@@ -45,7 +45,7 @@ def test_health_tells_of_every_part(client) -> None:
 
 
 @pytest.mark.spec("OPS-01")
-def test_a_part_that_fails_makes_it_503_and_says_why(settings, stores) -> None:
+def test_failed_part_makes_health_503_with_reason(settings, stores) -> None:
     class Dead:
         def send(self, rows, request_id="") -> None:
             """Never raises."""
@@ -75,7 +75,7 @@ def test_parked_rows_are_a_warning_that_names_them(client, stores) -> None:
 
 
 @pytest.mark.spec("OPS-01")
-def test_work_that_nobody_takes_up_is_a_warning(client, stores) -> None:
+def test_overdue_jobs_are_a_warning(client, stores) -> None:
     with stores.catalog.write() as tx:
         jobs.insert(tx, [Job("index", "aws", "some.bundle")])
     assert client.get("/health").json["parts"]["work"]["status"] == "ok"
@@ -137,7 +137,7 @@ def test_the_operators_own_port_serves_figures_without_a_token_and_nothing_else(
 
 
 @pytest.mark.spec("ERR-02", "OPS-03")
-def test_one_line_a_request_without_its_query(client, caplog) -> None:
+def test_logs_one_line_per_request_without_query(client, caplog) -> None:
     with caplog.at_level(logging.INFO, logger="api.requests"):
         client.get("/v1/bundles/all?replica=aws&search_after=secret", headers=INGEST)
     (record,) = [one for one in caplog.records if one.name == "api.requests"]
@@ -153,7 +153,7 @@ def test_one_line_a_request_without_its_query(client, caplog) -> None:
     "odd",
     ["\u202e", "\u2066", "\u200b", "\x7f", "\x9b", "\u2028", "\x00", "\n", "\udc80", "\U000e0041"],
 )
-def test_what_changes_how_others_look_is_escaped_in_the_log(odd: str) -> None:
+def test_log_escapes_control_characters(odd: str) -> None:
     record = logging.makeLogRecord({"msg": "request", "path": f"/é{odd}x", "name": "n"})
     line = JsonLines("api").format(record)
     assert odd not in line
@@ -171,7 +171,7 @@ def test_a_line_carries_what_is_bound_around_it() -> None:
 
 
 @pytest.mark.spec("ERR-03")
-def test_a_sane_request_id_is_kept_and_another_replaced(client) -> None:
+def test_keeps_valid_request_id_and_replaces_others(client) -> None:
     kept = client.get("/health", headers={"X-Request-Id": "abc-123"})
     assert kept.headers["X-Request-Id"] == "abc-123"
     for bad in ("a b", "x" * 200, "<script>", ""):
@@ -210,7 +210,7 @@ def test_every_kind_of_answer_has_both(client, depositor) -> None:
 
 
 @pytest.mark.spec("CON-22", "ERR-42")
-def test_while_read_only_writes_are_503_and_reads_go_on(settings, stores, job_queue) -> None:
+def test_read_only_store_rejects_writes_and_serves_reads(settings, stores, job_queue) -> None:
     app = create_app(replace(settings, read_only=True), stores, job_queue=job_queue, verify=verify)
     client = app.test_client()
     path = f"/v1/bundles/{uuid_of(1)}?replica=aws&version={VERSION}"

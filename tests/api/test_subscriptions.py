@@ -57,7 +57,7 @@ def test_a_new_subscription_is_201_and_shows_everything_but_its_secret(client, s
 
 
 @pytest.mark.spec("SUB-04", "SUB-10", "SUB-13", "SUB-16")
-def test_an_es_query_even_an_empty_one_makes_it_elasticsearch(client) -> None:
+def test_es_query_makes_elasticsearch_subscription(client) -> None:
     uuid = subscribe(client, es_query={}).json["uuid"]
     one = f"/v1/subscriptions/{uuid}?replica=aws"
     assert client.get(one, headers=READER).status_code == 404
@@ -69,7 +69,7 @@ def test_an_es_query_even_an_empty_one_makes_it_elasticsearch(client) -> None:
 
 
 @pytest.mark.spec("SUB-08")
-def test_null_says_no_more_than_absence(client) -> None:
+def test_null_is_same_as_absent(client) -> None:
     nothing = {"es_query": None, "jmespath_query": None, "attachments": None, "hmac_key_id": None}
     shown = subscribe(client, **nothing).json
     assert shown["subscription_type"] == "jmespath"
@@ -94,7 +94,7 @@ def test_the_replica_may_be_a_member_of_the_body(client) -> None:
 
 
 @pytest.mark.spec("SUB-13", "SUB-15", "WHO-05")
-def test_only_the_owner_sees_it(client) -> None:
+def test_only_owner_sees_subscription(client) -> None:
     uuid = subscribe(client).json["uuid"]
     for method, path in (
         ("GET", f"/v1/subscriptions/{uuid}?replica=aws"),
@@ -111,7 +111,7 @@ def test_only_the_owner_sees_it(client) -> None:
 
 
 @pytest.mark.spec("SUB-17")
-def test_a_deleted_one_is_gone(client) -> None:
+def test_deleted_subscription_is_gone(client) -> None:
     one = f"/v1/subscriptions/{subscribe(client).json['uuid']}?replica=aws"
     gone = client.delete(one, headers=READER)
     assert (gone.status_code, list(gone.json)) == (200, ["timeDeleted"])
@@ -178,7 +178,7 @@ def test_a_deleted_one_is_gone(client) -> None:
         ({"unknown": 1}, "illegal_arguments", "/unknown"),
     ],
 )
-def test_what_cannot_work_is_refused_and_nothing_is_made(client, body, code, where) -> None:
+def test_rejects_invalid_subscriptions(client, body, code, where) -> None:
     refused = subscribe(client, **body)
     assert (refused.status_code, refused.json["code"]) == (400, code), refused.text
     assert where is None or where in refused.json["errors"]
@@ -207,7 +207,7 @@ def test_private_callbacks_follow_the_address_that_the_store_listens_on(
 
 
 @pytest.mark.spec("SUB-11", "LIM-05")
-def test_one_more_than_the_quota_is_406(settings, stores, job_queue) -> None:
+def test_exceeding_quota_is_406(settings, stores, job_queue) -> None:
     small = replace(settings, subscriptions_per_user=2)
     client = create_app(small, stores, job_queue=job_queue, verify=verify).test_client()
     statuses = [subscribe(client).status_code for _ in range(3)]
@@ -215,7 +215,7 @@ def test_one_more_than_the_quota_is_406(settings, stores, job_queue) -> None:
 
 
 @pytest.mark.spec("SUB-12")
-def test_an_authorized_domain_is_wanted_where_there_are_some(settings, stores, job_queue) -> None:
+def test_requires_authorized_domain(settings, stores, job_queue) -> None:
     strict = replace(settings, authorized_domains=("lab.example",))
     client = create_app(strict, stores, job_queue=job_queue, verify=verify).test_client()
     assert subscribe(client).status_code == 403
@@ -259,7 +259,7 @@ def test_deliveries_are_shown_by_page_with_their_attempts(client, stores) -> Non
 
 
 @pytest.mark.spec("SUB-33")
-def test_a_failed_delivery_is_tried_again_when_asked(client, stores) -> None:
+def test_retries_failed_delivery(client, stores) -> None:
     uuid = subscribe(client).json["uuid"]
     ident = told(stores, uuid, 1)
     with stores.catalog.write() as tx:
@@ -286,7 +286,7 @@ def test_a_test_delivery_is_recorded(client) -> None:
 
 
 @pytest.mark.spec("SUB-11", "ERR-21", "LIM-05")
-def test_the_hundredth_is_taken_and_the_next_is_406(client, stores) -> None:
+def test_hundredth_subscription_is_accepted_and_next_is_406(client, stores) -> None:
     assert subscribe(client).status_code == 201
     with stores.catalog.write() as tx:
         columns = tx.exec_driver_sql("SELECT * FROM subscriptions").mappings().one()
@@ -305,7 +305,7 @@ def test_the_hundredth_is_taken_and_the_next_is_406(client, stores) -> None:
 
 
 @pytest.mark.spec("SUB-15", "SUB-17")
-def test_one_of_the_other_type_is_named_by_its_type(client) -> None:
+def test_subscription_of_other_type_is_addressed_by_type(client) -> None:
     uuid = subscribe(client, es_query={}).json["uuid"]
     one = f"/v1/subscriptions/{uuid}?replica=aws"
     for query in ("", "&subscription_type=jmespath"):
@@ -320,7 +320,7 @@ def test_one_of_the_other_type_is_named_by_its_type(client) -> None:
 
 
 @pytest.mark.spec("SUB-06", "SUB-07", "SUB-10")
-def test_how_it_is_told_is_kept_as_it_was_asked_for(client) -> None:
+def test_keeps_requested_delivery_options(client) -> None:
     asked = {
         "method": "PUT",
         "encoding": "multipart/form-data",
@@ -340,7 +340,7 @@ def test_a_subscription_is_of_one_replica(client) -> None:
 
 
 @pytest.mark.spec("SUB-13")
-def test_a_listing_by_one_whose_token_is_bad_is_no_anonymous_one(client) -> None:
+def test_listing_with_invalid_token_is_401(client) -> None:
     answer = client.get(PATH, headers={"Authorization": "Bearer nobody"})
     assert (answer.status_code, answer.json["code"]) == (401, "unauthorized")
 
@@ -413,7 +413,7 @@ def give_up(stores) -> None:
 
 
 @pytest.mark.spec("SUB-19", "SUB-24", "STA-07")
-def test_a_paused_subscription_says_so_until_it_is_resumed(client) -> None:
+def test_paused_subscription_shows_state_until_resumed(client) -> None:
     uuid = subscribe(client).json["uuid"]
     paused = client.post(path_of(uuid, "pause"), headers=READER)
     assert (paused.status_code, paused.json["state"]) == (200, "paused")
@@ -443,7 +443,7 @@ def test_an_owner_reads_why_a_subscription_is_disabled(client, stores) -> None:
 
 
 @pytest.mark.spec("SUB-22")
-def test_what_was_to_be_told_meanwhile_has_no_next_attempt(client, stores) -> None:
+def test_matches_during_pause_have_no_next_attempt(client, stores) -> None:
     uuid = subscribe(client).json["uuid"]
     client.post(path_of(uuid, "pause"), headers=READER)
     told(stores, uuid, 1)
@@ -456,7 +456,7 @@ def test_what_was_to_be_told_meanwhile_has_no_next_attempt(client, stores) -> No
 
 
 @pytest.mark.spec("SUB-22")
-def test_what_was_due_before_a_pause_has_none_either_but_tests_do(client, stores) -> None:
+def test_pending_deliveries_of_paused_subscription_have_no_next_attempt(client, stores) -> None:
     uuid = subscribe(client).json["uuid"]
     told(stores, uuid, 1)
     client.post(path_of(uuid, "pause"), headers=READER)
@@ -469,7 +469,7 @@ def test_what_was_due_before_a_pause_has_none_either_but_tests_do(client, stores
 
 
 @pytest.mark.spec("SUB-35")
-def test_a_test_wakes_a_receiver_that_is_left_alone(client, stores) -> None:
+def test_test_delivery_wakes_resting_endpoint(client, stores) -> None:
     uuid = subscribe(client).json["uuid"]
     with stores.catalog.write() as tx:
         tx.execute(text("UPDATE endpoints SET resume_us = 9e15, failures = 9"))
@@ -519,7 +519,7 @@ def test_a_secret_that_cannot_sign_is_refused(client, body, where) -> None:
 
 
 @pytest.mark.spec("SUB-34")
-def test_all_that_was_given_up_since_a_time_is_tried_again(client, stores) -> None:
+def test_retries_all_failed_deliveries_since_a_time(client, stores) -> None:
     uuid = subscribe(client).json["uuid"]
     for number in range(3):
         told(stores, uuid, number)
@@ -540,7 +540,7 @@ def test_all_that_was_given_up_since_a_time_is_tried_again(client, stores) -> No
 
 
 @pytest.mark.spec("SUB-30")
-def test_deliveries_are_listed_by_what_they_tell_and_when(client, stores) -> None:
+def test_filters_deliveries_by_event_bundle_and_time(client, stores) -> None:
     uuid = subscribe(client).json["uuid"]
     made = [told(stores, uuid, number) for number in range(3)]
     client.post(path_of(uuid, "test"), headers=READER)
@@ -561,7 +561,7 @@ def test_deliveries_are_listed_by_what_they_tell_and_when(client, stores) -> Non
 
 
 @pytest.mark.spec("SUB-30")
-def test_a_page_of_one_filter_leads_to_no_page_of_another(client, stores) -> None:
+def test_page_token_is_bound_to_filter(client, stores) -> None:
     uuid = subscribe(client).json["uuid"]
     for number in range(3):
         told(stores, uuid, number)
@@ -574,7 +574,7 @@ def test_a_page_of_one_filter_leads_to_no_page_of_another(client, stores) -> Non
 
 
 @pytest.mark.spec("SUB-25", "SUB-27", "SUB-28")
-def test_a_dry_run_tells_of_the_latest_bundles_and_makes_nothing(client, depositor) -> None:
+def test_dry_run_shows_latest_bundles_and_creates_nothing(client, depositor) -> None:
     uuids = [depositor.bundle(number) for number in (1, 2)]
     path = "/v1/subscriptions/dry-run"
     body = CALLBACK | {
@@ -608,7 +608,7 @@ def test_a_dry_run_is_bounded(client, bundles) -> None:
 
 
 @pytest.mark.spec("SUB-25")
-def test_a_dry_run_wants_what_subscribing_wants(client, settings, stores, job_queue) -> None:
+def test_dry_run_requires_same_rights_as_subscribing(client, settings, stores, job_queue) -> None:
     path = "/v1/subscriptions/dry-run?replica=aws"
     assert client.post(path, json=CALLBACK).status_code == 401
     strict = replace(settings, authorized_domains=("lab.example",))
@@ -621,7 +621,7 @@ def test_a_dry_run_wants_what_subscribing_wants(client, settings, stores, job_qu
 
 
 @pytest.mark.spec("SUB-20", "WHO-05")
-def test_only_its_owner_changes_how_a_subscription_stands(client) -> None:
+def test_only_owner_changes_subscription_status(client) -> None:
     uuid = subscribe(client).json["uuid"]
     for method, rest, body in (
         ("PUT", ("secret",), {"hmac_secret_key": "x"}),
@@ -640,7 +640,7 @@ def test_only_its_owner_changes_how_a_subscription_stands(client) -> None:
 
 
 @pytest.mark.spec("SUB-23")
-def test_a_failing_subscription_says_since_when(client, stores) -> None:
+def test_failing_subscription_shows_since_when(client, stores) -> None:
     uuid = subscribe(client).json["uuid"]
     with stores.catalog.write() as tx:
         tx.execute(text("UPDATE subscriptions SET failing_us = :now"), {"now": now_us(tx)})
@@ -648,7 +648,7 @@ def test_a_failing_subscription_says_since_when(client, stores) -> None:
 
 
 @pytest.mark.spec("SUB-10", "SUB-14", "SUB-16", "SUB-19", "SUB-24")
-def test_the_list_shows_what_one_shows_whatever_its_state(client, stores) -> None:
+def test_list_and_get_show_the_same(client, stores) -> None:
     for more in ({"es_query": {}}, {"jmespath_query": "uuid"}):
         given = {"hmac_secret_key": "the first", "hmac_key_id": "k", "attachments": {}, **more}
         uuid = subscribe(client, **given).json["uuid"]

@@ -50,7 +50,7 @@ def opened(client, token: str) -> int:
 
 
 @pytest.mark.spec("WHO-03")
-def test_a_good_token_with_the_right_group_is_let_in(guarded, token) -> None:
+def test_accepts_valid_token_with_group(guarded, token) -> None:
     assert opened(guarded, token("store_ingest")) == 201
 
 
@@ -76,7 +76,7 @@ def test_expired_early_foreign_and_forged_tokens_are_401(guarded, token) -> None
 
 
 @pytest.mark.spec("WHO-02")
-def test_the_clock_that_judges_is_the_one_given(settings, stores, job_queue, token) -> None:
+def test_uses_injected_clock(settings, stores, job_queue, token) -> None:
     verify = build_verifier(settings, time.time).verify
     client = create_app(settings, stores, job_queue=job_queue, verify=verify).test_client()
     assert opened(client, token("store_ingest", now=time.time())) == 201

@@ -26,7 +26,7 @@ def test_loopback_is_believed(host) -> None:
         "a b",
     ],
 )
-def test_another_host_is_not(host) -> None:
+def test_rejects_unknown_hosts(host) -> None:
     assert not is_trusted_host(host, ())
 
 
@@ -40,5 +40,5 @@ def test_a_listed_host_is_believed_with_and_without_its_port() -> None:
 @pytest.mark.parametrize(
     "host", ["store.example/x", "store.example@evil", "store.example:x", "a\r\nb"]
 )
-def test_what_is_no_host_is_not_believed_even_when_it_begins_like_one(host) -> None:
+def test_rejects_invalid_hosts_with_loopback_prefix(host) -> None:
     assert not is_trusted_host(host, ("store.example", "a"))

@@ -47,14 +47,14 @@ def test_prefer_is_read_and_what_is_malformed_ignored(header, expected) -> None:
 
 
 @pytest.mark.spec("CON-14")
-def test_a_request_waits_the_default_what_it_asks_for_within_the_cap_or_not_at_all() -> None:
+def test_request_waits_by_default_up_to_cap_or_not_at_all() -> None:
     assert compute_wait_s(WaitPreference(), default_s=10, cap_s=60) == 10
     assert compute_wait_s(WaitPreference(3.0), default_s=10, cap_s=60) == 3
     assert compute_wait_s(WaitPreference(300.0), default_s=10, cap_s=60) == 60
     assert compute_wait_s(WaitPreference(300.0, respond_async=True), default_s=10, cap_s=60) == 0
 
 
-def test_a_notice_ends_the_wait_at_once() -> None:
+def test_notice_ends_wait_at_once() -> None:
     pubsub, state = MemoryPubSub(), {"done": False}
 
     def finish() -> None:
@@ -68,19 +68,19 @@ def test_a_notice_ends_the_wait_at_once() -> None:
     assert time.monotonic() - began < 5
 
 
-def test_what_is_done_already_is_not_waited_for() -> None:
+def test_done_work_is_not_waited_for() -> None:
     looks = []
     seen = waiting().wait_until(lambda: looks.append(1) or "done", lambda _: True, **HOW)
     assert (seen, len(looks)) == ("done", 1)
 
 
-def test_without_a_notice_there_is_one_look_at_the_beginning_and_one_at_the_end() -> None:
+def test_reads_once_at_start_and_once_at_end_without_notice() -> None:
     looks: list[int] = []
     waiting().wait_until(lambda: looks.append(1), lambda _: False, **HOW | {"within_s": 0.2})
     assert len(looks) == 2
 
 
-def test_many_pubsub_are_few_looks() -> None:
+def test_many_notices_cause_few_reads() -> None:
     pubsub, looks = MemoryPubSub(), []
     stop = threading.Event()
 
@@ -96,7 +96,7 @@ def test_many_pubsub_are_few_looks() -> None:
     assert len(looks) <= 8
 
 
-def test_beyond_so_many_waiters_the_answer_comes_at_once() -> None:
+def test_excess_waiters_are_answered_at_once() -> None:
     slots = FairSemaphore("waiting requests", 1)
     release = slots.acquire("another")
     began = time.monotonic()
@@ -111,7 +111,7 @@ def test_beyond_so_many_waiters_the_answer_comes_at_once() -> None:
     slots.acquire("another")
 
 
-def test_who_waits_no_more_gives_the_room_back() -> None:
+def test_ended_wait_releases_slot() -> None:
     slots = FairSemaphore("waiting requests", 1)
 
     def fail() -> bool:
@@ -123,7 +123,7 @@ def test_who_waits_no_more_gives_the_room_back() -> None:
     slots.acquire("another")
 
 
-def test_so_many_requests_as_the_settings_say_may_wait(settings, stores, job_queue, drain) -> None:
+def test_limits_waiting_requests_per_process(settings, stores, job_queue, drain) -> None:
     app = create_app(replace(settings, api_waits=2), stores, job_queue=job_queue, verify=verify)
     assert Depositor(app.test_client(), drain).put_file(uuid_of(1)).status_code == 202
 
@@ -139,9 +139,7 @@ def test_so_many_requests_as_the_settings_say_may_wait(settings, stores, job_que
         assert [one.result() for one in others] == [302, 302]
 
 
-def test_one_client_waits_on_some_of_them_and_leaves_room(
-    settings, stores, job_queue, drain
-) -> None:
+def test_limits_waiting_requests_per_client(settings, stores, job_queue, drain) -> None:
     own = replace(settings, api_waits=4, client_waits=1)
     app = create_app(own, stores, job_queue=job_queue, verify=verify)
     assert Depositor(app.test_client(), drain).put_file(uuid_of(1)).status_code == 202

@@ -74,9 +74,7 @@ def test_without_a_token_only_open_operations_are_allowed(catalog: Catalog, oper
 
 @pytest.mark.spec("WHO-03")
 @pytest.mark.parametrize("operation", sorted(RESOURCES))
-def test_claimed_groups_give_the_roles_that_the_settings_say(
-    catalog: Catalog, operation: str
-) -> None:
+def test_settings_map_claimed_groups_to_roles(catalog: Catalog, operation: str) -> None:
     let: Sequence[Principal] = LET.get(least_role(operation), (ADMIN,))
     for principal in EVERYBODY:
         if principal in let:
@@ -102,7 +100,7 @@ def test_claimed_groups_give_the_roles_that_the_settings_say(
     ],
 )
 @pytest.mark.parametrize("operation", sorted(SUBSCRIBING_OPERATIONS))
-def test_subscribing_takes_an_authorized_domain(
+def test_subscribing_requires_authorized_domain(
     catalog: Catalog, email: str, operation: str
 ) -> None:
     stranger = Principal(email, frozenset({"store_admin"}))
@@ -120,7 +118,7 @@ def test_the_domain_is_spelled_in_any_case(catalog: Catalog) -> None:
 
 @pytest.mark.spec("WHO-04")
 @pytest.mark.parametrize("operation", sorted(OPEN_OPERATIONS - {"get_health"}))
-def test_a_closed_operation_takes_a_token_and_is_judged(catalog: Catalog, operation: str) -> None:
+def test_closed_operation_requires_token_and_permission(catalog: Catalog, operation: str) -> None:
     for names in ((operation,), ("*",)):
         guarded = access(catalog, Settings(closed_operations=names))
         with pytest.raises(Unauthorized):
@@ -131,7 +129,7 @@ def test_a_closed_operation_takes_a_token_and_is_judged(catalog: Catalog, operat
 
 
 @pytest.mark.spec("WHO-04")
-def test_only_what_is_open_can_be_closed() -> None:
+def test_only_open_operations_can_be_closed() -> None:
     for name in ("put_bundle", "get_health", "nothing"):
         with pytest.raises(Invalid, match=f"STORE_CLOSED_OPERATIONS.*{name}"):
             parse_closed_operations([name])
@@ -147,13 +145,13 @@ def test_actions_and_resources_are_spelled_as_policies_spell_them() -> None:
 
 
 @pytest.mark.spec("WHO-06")
-def test_an_operation_that_nobody_lists_is_not_open(catalog: Catalog) -> None:
+def test_unlisted_operation_is_not_open(catalog: Catalog) -> None:
     with pytest.raises(Unauthorized):
         access(catalog).require(None, "get_what_is_new", {}, {})
 
 
 @pytest.mark.spec("WHO-06")
-def test_a_scope_gives_no_right(catalog: Catalog) -> None:
+def test_scopes_grant_nothing(catalog: Catalog) -> None:
     scoped = Principal(
         "ada@example.org", frozenset(), frozenset({"store_admin", "store:PutBundle"})
     )
@@ -162,7 +160,7 @@ def test_a_scope_gives_no_right(catalog: Catalog) -> None:
 
 
 @pytest.mark.spec("WHO-03")
-def test_without_groups_in_the_settings_no_group_that_is_claimed_gives_a_right(
+def test_without_group_settings_claimed_groups_grant_nothing(
     catalog: Catalog,
 ) -> None:
     for principal in (INGESTER, ADMIN):

@@ -94,7 +94,7 @@ def may(elsewhere: RemoteDecisionPoint, who: Principal = ADA, on: str = "arn:x")
     return elsewhere.decide(who, DO, [on]).allowed
 
 
-def test_every_question_is_one_call_and_what_is_known_is_asked_for_its_version_only(
+def test_each_question_is_one_call_and_cached_ones_check_version(
     elsewhere: RemoteDecisionPoint, service: Fake
 ) -> None:
     assert [may(elsewhere), may(elsewhere), may(elsewhere, on="arn:y")] == [True] * 3
@@ -145,7 +145,7 @@ def test_a_decision_of_an_older_version_is_never_stored_under_a_newer_one(
     assert service.asked[-1] == "evaluate"
 
 
-def test_an_answer_that_was_asked_for_earlier_does_not_turn_back_what_is_known(
+def test_late_answer_does_not_replace_newer_version(
     service: Fake,
 ) -> None:
     kept = DecisionCache(10)
@@ -156,9 +156,7 @@ def test_an_answer_that_was_asked_for_earlier_does_not_turn_back_what_is_known(
     assert kept.recent_version(5.5) == "3"
 
 
-def test_who_asks_is_part_of_what_is_remembered(
-    elsewhere: RemoteDecisionPoint, service: Fake
-) -> None:
+def test_principal_is_part_of_cache_key(elsewhere: RemoteDecisionPoint, service: Fake) -> None:
     assert may(elsewhere)
     service.reason = "implicit_deny"
     assert not may(elsewhere, Principal("eve@example.org", frozenset()))
@@ -167,7 +165,7 @@ def test_who_asks_is_part_of_what_is_remembered(
     assert may(elsewhere)
 
 
-def test_no_more_is_remembered_than_the_setting_allows(service: Fake) -> None:
+def test_limits_cached_decisions(service: Fake) -> None:
     kept = DecisionCache(3)
     elsewhere = RemoteDecisionPoint(service, kept)
     for number in range(10):
@@ -192,7 +190,7 @@ def test_an_operator_may_allow_versions_to_be_old_and_no_older(service: Fake) ->
     assert service.asked == ["evaluate", "version", "evaluate"]
 
 
-def test_the_age_of_a_version_counts_from_when_it_was_asked_for(service: Fake) -> None:
+def test_version_age_counts_from_request(service: Fake) -> None:
     clock = Clock(100.0)
     elsewhere = RemoteDecisionPoint(service, DecisionCache(100), 2.0, clock)
 
@@ -206,9 +204,7 @@ def test_the_age_of_a_version_counts_from_when_it_was_asked_for(service: Fake) -
     assert service.asked == ["evaluate", "version"]
 
 
-def test_a_service_that_is_away_lets_nobody_in_whatever_is_remembered(
-    elsewhere: RemoteDecisionPoint, service: Fake
-) -> None:
+def test_outage_denies_despite_cache(elsewhere: RemoteDecisionPoint, service: Fake) -> None:
     assert may(elsewhere)
     service.away = True
     for ask in (may, RemoteDecisionPoint.ping):
@@ -220,7 +216,7 @@ def test_a_service_that_is_away_lets_nobody_in_whatever_is_remembered(
     assert may(elsewhere)
 
 
-def test_all_of_several_must_be_allowed_and_nothing_is_none(
+def test_all_must_be_allowed_and_empty_is_denied(
     elsewhere: RemoteDecisionPoint, service: Fake
 ) -> None:
     assert elsewhere.decide(ADA, ["a:B", "a:C"], ["x:1", "x:2"]).allowed
@@ -237,7 +233,7 @@ def at(elsewhere: RemoteDecisionPoint, **changed: Value) -> bool:
     return elsewhere.decide(ADA, DO, ON, context).allowed
 
 
-def test_what_depends_on_nothing_is_remembered_wherever_and_whenever_it_is_asked(
+def test_unconditional_decision_is_cached_for_all_requests(
     elsewhere: RemoteDecisionPoint, service: Fake
 ) -> None:
     assert [at(elsewhere), at(elsewhere, SourceIp="::1"), at(elsewhere, EpochTime=7)] == [True] * 3
@@ -245,7 +241,7 @@ def test_what_depends_on_nothing_is_remembered_wherever_and_whenever_it_is_asked
 
 
 @pytest.mark.parametrize("key", ["store:sourceip", "store:SOURCEIP"])
-def test_what_depends_on_the_address_is_asked_anew_for_another_one(
+def test_address_dependent_decision_is_asked_per_address(
     elsewhere: RemoteDecisionPoint, service: Fake, key: str
 ) -> None:
     service.depends_on = [key.lower()]
@@ -259,7 +255,7 @@ def test_what_depends_on_the_address_is_asked_anew_for_another_one(
     assert service.asked[2:] == ["evaluate", "evaluate"]
 
 
-def test_what_depends_on_the_time_is_no_answer_for_another_time(service: Fake) -> None:
+def test_time_dependent_decision_is_not_reused(service: Fake) -> None:
     # Whatever ages of versions an operator allows.
     elsewhere = RemoteDecisionPoint(service, DecisionCache(10), 1_000.0)
     service.depends_on = ["store:epochtime"]
@@ -270,7 +266,7 @@ def test_what_depends_on_the_time_is_no_answer_for_another_time(service: Fake) -
     assert not at(elsewhere)
 
 
-def test_what_depends_on_more_than_is_told_is_never_remembered(
+def test_decision_on_unknown_keys_is_never_cached(
     elsewhere: RemoteDecisionPoint, service: Fake
 ) -> None:
     service.depends_on = ["*"]
@@ -278,7 +274,7 @@ def test_what_depends_on_more_than_is_told_is_never_remembered(
     assert service.asked == ["evaluate", "evaluate"]
 
 
-def test_who_asks_from_everywhere_is_remembered_once(service: Fake) -> None:
+def test_unconditional_decision_is_cached_once_per_principal(service: Fake) -> None:
     kept, service.depends_on = DecisionCache(100), ["store:sourceip"]
     elsewhere = RemoteDecisionPoint(service, kept)
     for number in range(50):
@@ -286,7 +282,7 @@ def test_who_asks_from_everywhere_is_remembered_once(service: Fake) -> None:
     assert len(kept._decisions) == 1
 
 
-def test_whether_somebody_is_disabled_is_remembered_whatever_policies_ask_for(
+def test_disabled_status_is_cached_regardless_of_conditions(
     elsewhere: RemoteDecisionPoint, service: Fake
 ) -> None:
     service.depends_on = ["store:sourceip", "store:currenttime"]
@@ -341,7 +337,7 @@ def test_a_store_apart_decides_each_request_as_the_service_would_at_that_moment(
         assert found.results[0].decision == expected
 
 
-def test_values_that_python_takes_for_alike_are_not() -> None:
+def test_distinguishes_values_that_python_considers_equal() -> None:
     only = statement(Condition={"StringEquals": {"store:Size": "true"}})
     elsewhere = RemoteDecisionPoint(Ruled([document(only)]), DecisionCache(10))
     given: tuple[Value, ...] = (True, 1, 1.0, "true", "1", True)
@@ -349,7 +345,7 @@ def test_values_that_python_takes_for_alike_are_not() -> None:
     assert answers == [True, False, False, True, False, True]
 
 
-def test_what_might_be_is_asked_and_remembered_for_its_version(
+def test_possibility_is_asked_and_cached_per_version(
     elsewhere: RemoteDecisionPoint, service: Fake
 ) -> None:
     assert elsewhere.could_allow(ADA, "store:Do")
@@ -359,9 +355,7 @@ def test_what_might_be_is_asked_and_remembered_for_its_version(
     assert not elsewhere.could_allow(ADA, "store:Do")
 
 
-def test_each_login_of_somebody_is_asked_about(
-    elsewhere: RemoteDecisionPoint, service: Fake
-) -> None:
+def test_each_grant_is_asked_separately(elsewhere: RemoteDecisionPoint, service: Fake) -> None:
     logins = [replace(ADA, grant=grant) for grant in ("phone", "laptop", None)]
     for who in logins * 2:
         assert elsewhere.decide(who, DO, ON).allowed
@@ -397,7 +391,7 @@ class Changing:
         return combine_decisions((ResourceDecision(actions[0], resources[0], found),)), at
 
 
-def test_many_threads_never_see_a_decision_of_a_version_that_was_over_before_they_asked() -> None:
+def test_threads_never_see_decisions_of_outdated_versions() -> None:
     changing, wrong = Changing(), []
     elsewhere = RemoteDecisionPoint(changing, DecisionCache(5))
 
@@ -432,7 +426,7 @@ def apart(tmp_path: Path) -> Settings:
     )
 
 
-def test_the_settings_say_who_decides(apart: Settings, catalog: Catalog) -> None:
+def test_settings_select_local_or_remote(apart: Settings, catalog: Catalog) -> None:
     assert isinstance(open_decision_point(Settings(), catalog), LocalDecisionPoint)
     assert isinstance(open_decision_point(apart, catalog), RemoteDecisionPoint)
 
@@ -455,7 +449,7 @@ def test_the_settings_say_who_decides(apart: Settings, catalog: Catalog) -> None
     ],
     ids=str,
 )
-def test_what_cannot_work_stops_the_start(
+def test_rejects_invalid_settings_at_start(
     apart: Settings, catalog: Catalog, changed: dict[str, object]
 ) -> None:
     with pytest.raises(Invalid):

@@ -60,9 +60,7 @@ def refused(service: PolicyServiceClient) -> Unavailable:
     return caught.value
 
 
-def test_a_question_is_answered_as_it_was_asked(
-    service: PolicyServiceClient, script: Script
-) -> None:
+def test_returns_answer_of_service(service: PolicyServiceClient, script: Script) -> None:
     assert service.version() == "1"
     verdict, version = service.evaluate(ADA, [*DO, "store:Other"], [*ON, "arn:y"], {})
     assert (verdict.allowed, len(verdict.results), version) == (True, 4, "1")
@@ -71,7 +69,7 @@ def test_a_question_is_answered_as_it_was_asked(
     assert (verdict.allowed, verdict.reason, version) == (False, "implicit_deny", "2")
 
 
-def test_the_context_goes_along_and_what_it_decided_comes_back(
+def test_sends_context_and_returns_dependencies(
     service: PolicyServiceClient, script: Script
 ) -> None:
     questions: list[Any] = []
@@ -87,7 +85,7 @@ def test_the_context_goes_along_and_what_it_decided_comes_back(
     assert [one.depends_on for one in verdict.results] == [{"store:sourceip"}]
 
 
-def test_a_connection_is_kept_and_one_that_was_closed_is_no_failure(
+def test_reuses_connection_and_survives_its_closing(
     service: PolicyServiceClient, script: Script
 ) -> None:
     for _ in range(5):
@@ -162,7 +160,7 @@ def test_no_proxy_of_the_environment_sees_the_token(
     ],
     ids=lambda body: repr(body[:30]),
 )
-def test_what_is_no_answer_is_none(
+def test_rejects_invalid_responses(
     service: PolicyServiceClient, script: Script, body: bytes
 ) -> None:
     script.body = lambda _: body
@@ -218,7 +216,7 @@ def _result(**changed: Any) -> Callable[[dict[str, Any]], dict[str, Any]]:
         lambda answer: {key: each for key, each in answer.items() if key != "result"},
     ],
 )
-def test_an_answer_to_another_question_or_at_odds_with_itself_is_none(
+def test_rejects_mismatched_and_inconsistent_responses(
     service: PolicyServiceClient, script: Script, lie: Callable[[dict[str, Any]], dict[str, Any]]
 ) -> None:
     script.body = lambda question: orjson.dumps(lie(script.answer(question)))
@@ -226,7 +224,7 @@ def test_an_answer_to_another_question_or_at_odds_with_itself_is_none(
         service.evaluate(ADA, DO, ON, {})
 
 
-def test_a_login_that_is_over_is_nobodys(service: PolicyServiceClient, script: Script) -> None:
+def test_rejects_ended_login(service: PolicyServiceClient, script: Script) -> None:
     by_login = replace(ADA, grant="the login")
     assert service.evaluate(by_login, DO, ON, {})[0].allowed
     script.stands = False
@@ -236,7 +234,7 @@ def test_a_login_that_is_over_is_nobodys(service: PolicyServiceClient, script: S
 
 
 @pytest.mark.parametrize("stands", [None, 1, 0, "true", []], ids=repr)
-def test_a_service_that_does_not_tell_of_the_login_lets_nobody_in(
+def test_rejects_response_without_grant_status(
     service: PolicyServiceClient, script: Script, stands: object
 ) -> None:
     lie = _with(grant_stands=stands)
@@ -280,20 +278,20 @@ def test_bytes_that_drip_in_are_waited_for_no_longer_than_the_limit(
     ],
     ids=lambda text: repr(text[-30:]),
 )
-def test_what_is_not_http_or_not_whole_or_too_large_is_no_answer(
+def test_rejects_non_http_truncated_and_large_responses(
     service: PolicyServiceClient, script: Script, text: bytes
 ) -> None:
     script.act = saying(text)
     refused(service)
 
 
-def test_nobody_there_is_said_at_once(account: Path) -> None:
+def test_refused_connection_is_reported_at_once(account: Path) -> None:
     with scripted(Script(), account) as gone:
         pass
     refused(PolicyServiceClient(gone.url, gone.tokens, HttpClient(5, connections=1)))
 
 
-def test_a_slow_service_takes_no_more_threads_than_there_are_connections(account: Path) -> None:
+def test_slow_service_is_limited_to_its_connections(account: Path) -> None:
     script, stop = Script(), threading.Event()
     script.act = lambda handler: dripping(SLOW, stop)(handler)
     with scripted(script, account, timeout_s=1.5, connections=2) as service:
@@ -319,23 +317,21 @@ def refused_once(service: PolicyServiceClient) -> None:
     ("said", "told"),
     [("7", 7), ("0", 1), ("86400", 60), ("soon", 2), ("", 2), ("-5", 2), ("9" * 50, 2)],
 )
-def test_when_to_come_again_is_passed_on_within_reason(
+def test_passes_on_retry_after_within_bounds(
     service: PolicyServiceClient, script: Script, said: str, told: int
 ) -> None:
     script.status, script.headers = 503, {"Retry-After": said}
     assert refused(service).retry_after_s == told
 
 
-def test_each_question_brings_a_token_of_the_stores_own_which_is_used_again(
-    service: PolicyServiceClient, script: Script
-) -> None:
+def test_reuses_stores_own_token(service: PolicyServiceClient, script: Script) -> None:
     for _ in range(3):
         service.version()
     assert len(set(script.tokens)) == 1
     assert script.tokens[0].startswith("Bearer ey")
 
 
-def test_who_has_more_groups_than_can_be_judged_is_refused_here(
+def test_rejects_principal_with_too_many_groups(
     service: PolicyServiceClient, script: Script
 ) -> None:
     crowd = Principal(
@@ -346,7 +342,7 @@ def test_who_has_more_groups_than_can_be_judged_is_refused_here(
     assert script.asked == []
 
 
-def test_a_restored_service_is_believed_anew(service: PolicyServiceClient, script: Script) -> None:
+def test_accepts_version_of_restored_service(service: PolicyServiceClient, script: Script) -> None:
     elsewhere = RemoteDecisionPoint(service, DecisionCache(10))
     script.version = "900"
     assert elsewhere.decide(ADA, DO, ON).allowed

@@ -28,7 +28,7 @@ def test_values_are_any_of_json(values: list[Any]) -> None:
 
 
 @pytest.mark.parametrize("ahead_s", [1, 30, 3_600])
-def test_a_value_of_a_machine_whose_clock_is_ahead_is_opened_until_that_end(ahead_s: int) -> None:
+def test_accepts_value_of_machine_with_fast_clock(ahead_s: int) -> None:
     """It says when it ends, and nothing of when it was made."""
     sealed = SEALS.seal("state", ["a"], ends=NOW + ahead_s + 900)
     assert SEALS.open("state", sealed, now=NOW) == ["a"]
@@ -36,11 +36,11 @@ def test_a_value_of_a_machine_whose_clock_is_ahead_is_opened_until_that_end(ahea
 
 
 @pytest.mark.parametrize("forged", [None, "", "a", "é", "####", "A" * 100, "A" * 20_000])
-def test_what_was_not_sealed_here_is_nothing(forged: str | None) -> None:
+def test_rejects_foreign_values(forged: str | None) -> None:
     assert SEALS.open("state", forged, now=NOW) is None
 
 
-def test_nothing_can_be_changed_on_the_way() -> None:
+def test_rejects_changed_values() -> None:
     sealed = SEALS.seal("state", ["a"], ends=NOW + 60)
     for place in range(len(sealed)):
         other = "A" if sealed[place] != "A" else "B"
@@ -49,13 +49,13 @@ def test_nothing_can_be_changed_on_the_way() -> None:
         assert SEALS.open("state", changed, now=NOW) in (None, ["a"])
 
 
-def test_it_travels_in_an_address_as_it_is() -> None:
+def test_value_is_url_safe() -> None:
     for length in range(4):
         sealed = SEALS.seal("state", ["a" * length], ends=NOW + 60)
         assert sealed.replace("-", "a").replace("_", "a").isalnum()
 
 
-def test_what_was_sealed_with_padding_is_opened_too() -> None:
+def test_accepts_padding() -> None:
     """Browsers keep cookies for months."""
     for length in range(4):
         sealed = SEALS.seal("state", ["a" * length], ends=NOW + 60)

@@ -90,11 +90,11 @@ def test_the_email_may_be_left_out(verify: TokenVerifier, robot: RSAKey) -> None
     assert verify.verify(signed(robot, build_service_claims(email=None))).email == ROBOT
 
 
-def test_other_issuers_are_verified_as_before(verify: TokenVerifier, robot: RSAKey) -> None:
+def test_verifies_other_issuers_as_before(verify: TokenVerifier, robot: RSAKey) -> None:
     assert verify.verify(signed(robot, claims())).groups == {"store_ingest"}
 
 
-def test_a_foreign_library_signs_from_the_credentials_file_that_we_make(
+def test_google_auth_signs_with_our_credentials_file(
     catalog: Catalog, accounts: ServiceAccounts
 ) -> None:
     text, registered = create_credentials(
@@ -113,7 +113,7 @@ def test_a_foreign_library_signs_from_the_credentials_file_that_we_make(
     assert verify.verify(loaded.token.decode()).email == ROBOT
 
 
-def test_a_foreign_signer_may_hold_one_of_several_keys(
+def test_account_may_have_several_keys(
     verify: TokenVerifier, catalog: Catalog, robot: RSAKey
 ) -> None:
     second = RSAKey.generate_key(2048)
@@ -124,7 +124,7 @@ def test_a_foreign_signer_may_hold_one_of_several_keys(
     assert verify.verify(signed(robot, build_service_claims())).email == ROBOT
 
 
-def test_who_is_removed_is_refused_at_once(
+def test_rejects_removed_account_at_once(
     verify: TokenVerifier, catalog: Catalog, robot: RSAKey
 ) -> None:
     token = signed(robot, build_service_claims())
@@ -134,7 +134,7 @@ def test_who_is_removed_is_refused_at_once(
     assert "issuer" in refused(verify, token)
 
 
-def test_one_key_is_revoked_and_the_others_hold(
+def test_removing_one_key_keeps_others(
     verify: TokenVerifier, catalog: Catalog, robot: RSAKey
 ) -> None:
     second = RSAKey.generate_key(2048, auto_kid=True)
@@ -145,7 +145,7 @@ def test_one_key_is_revoked_and_the_others_hold(
     assert verify.verify(signed(second, build_service_claims())).email == ROBOT
 
 
-def test_a_disabled_user_is_refused_at_once_and_comes_back(
+def test_disabled_account_is_rejected_until_enabled(
     verify: TokenVerifier, catalog: Catalog, robot: RSAKey
 ) -> None:
     token = signed(robot, build_service_claims())
@@ -212,7 +212,7 @@ def test_no_issuer_speaks_for_an_account_by_its_key_and_no_account_for_an_issuer
     assert refused(verify, signed(mine, claims()))
 
 
-def test_the_public_key_is_no_password(verify: TokenVerifier, robot: RSAKey) -> None:
+def test_rejects_public_key_as_hmac_secret(verify: TokenVerifier, robot: RSAKey) -> None:
     header = segment({"alg": "HS256", "kid": robot.kid})
     for secret in (pem(robot), pem(robot).strip(), json.dumps(robot.as_dict(private=False))):
         said = f"{header}.{segment(build_service_claims())}"
@@ -220,9 +220,7 @@ def test_the_public_key_is_no_password(verify: TokenVerifier, robot: RSAKey) -> 
         assert "algorithm" in refused(verify, f"{said}.{segment(made)}")
 
 
-def test_other_algorithms_are_refused_even_with_the_right_key(
-    verify: TokenVerifier, robot: RSAKey
-) -> None:
+def test_rejects_other_algorithms(verify: TokenVerifier, robot: RSAKey) -> None:
     header = segment({"alg": "none", "kid": robot.kid})
     assert refused(verify, f"{header}.{segment(build_service_claims())}.{segment(b'x')}")
     signer = RSAKey.import_key(robot.as_dict(private=True))
@@ -237,7 +235,7 @@ def signed_with(key: RSAKey, algorithm: str) -> str:
     )
 
 
-def test_a_key_in_the_header_is_not_looked_at(verify: TokenVerifier, robot: RSAKey) -> None:
+def test_ignores_key_in_header(verify: TokenVerifier, robot: RSAKey) -> None:
     forger = RSAKey.generate_key(2048, {"kid": str(robot.kid)})
     for header in (
         {"jwk": forger.as_dict(private=False)},
@@ -247,7 +245,7 @@ def test_a_key_in_the_header_is_not_looked_at(verify: TokenVerifier, robot: RSAK
         assert refused(verify, signed(forger, build_service_claims(), **header))
 
 
-def test_without_a_list_nobody_signs_for_itself(clock: Clock, rsa: RSAKey) -> None:
+def test_rejects_all_accounts_without_list(clock: Clock, rsa: RSAKey) -> None:
     verify = TokenVerifier({}, audiences=["store"], algorithms=["RS256"], clock=clock)
     assert "issuer" in refused(verify, signed(rsa, build_service_claims()))
 
@@ -283,7 +281,7 @@ def test_an_account_has_a_few_keys_and_no_more(catalog: Catalog, rsa: RSAKey) ->
     allow(catalog, rsa, "other@example.org", kid="one-more")
 
 
-def test_what_is_not_on_the_list_cannot_be_removed(catalog: Catalog, robot: RSAKey) -> None:
+def test_removing_unknown_account_is_an_error(catalog: Catalog, robot: RSAKey) -> None:
     for email, kid in (("ada@example.org", None), (ROBOT, "other"), ("ada@example.org", robot.kid)):
         with pytest.raises(NotFoundError), catalog.write() as tx:
             service_accounts.remove_account_keys(tx, email, kid, by=BY)
@@ -297,9 +295,7 @@ def test_an_account_is_named_by_an_address(catalog: Catalog, rsa: RSAKey, email:
         allow(catalog, rsa, email)
 
 
-def test_an_account_is_one_in_whatever_case_of_letters(
-    catalog: Catalog, verify: TokenVerifier, rsa: RSAKey
-) -> None:
+def test_account_names_ignore_case(catalog: Catalog, verify: TokenVerifier, rsa: RSAKey) -> None:
     shouted = ROBOT.upper()
     allow(catalog, rsa, shouted)
     token = signed(rsa, build_service_claims(iss=shouted, sub=shouted, email=shouted))
@@ -334,7 +330,7 @@ def test_an_account_is_one_in_whatever_case_of_letters(
         ("", (), "store", True),
     ],
 )
-def test_a_token_may_be_for_the_address_of_one_store_and_is_good_at_no_other(
+def test_audience_may_be_base_url_of_one_store(
     *,
     accounts: ServiceAccounts,
     clock: Clock,
@@ -359,7 +355,7 @@ def test_a_token_may_be_for_the_address_of_one_store_and_is_good_at_no_other(
         assert "audience" in refused(verify, token)
 
 
-def test_an_address_is_no_audience_of_anybody_but_accounts(
+def test_base_url_audience_is_for_service_accounts_only(
     issuer: Issuer, clock: Clock, robot: RSAKey
 ) -> None:
     verify = TokenVerifier(

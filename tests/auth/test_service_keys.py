@@ -38,7 +38,7 @@ def test_a_pem_and_its_jwk_are_the_same_key(rsa: RSAKey) -> None:
     assert set(json.loads(by_pem.jwk)) == {"kty", "n", "e", "kid"}
 
 
-def test_a_key_has_the_name_that_is_given_else_its_own(rsa: RSAKey) -> None:
+def test_key_id_defaults_to_thumbprint(rsa: RSAKey) -> None:
     own = json.dumps({**rsa.as_dict(private=False), "kid": "own", "alg": "RS256", "use": "sig"})
     assert parse_public_key(own).kid == "own"
     assert parse_public_key(own, kid="given").kid == "given"
@@ -100,7 +100,7 @@ def jwk(**members: Any) -> str:
     # Keys are new each time: processes that share the tests would call them differently.
     ids=(f"text{number}" for number in count()),
 )
-def test_what_is_weak_or_of_another_kind_is_refused(text: str) -> None:
+def test_rejects_weak_and_other_keys(text: str) -> None:
     with pytest.raises(Invalid):
         parse_public_key(text)
 
@@ -112,7 +112,7 @@ def test_a_private_key_is_refused_and_not_repeated(rsa: RSAKey) -> None:
         assert text not in str(caught.value)
 
 
-def test_a_credentials_file_gives_its_public_half_and_nothing_more() -> None:
+def test_credentials_file_yields_public_key_only() -> None:
     text, registered = create_credentials(
         ROBOT, audience="store", token_uri="https://auth.example/token"
     )
@@ -140,7 +140,7 @@ def test_a_credentials_file_gives_its_public_half_and_nothing_more() -> None:
         {"private_key_id": "with space"},
     ],
 )
-def test_another_credentials_file_is_refused(changed: dict[str, Any], rsa: RSAKey) -> None:
+def test_rejects_other_credentials_files(changed: dict[str, Any], rsa: RSAKey) -> None:
     whole = {"client_email": ROBOT, "private_key": pem(rsa, private=True), "private_key_id": "k"}
     assert parse_credentials_key(json.dumps(whole), email=ROBOT).kid == "k"
     with pytest.raises(Invalid):

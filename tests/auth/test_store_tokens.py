@@ -39,7 +39,7 @@ def service(catalog: Catalog, clock: Clock, file: Path) -> TokenVerifier:
     )
 
 
-def test_the_service_takes_them_at_any_time(
+def test_service_accepts_tokens_at_any_time(
     file: Path, service: TokenVerifier, clock: Clock
 ) -> None:
     tokens = StoreTokenSigner(file, clock)
@@ -52,16 +52,14 @@ def test_the_service_takes_them_at_any_time(
     assert 5 < len(seen) < 25
 
 
-def test_a_clock_that_was_set_back_makes_a_new_one(
-    file: Path, service: TokenVerifier, clock: Clock
-) -> None:
+def test_clock_set_back_makes_new_token(file: Path, service: TokenVerifier, clock: Clock) -> None:
     tokens = StoreTokenSigner(file, clock)
     tokens.current()
     clock.now -= 86_400
     assert service.verify(tokens.current()).email == STORE
 
 
-def test_one_that_was_refused_is_followed_by_another(file: Path, clock: Clock) -> None:
+def test_rejected_token_is_replaced(file: Path, clock: Clock) -> None:
     tokens = StoreTokenSigner(file, clock)
     first = tokens.current()
     assert tokens.current() == first
@@ -70,7 +68,7 @@ def test_one_that_was_refused_is_followed_by_another(file: Path, clock: Clock) -
     assert tokens.current() != first
 
 
-def test_another_key_in_the_file_is_taken_up_without_a_new_start(file: Path, clock: Clock) -> None:
+def test_changed_key_file_is_used_without_restart(file: Path, clock: Clock) -> None:
     tokens = StoreTokenSigner(file, clock)
     tokens.current()
     other, registered = create_credentials(

@@ -81,7 +81,7 @@ def test_a_change_that_changes_nothing_keeps_what_is_remembered(
     assert version(catalog) == before
 
 
-def test_all_actions_on_all_resources_must_be_allowed(
+def test_all_actions_and_resources_must_be_allowed(
     people: People, decisions: LocalDecisionPoint
 ) -> None:
     people.user(ADA.email, policy=a_policy("store:Do", "arn:a*"))
@@ -100,7 +100,7 @@ def test_an_explicit_deny_is_the_worst_reason(
 
 
 @pytest.mark.parametrize(("actions", "resources"), [([], ON), (DO, []), ([], [])])
-def test_of_nothing_that_was_asked_nothing_is_allowed(
+def test_empty_question_is_denied(
     decisions: LocalDecisionPoint, actions: list[str], resources: list[str]
 ) -> None:
     root = Principal("root@example.org", frozenset())
@@ -108,7 +108,7 @@ def test_of_nothing_that_was_asked_nothing_is_allowed(
     assert not decisions.decide(root, actions, resources).allowed
 
 
-def test_no_more_principals_are_remembered_than_the_setting_allows(catalog: Catalog) -> None:
+def test_limits_cached_principals(catalog: Catalog) -> None:
     decisions = LocalDecisionPoint(catalog, Given(decisions_kept=3))
     for number in range(10):
         decisions.find_permissions(Principal(f"user{number}@example.org", frozenset()))
@@ -117,7 +117,7 @@ def test_no_more_principals_are_remembered_than_the_setting_allows(catalog: Cata
     assert len(decisions._cached) == 3
 
 
-def test_the_groups_that_a_token_claims_are_part_of_who_asks(
+def test_claimed_groups_are_part_of_cache_key(
     people: People, decisions: LocalDecisionPoint
 ) -> None:
     people.group("team", policy=a_policy("store:Do"))
@@ -125,7 +125,7 @@ def test_the_groups_that_a_token_claims_are_part_of_who_asks(
     assert not may(decisions)
 
 
-def test_evaluating_makes_no_record(catalog: Catalog, decisions: LocalDecisionPoint) -> None:
+def test_evaluation_creates_no_record(catalog: Catalog, decisions: LocalDecisionPoint) -> None:
     before = version(catalog)
     decisions.decide(ADA, ["store:GetBundle"], ["*"])
     assert version(catalog) == before
@@ -142,7 +142,7 @@ def test_a_catalog_that_counted_less_far_is_believed(catalog: Catalog, people: P
     assert may(decisions)
 
 
-def test_a_version_of_policies_never_comes_back(catalog: Catalog, people: People) -> None:
+def test_policy_version_never_repeats(catalog: Catalog, people: People) -> None:
     people.user(ADA.email)
     decisions = LocalDecisionPoint(catalog, Given())
     before, counted = decisions.version(), version(catalog)
@@ -165,7 +165,7 @@ def test_a_version_of_policies_never_comes_back(catalog: Catalog, people: People
         Given(deployment="elsewhere"),
     ],
 )
-def test_what_the_settings_decide_is_part_of_the_version(catalog: Catalog, other: Given) -> None:
+def test_settings_are_part_of_policy_version(catalog: Catalog, other: Given) -> None:
     same, also = (
         LocalDecisionPoint(catalog, Given()),
         LocalDecisionPoint(catalog, Given(decisions_kept=7)),

@@ -42,7 +42,7 @@ def counted(catalog: Catalog) -> Iterator[list[str]]:
     event.remove(catalog.engine, "before_cursor_execute", listen)
 
 
-def test_policies_of_oneself_one_s_roles_groups_and_their_roles_all_hold(
+def test_policies_of_user_roles_and_groups_all_apply(
     people: People, decisions: LocalDecisionPoint
 ) -> None:
     people.role("own_role", a_policy("store:ByRole"))
@@ -74,7 +74,7 @@ def test_a_deny_of_any_of_them_beats_every_allow(
     assert (found.reason, found.source) == ("explicit_deny", "group team, role denies")
 
 
-def test_a_group_that_a_token_claims_holds_like_one_of_the_records(
+def test_claimed_group_applies_like_group_of_records(
     people: People, decisions: LocalDecisionPoint
 ) -> None:
     people.role("reads", a_policy("store:Read"))
@@ -85,7 +85,7 @@ def test_a_group_that_a_token_claims_holds_like_one_of_the_records(
     assert not decided(decisions, "store:Read", "nobody-made-this-one").allowed
 
 
-def test_what_the_settings_say_of_claimed_groups_and_administrators(
+def test_settings_grant_roles_to_claimed_groups_and_administrators(
     decisions: LocalDecisionPoint,
 ) -> None:
     assert decided(decisions, "store:PutBundle", "store_ingest").source == "role store_ingest"
@@ -96,15 +96,13 @@ def test_what_the_settings_say_of_claimed_groups_and_administrators(
     assert not decided(decisions, EVERYTHING, who="root@example.orgs").allowed
 
 
-def test_a_group_of_the_records_gives_no_right_by_its_name(
-    people: People, decisions: LocalDecisionPoint
-) -> None:
+def test_name_of_group_record_grants_nothing(people: People, decisions: LocalDecisionPoint) -> None:
     people.group("store_admin")
     people.user(ADA, groups=["store_admin"])
     assert not decided(decisions, EVERYTHING).allowed
 
 
-def test_everybody_has_what_is_everybody_s_known_or_not(
+def test_default_rights_apply_to_known_and_unknown_users(
     people: People, decisions: LocalDecisionPoint
 ) -> None:
     people.user(ADA)
@@ -117,7 +115,7 @@ def test_everybody_has_what_is_everybody_s_known_or_not(
         assert not decisions.decide(Principal(who, frozenset()), ["auth:GetUser"], [other]).allowed
 
 
-def test_roles_of_everybody_s_group_are_everybody_s(
+def test_roles_of_default_group_apply_to_all_users(
     people: People, decisions: LocalDecisionPoint
 ) -> None:
     people.role("courtesy", a_policy("store:Greet"))
@@ -127,7 +125,7 @@ def test_roles_of_everybody_s_group_are_everybody_s(
 
 
 @pytest.mark.spec("ACC-04")
-def test_who_is_disabled_may_nothing_an_administrator_neither(
+def test_disabled_user_is_denied_even_as_administrator(
     catalog: Catalog, people: People, decisions: LocalDecisionPoint
 ) -> None:
     for who, claimed in ((ADA, ("store_admin",)), ("root@example.org", ())):
@@ -140,7 +138,7 @@ def test_who_is_disabled_may_nothing_an_administrator_neither(
         assert decided(decisions, EVERYTHING, *claimed, who=who).allowed
 
 
-def test_a_role_that_is_had_in_several_ways_counts_once(catalog: Catalog, people: People) -> None:
+def test_role_from_several_sources_counts_once(catalog: Catalog, people: People) -> None:
     people.role("shared", a_policy("store:Share"))
     for group in ("a", "b"):
         people.group(group, roles=["shared"])
@@ -152,7 +150,7 @@ def test_a_role_that_is_had_in_several_ways_counts_once(catalog: Catalog, people
     assert found.compiled.decide("store:Share", "arn:x").source == "role shared"
 
 
-def test_all_that_holds_is_one_query_and_the_version_another(
+def test_rights_take_one_query_and_version_another(
     catalog: Catalog, people: People, decisions: LocalDecisionPoint
 ) -> None:
     for number in range(5):
@@ -166,7 +164,7 @@ def test_all_that_holds_is_one_query_and_the_version_another(
     assert (len(first), len(again)) == (2, 1)
 
 
-def test_a_policy_that_is_understood_no_more_is_not_taken_for_none(
+def test_unreadable_stored_policy_is_an_error(
     catalog: Catalog, people: People, decisions: LocalDecisionPoint
 ) -> None:
     people.user(ADA, policy=a_policy("store:*", effect="Deny"))

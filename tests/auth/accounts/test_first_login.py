@@ -16,7 +16,7 @@ pytestmark = pytest.mark.spec("ACC-12")
 ADA = "ada@example.org"
 
 
-def test_the_first_login_makes_a_record_and_the_next_one_nothing(catalog: Catalog) -> None:
+def test_first_login_creates_record_once(catalog: Catalog) -> None:
     counted: list[int] = []
     for _ in range(2):
         with catalog.write() as tx:
@@ -32,7 +32,7 @@ def test_the_first_login_makes_a_record_and_the_next_one_nothing(catalog: Catalo
     assert logged.request_id == "request-9"
 
 
-def test_who_is_disabled_does_not_log_in(catalog: Catalog, people: People) -> None:
+def test_disabled_user_cannot_log_in(catalog: Catalog, people: People) -> None:
     people.user(ADA)
     accounts.set_account_status(catalog, ADA, "disabled", BY)
     with catalog.write() as tx:
@@ -43,7 +43,7 @@ def test_who_is_disabled_does_not_log_in(catalog: Catalog, people: People) -> No
 
 
 @pytest.mark.parametrize("identity", ["ada", "ada+home@example.org", "a b@example.org", "é@x.org"])
-def test_who_could_not_be_disabled_does_not_log_in(catalog: Catalog, identity: str) -> None:
+def test_user_id_that_cannot_be_disabled_cannot_log_in(catalog: Catalog, identity: str) -> None:
     with catalog.write() as tx, pytest.raises(Forbidden):
         admit_at_login(tx, identity)
     with catalog.read() as tx:

@@ -42,14 +42,14 @@ def held(catalog: Catalog, name: AccountKey, kind: catalog_accounts.AccountKind)
         return catalog_accounts.list_memberships(tx, name, kind, after="", limit=EVERY)
 
 
-def test_of_two_that_make_the_same_one_does(catalog: Catalog, people: People) -> None:
+def test_concurrent_creations_create_once(catalog: Catalog, people: People) -> None:
     for number in range(ROUNDS):
         name = f"group{number}"
         made = together(*[partial(people.group, name)] * 4)
         assert sorted(map(str, made)) == sorted(map(str, [name, *[ConflictError] * 3]))
 
 
-def test_of_two_that_add_the_same_one_changes_something(catalog: Catalog, people: People) -> None:
+def test_concurrent_additions_change_once(catalog: Catalog, people: People) -> None:
     people.user("ada@example.org")
     for number in range(ROUNDS):
         name = people.group(f"group{number}")
@@ -57,7 +57,7 @@ def test_of_two_that_add_the_same_one_changes_something(catalog: Catalog, people
         assert sorted(map(bool, together(*add))) == [False, False, False, True]
 
 
-def test_nobody_is_left_in_a_group_that_was_deleted(catalog: Catalog, people: People) -> None:
+def test_deleted_group_has_no_members(catalog: Catalog, people: People) -> None:
     people.user("ada@example.org")
     people.role("does")
     for number in range(ROUNDS):
@@ -73,7 +73,7 @@ def test_nobody_is_left_in_a_group_that_was_deleted(catalog: Catalog, people: Pe
         assert held(catalog, group, "role") == []
 
 
-def test_of_two_deletions_one_finds_it_and_what_was_made_anew_is_empty(
+def test_concurrent_deletions_delete_once_and_recreated_record_is_empty(
     catalog: Catalog, people: People
 ) -> None:
     people.role("does")
@@ -96,7 +96,7 @@ def test_no_race_gets_anybody_beyond_the_limit(catalog: Catalog, people: People)
     assert len(held(catalog, user, "role")) == accounts.MAX_ROLES
 
 
-def test_first_logins_at_once_make_one_record(catalog: Catalog) -> None:
+def test_concurrent_first_logins_create_one_record(catalog: Catalog) -> None:
     def log_in() -> None:
         with catalog.write() as tx:
             admit_at_login(tx, "ada@example.org")
@@ -108,9 +108,7 @@ def test_first_logins_at_once_make_one_record(catalog: Catalog) -> None:
         assert len(audit.list_records(tx, AuditFilter(), before_id=None, limit=9)) == 1
 
 
-def test_every_change_is_counted_and_logged_whatever_else_happens(
-    catalog: Catalog, people: People
-) -> None:
+def test_every_concurrent_change_is_counted_and_logged(catalog: Catalog, people: People) -> None:
     people.role("does")
     seen: list[int] = []
 
@@ -136,7 +134,7 @@ def test_every_change_is_counted_and_logged_whatever_else_happens(
 
 
 @pytest.mark.parametrize("kind", ["user", "group"])
-def test_a_role_that_is_deleted_meanwhile_is_nobody_s(
+def test_concurrently_deleted_role_is_assigned_to_no_user(
     catalog: Catalog, people: People, kind: catalog_accounts.AccountKind
 ) -> None:
     make = people.user if kind == "user" else people.group

@@ -62,9 +62,7 @@ def test_deleting_a_group_or_role_detaches_it_everywhere(catalog: Catalog, peopl
     assert members(catalog, AccountKey("group", "team"), "user") == []
 
 
-def test_what_is_made_again_under_an_old_name_inherits_nothing(
-    catalog: Catalog, people: People
-) -> None:
+def test_recreated_record_inherits_nothing(catalog: Catalog, people: People) -> None:
     people.group("team", policy=a_policy())
     people.user(ADA, groups=["team"])
     accounts.delete_account(catalog, AccountKey("group", "team"), BY)
@@ -85,7 +83,7 @@ def test_what_is_made_again_under_an_old_name_inherits_nothing(
         AccountKey("role", "store_admin"),
     ],
 )
-def test_what_is_built_in_is_protected(catalog: Catalog, name: AccountKey) -> None:
+def test_protects_built_in_records(catalog: Catalog, name: AccountKey) -> None:
     refused: list[Callable[[], object]] = [
         lambda: accounts.delete_account(catalog, name, BY),
         lambda: accounts.set_account_policy(catalog, name, a_policy(), BY),
@@ -100,9 +98,7 @@ def test_what_is_built_in_is_protected(catalog: Catalog, name: AccountKey) -> No
     assert taken.value.code == "already_exists"
 
 
-def test_nobody_leaves_everybody_s_group_nor_that_its_role(
-    catalog: Catalog, people: People
-) -> None:
+def test_default_group_keeps_users_and_role(catalog: Catalog, people: People) -> None:
     people.user(ADA)
     before = state(catalog)
     refused: list[Callable[[], object]] = [
@@ -117,9 +113,7 @@ def test_nobody_leaves_everybody_s_group_nor_that_its_role(
     assert state(catalog) == before
 
 
-def test_one_bad_id_changes_nothing_and_every_bad_one_is_named(
-    catalog: Catalog, people: People
-) -> None:
+def test_invalid_id_changes_nothing_and_all_are_named(catalog: Catalog, people: People) -> None:
     for group in ("a", "b"):
         people.group(group)
     people.user(ADA)
@@ -143,7 +137,7 @@ def test_one_bad_id_changes_nothing_and_every_bad_one_is_named(
         ]
 
 
-def test_a_long_list_of_bad_ids_is_named_in_full_and_told_in_short(people: People) -> None:
+def test_error_lists_invalid_ids_in_full_and_detail_in_short(people: People) -> None:
     people.user(ADA)
     wrong = [f"absent{number:04}" for number in range(accounts.MAX_NAMED)]
     with pytest.raises(NotFoundError) as caught:
@@ -152,7 +146,7 @@ def test_a_long_list_of_bad_ids_is_named_in_full_and_told_in_short(people: Peopl
     assert len(caught.value.detail) < 1_000
 
 
-def test_membership_changes_tell_what_was_and_what_is(catalog: Catalog, people: People) -> None:
+def test_membership_change_logs_before_and_after(catalog: Catalog, people: People) -> None:
     for group in ("a", "b", "c"):
         people.group(group)
     people.user(ADA, groups=["a"])
@@ -167,7 +161,7 @@ def test_membership_changes_tell_what_was_and_what_is(catalog: Catalog, people: 
     )
 
 
-def test_every_change_says_who_what_and_in_which_request(catalog: Catalog, people: People) -> None:
+def test_change_logs_actor_action_and_request(catalog: Catalog, people: People) -> None:
     people.user(ADA)
     accounts.set_account_status(catalog, ADA, "disabled", BY)
     one = last(catalog)
@@ -182,7 +176,7 @@ def test_every_change_says_who_what_and_in_which_request(catalog: Catalog, peopl
     assert found.changed_us >= found.created_us
 
 
-def test_documents_that_say_the_same_are_no_change(catalog: Catalog, people: People) -> None:
+def test_equal_policy_is_no_change(catalog: Catalog, people: People) -> None:
     name = AccountKey("user", people.user(ADA, policy=a_policy()))
     with catalog.write() as tx:
         rows.lock_all(tx)
@@ -195,7 +189,7 @@ def test_documents_that_say_the_same_are_no_change(catalog: Catalog, people: Peo
     assert not accounts.set_account_policy(catalog, name, None, BY)
 
 
-def test_a_record_holds_so_much_and_no_more(catalog: Catalog, people: People) -> None:
+def test_limits_groups_and_roles_of_a_record(catalog: Catalog, people: People) -> None:
     groups = [people.group(f"group{number:03}") for number in range(accounts.MAX_GROUPS)]
     people.user(ADA)
     assert people.groups(ADA, *groups[:-1])
@@ -212,7 +206,7 @@ def test_a_record_holds_so_much_and_no_more(catalog: Catalog, people: People) ->
     assert people.groups(ADA, groups[-1])
 
 
-def test_what_is_absent_is_not_found(catalog: Catalog, people: People) -> None:
+def test_absent_record_is_not_found(catalog: Catalog, people: People) -> None:
     for kind in ("user", "group", "role"):
         absent = AccountKey(kind, "nobody@example.org")
         with pytest.raises(NotFoundError):

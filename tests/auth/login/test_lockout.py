@@ -39,7 +39,7 @@ def test_waits_double_up_to_the_longest() -> None:
     assert lockout_delay_s(10_000, 3, 60) == 60
 
 
-def test_failures_at_an_address_make_the_next_try_there_wait(catalog: Catalog) -> None:
+def test_failures_at_address_delay_next_attempt(catalog: Catalog) -> None:
     for _ in range(3):
         enter(catalog, ADA, HERE)
     assert waits(catalog, ADA, HERE) == 1
@@ -49,7 +49,7 @@ def test_failures_at_an_address_make_the_next_try_there_wait(catalog: Catalog) -
     assert waits(catalog, ADA, THERE, at=2) == 1
 
 
-def test_an_address_waits_whatever_accounts_it_tries(catalog: Catalog) -> None:
+def test_address_is_delayed_for_all_accounts(catalog: Catalog) -> None:
     for number in range(6):
         enter(catalog, lockout.account_key(f"{number}@example.org"), HERE)
     assert waits(catalog, BOB, HERE) == 1
@@ -64,7 +64,7 @@ def test_refused_tries_do_not_prolong_the_wait(catalog: Catalog) -> None:
     enter(catalog, ADA, HERE, at=1)
 
 
-def test_a_refused_try_counts_for_nobody(catalog: Catalog) -> None:
+def test_refused_attempt_is_not_counted(catalog: Catalog) -> None:
     for _ in range(3):
         enter(catalog, ADA, HERE)
     for _ in range(20):
@@ -73,7 +73,7 @@ def test_a_refused_try_counts_for_nobody(catalog: Catalog) -> None:
         assert login.find_failures(tx, THERE) is None
 
 
-def test_who_knows_the_password_is_never_locked_out_for_long(catalog: Catalog) -> None:
+def test_user_with_right_password_is_never_locked_out_long(catalog: Catalog) -> None:
     at = 0.0
     for _ in range(50):
         try:
@@ -88,7 +88,7 @@ def test_who_knows_the_password_is_never_locked_out_for_long(catalog: Catalog) -
         enter(catalog, ADA, THERE, at=at + 60)
 
 
-def test_a_right_password_takes_its_try_back_and_leaves_the_address_its_others(
+def test_right_password_uncounts_only_its_own_attempt(
     catalog: Catalog,
 ) -> None:
     for number in range(5):
@@ -135,7 +135,7 @@ def test_an_operator_unlocks_at_once(catalog: Catalog) -> None:
     enter(catalog, ADA)
 
 
-def test_tries_that_come_together_are_all_counted(catalog: Catalog) -> None:
+def test_concurrent_attempts_are_all_counted(catalog: Catalog) -> None:
     def guess(_: int) -> bool:
         try:
             enter(catalog, ADA, HERE)
@@ -152,7 +152,7 @@ def guess(catalog: Catalog, address: str, at: float) -> None:
     enter(catalog, *whose, at=at)
 
 
-def test_an_attacker_is_locked_out_and_the_user_elsewhere_is_not(catalog: Catalog) -> None:
+def test_attacker_is_locked_out_and_user_elsewhere_is_not(catalog: Catalog) -> None:
     for _ in range(3):
         guess(catalog, "198.51.100.9", 0)
     with pytest.raises(TooManyRequests):
@@ -172,7 +172,7 @@ def test_distributed_guessing_is_slowed_down_to_one_try_a_minute(catalog: Catalo
     enter(catalog, lockout.browser_key("known"), at=3_600)
 
 
-def test_a_right_password_does_not_forget_what_others_tried(catalog: Catalog) -> None:
+def test_right_password_keeps_failures_of_others(catalog: Catalog) -> None:
     for number in range(9):
         guess(catalog, f"198.51.100.{number}", 0)
     counted = enter(catalog, ADA, EVERYWHERE, HERE)
@@ -201,18 +201,18 @@ def taken(catalog: Catalog, who: str, at: float, rate: Rate = RATE) -> int:
     return 0
 
 
-def test_a_burst_is_let_in_and_then_one_at_a_time(catalog: Catalog) -> None:
+def test_allows_burst_then_rate(catalog: Catalog) -> None:
     assert [taken(catalog, "a", 0) for _ in range(5)] == [0, 0, 0, 1, 1]
     assert [taken(catalog, "a", 1) for _ in range(2)] == [0, 1]
     assert taken(catalog, "b", 0) == 0
     assert [taken(catalog, "a", 100) for _ in range(4)] == [0, 0, 0, 1]
 
 
-def test_without_a_rate_everybody_may(catalog: Catalog) -> None:
+def test_without_rate_everything_is_allowed(catalog: Catalog) -> None:
     assert {taken(catalog, "a", 0, Rate(0, 0)) for _ in range(50)} == {0}
 
 
-def test_who_has_the_whole_allowance_is_forgotten(catalog: Catalog) -> None:
+def test_forgets_full_buckets(catalog: Catalog) -> None:
     taken(catalog, "a", 0)
     taken(catalog, "b", 1_000)
     with catalog.read() as tx:

@@ -36,7 +36,7 @@ def fail(catalog: Catalog, *keys: str, times: int = 1, at: float = 0.0) -> None:
             )
 
 
-def test_failures_without_end_are_told_a_number_of_times_an_hour(catalog: Catalog) -> None:
+def test_limits_logged_failures_per_hour(catalog: Catalog) -> None:
     fail(catalog, HERE, times=MAX_AUDITED_FAILURES + 37)
     assert len(told(catalog)) == MAX_AUDITED_FAILURES
     fail(catalog, HERE, at=AUDIT_WINDOW_S - 1)
@@ -48,7 +48,7 @@ def test_failures_without_end_are_told_a_number_of_times_an_hour(catalog: Catalo
     assert not any("untold" in one for one in said[:-2])
 
 
-def test_an_account_is_told_of_as_often_from_wherever_it_is_tried(catalog: Catalog) -> None:
+def test_limits_logged_failures_per_account_over_all_addresses(catalog: Catalog) -> None:
     for number in range(MAX_AUDITED_FAILURES + 10):
         fail(catalog, lockout.account_key(ADA), lockout.address_key(f"192.0.2.{number}"))
     assert len(told(catalog)) == MAX_AUDITED_FAILURES
@@ -56,7 +56,7 @@ def test_an_account_is_told_of_as_often_from_wherever_it_is_tried(catalog: Catal
     assert len(told(catalog)) == MAX_AUDITED_FAILURES + 1
 
 
-def test_a_quiet_hour_owes_nothing(catalog: Catalog) -> None:
+def test_quiet_hour_resets_limit(catalog: Catalog) -> None:
     fail(catalog, HERE, times=MAX_AUDITED_FAILURES)
     fail(catalog, HERE, at=AUDIT_WINDOW_S)
     assert "untold" not in (told(catalog)[-1].after or "")
@@ -74,7 +74,7 @@ def test_guessing_without_a_lock_out_does_not_fill_the_log(catalog: Catalog) -> 
     assert len(told(catalog)) == MAX_AUDITED_FAILURES
 
 
-def test_lock_outs_are_told_beside_failures_that_are_not(catalog: Catalog) -> None:
+def test_logs_lockouts_beyond_limit_of_failures(catalog: Catalog) -> None:
     """The lock-out of an address comes after more failures than are told."""
     provider = local_of(
         catalog,

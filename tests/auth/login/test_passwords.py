@@ -20,7 +20,7 @@ from tests.auth.login.builders import ADA, CHEAP, NOW, RIGHT, local_of, tried, w
 pytestmark = pytest.mark.spec("LOG-04", "LOG-12")
 
 
-def test_a_password_is_kept_as_argon2id_and_differently_each_time() -> None:
+def test_stores_salted_argon2id_hash() -> None:
     made = PasswordHashing(CHEAP)
     one, other = made.hash(RIGHT), made.hash(RIGHT)
     assert one.startswith("$argon2id$")
@@ -31,7 +31,7 @@ def test_a_password_is_kept_as_argon2id_and_differently_each_time() -> None:
     assert made.check(one, "") == PasswordCheck(False)
 
 
-def test_a_hash_of_other_costs_is_made_anew_when_its_password_comes() -> None:
+def test_rehashes_password_of_other_cost_at_login() -> None:
     old = PasswordHashing(CHEAP).hash(RIGHT)
     now = PasswordHashing(replace(CHEAP, memory_kib=128))
     found = now.check(old, RIGHT)
@@ -42,11 +42,11 @@ def test_a_hash_of_other_costs_is_made_anew_when_its_password_comes() -> None:
 
 
 @pytest.mark.parametrize("stored", [None, "", "broken", "$argon2id$v=19$m=64"])
-def test_without_a_usable_hash_no_password_is_right(stored: str | None) -> None:
+def test_no_password_matches_without_usable_hash(stored: str | None) -> None:
     assert PasswordHashing(CHEAP).check(stored, RIGHT) == PasswordCheck(False)
 
 
-def test_who_is_unknown_costs_as_much_as_who_is_known() -> None:
+def test_unknown_user_costs_as_much_as_known_one() -> None:
     made = PasswordHashing(replace(CHEAP, memory_kib=8192, passes=4))
     stored = made.hash(RIGHT)
     made.check(None, RIGHT)
@@ -71,7 +71,7 @@ def test_keyboards_may_spell_one_password_differently() -> None:
     "bad",
     ["", "short", "a" * 40, "eleven char", "x" * 2000, "é" * 600, RIGHT + "\x00", "\t" + RIGHT],
 )
-def test_what_is_no_password_is_not_taken_as_one(bad: str) -> None:
+def test_rejects_invalid_new_passwords(bad: str) -> None:
     with pytest.raises(Invalid) as caught:
         PasswordHashing(CHEAP).hash(bad)
     assert bad == "" or bad not in caught.value.detail
@@ -92,7 +92,7 @@ def test_odd_texts_are_wrong_and_nothing_else() -> None:
         assert made.check(stored, odd) == PasswordCheck(False)
 
 
-def test_no_more_are_hashed_at_once_than_there_is_memory_for() -> None:
+def test_limits_concurrent_hashes() -> None:
     made = PasswordHashing(replace(CHEAP, at_once=1, patience_s=0.05))
     stored = made.hash(RIGHT)
     made.check(None, "")
@@ -116,7 +116,7 @@ def test_no_more_are_hashed_at_once_than_there_is_memory_for() -> None:
     assert made.check(stored, RIGHT).right
 
 
-def test_no_more_wait_for_their_turn_than_are_served() -> None:
+def test_limits_waiting_hashes() -> None:
     made = PasswordHashing(replace(CHEAP, at_once=1, patience_s=30))
     made.check(None, "")
     began = time.monotonic()
@@ -193,7 +193,9 @@ def _logged_in(catalog: Catalog, email: str) -> str:
 
 
 @pytest.mark.parametrize("act", [disabled_and_enabled, by_command, by_the_user, removed])
-def test_all_that_their_logins_gave_ends(catalog: Catalog, act: Callable[[Catalog], None]) -> None:
+def test_new_password_ends_sessions_and_grants(
+    catalog: Catalog, act: Callable[[Catalog], None]
+) -> None:
     with_password(catalog)
     cookies = {email: _logged_in(catalog, email) for email in (ADA, BOB)}
     act(catalog)

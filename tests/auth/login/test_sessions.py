@@ -19,7 +19,7 @@ def begun(catalog: Catalog, email: str = "ada@example.org") -> str:
         return sessions.create_session(tx, email, "local", now=NOW, lifetimes=LIFETIMES)[0]
 
 
-def test_a_session_is_found_by_its_cookie_alone(catalog: Catalog) -> None:
+def test_session_is_found_by_cookie_only(catalog: Catalog) -> None:
     cookie = begun(catalog)
     found = sessions.find_session(catalog, cookie, NOW + 1)
     assert found is not None
@@ -28,7 +28,7 @@ def test_a_session_is_found_by_its_cookie_alone(catalog: Catalog) -> None:
         assert sessions.find_session(catalog, other, NOW + 1) is None
 
 
-def test_every_login_makes_another_session(catalog: Catalog) -> None:
+def test_each_login_creates_new_session(catalog: Catalog) -> None:
     first, second = begun(catalog), begun(catalog)
     one, other = (sessions.find_session(catalog, cookie, NOW) for cookie in (first, second))
     assert one is not None
@@ -36,7 +36,7 @@ def test_every_login_makes_another_session(catalog: Catalog) -> None:
     assert len({first, second, one.id, other.id, one.csrf, other.csrf}) == 6
 
 
-def test_what_the_catalog_holds_opens_no_session(catalog: Catalog) -> None:
+def test_stored_digest_opens_no_session(catalog: Catalog) -> None:
     cookie = begun(catalog)
     found = sessions.find_session(catalog, cookie, NOW)
     assert found is not None
@@ -47,7 +47,7 @@ def test_what_the_catalog_holds_opens_no_session(catalog: Catalog) -> None:
     assert found.csrf not in str(row)
 
 
-def test_an_idle_session_ends_and_a_used_one_does_not(catalog: Catalog) -> None:
+def test_idle_session_expires_and_used_one_does_not(catalog: Catalog) -> None:
     idle, used = begun(catalog), begun(catalog)
     for step in range(1, 5):
         assert sessions.find_session(catalog, used, NOW + step * 1_800)
@@ -55,14 +55,14 @@ def test_an_idle_session_ends_and_a_used_one_does_not(catalog: Catalog) -> None:
     assert sessions.find_session(catalog, used, NOW + 4 * 1_800 + 3_599)
 
 
-def test_a_session_that_is_always_used_ends_all_the_same(catalog: Catalog) -> None:
+def test_used_session_expires_at_its_limit(catalog: Catalog) -> None:
     cookie = begun(catalog)
     for step in range(1, 24):
         assert sessions.find_session(catalog, cookie, NOW + step * 1_800)
     assert sessions.find_session(catalog, cookie, NOW + 43_200) is None
 
 
-def test_an_ended_session_is_ended_everywhere(catalog: Catalog) -> None:
+def test_ended_session_is_ended_everywhere(catalog: Catalog) -> None:
     mine, other, stranger = begun(catalog), begun(catalog), begun(catalog, "bob@example.org")
     with catalog.write() as tx:
         assert sessions.delete_session(tx, mine)
@@ -75,7 +75,7 @@ def test_an_ended_session_is_ended_everywhere(catalog: Catalog) -> None:
     assert sessions.find_session(catalog, stranger, NOW)
 
 
-def test_sessions_that_ended_are_forgotten_by_those_that_begin(catalog: Catalog) -> None:
+def test_new_sessions_remove_expired_ones(catalog: Catalog) -> None:
     cookie = begun(catalog)
     found = sessions.find_session(catalog, cookie, NOW)
     assert found is not None
@@ -96,7 +96,7 @@ def test_cookies_of_https_are_bound_to_their_host() -> None:
     )
 
 
-def test_an_ended_row_is_not_live() -> None:
+def test_ended_row_is_not_live() -> None:
     row = login.SessionRow("1", "a@b", "local", 0, 0, 10, 100)
     assert row.is_live(9)
     assert not row.is_live(10)

@@ -88,7 +88,7 @@ def test_a_code_becomes_an_identity_in_small_letters(
     assert sent["Authorization"] == "Basic " + base64.b64encode(b"our-client:our secret").decode()
 
 
-def test_a_secret_is_told_as_the_provider_wants_it(make: Make, issuer: Issuer) -> None:
+def test_sends_secret_by_providers_method(make: Make, issuer: Issuer) -> None:
     issuer.metadata["token_endpoint_auth_methods_supported"] = ["client_secret_post"]
     make().exchange_email(LOGIN, "code")
     assert issuer.form()["client_secret"] == SECRET
@@ -111,7 +111,7 @@ def test_metadata_and_keys_are_read_once(
     assert issuer.paths().count("/.well-known/openid-configuration") == 2
 
 
-def test_old_metadata_serve_while_the_provider_is_away(
+def test_uses_cached_metadata_during_outage(
     provider: IdentityProvider, issuer: Issuer, clock: Clock
 ) -> None:
     provider.login_url(LOGIN)
@@ -155,9 +155,7 @@ def test_claims_of_another_login_issuer_or_time_are_not_believed(
         provider.exchange_email(LOGIN, "code")
 
 
-def test_what_has_expired_is_not_believed(
-    provider: IdentityProvider, issuer: Issuer, clock: Clock
-) -> None:
+def test_rejects_expired_tokens(provider: IdentityProvider, issuer: Issuer, clock: Clock) -> None:
     issuer.claims = {"exp": clock.now - 61, "iat": clock.now - 300}
     with pytest.raises(Unauthorized):
         provider.exchange_email(LOGIN, "code")
@@ -194,7 +192,7 @@ def test_several_audiences_are_fine_when_the_token_was_made_for_us(
         {"email": {"$ne": ""}},
     ],
 )
-def test_an_address_that_is_not_verified_or_none_names_nobody(
+def test_rejects_unverified_or_missing_address(
     provider: IdentityProvider, issuer: Issuer, claims: dict[str, Any]
 ) -> None:
     issuer.claims = claims
@@ -215,7 +213,7 @@ def test_a_provider_speaks_for_its_domains_only(make: Make, issuer: Issuer) -> N
         make(domains=("evil.org", "example.org")).exchange_email(LOGIN, "code")
 
 
-def test_userinfo_tells_what_the_token_does_not_of_the_same_subject(
+def test_userinfo_completes_claims_of_same_subject(
     provider: IdentityProvider, issuer: Issuer
 ) -> None:
     issuer.claims = {"email": None, "email_verified": None}
@@ -232,9 +230,7 @@ def test_userinfo_tells_what_the_token_does_not_of_the_same_subject(
         provider.exchange_email(LOGIN, "code")
 
 
-def test_a_token_that_nobody_signed_is_not_believed(
-    provider: IdentityProvider, issuer: Issuer
-) -> None:
+def test_rejects_unsigned_token(provider: IdentityProvider, issuer: Issuer) -> None:
     claims = json.loads(base64.urlsafe_b64decode(issuer.id_token().split(".")[1] + "=="))
     kid = issuer.key.kid
     for header, signature in (
@@ -248,7 +244,7 @@ def test_a_token_that_nobody_signed_is_not_believed(
             provider.exchange_email(LOGIN, "code")
 
 
-def test_a_public_key_is_no_password(provider: IdentityProvider, issuer: Issuer) -> None:
+def test_rejects_public_key_as_hmac_secret(provider: IdentityProvider, issuer: Issuer) -> None:
     claims = json.loads(base64.urlsafe_b64decode(issuer.id_token().split(".")[1] + "=="))
     for secret in (issuer.key.as_pem(private=False), SECRET.encode()):
         header = {"alg": "HS256", "kid": issuer.key.kid}
@@ -292,7 +288,7 @@ def test_a_token_need_not_name_the_only_key(
 
 
 @pytest.mark.parametrize("token", ["", "x", "a.b.c", "a.b", "." * 5, "é.é.é", "x" * 100_000])
-def test_what_is_no_token_is_none(provider: IdentityProvider, issuer: Issuer, token: str) -> None:
+def test_rejects_malformed_token(provider: IdentityProvider, issuer: Issuer, token: str) -> None:
     issuer.token = token
     body = {"access_token": "x", "token_type": "Bearer", "id_token": token}
     issuer.answers["/token"] = (200, {}, json.dumps(body).encode())
@@ -391,7 +387,7 @@ def test_addresses_inside_are_refused_where_that_is_set(issuer: Issuer, clock: C
     assert issuer.asked == []
 
 
-def test_a_provider_over_https_does_not_lead_away_from_it(clock: Clock) -> None:
+def test_rejects_plain_http_endpoint_of_https_provider(clock: Clock) -> None:
     upstream = IdentityProviderConfig("idp", "", "https://idp.example", CLIENT, SECRET)
     provider = IdentityProvider(upstream, _Canned(), clock, KeyAges(3600, 30))
     with pytest.raises(Unavailable, match="https"):
@@ -426,7 +422,7 @@ def test_an_answer_of_another_issuer_is_found_out(
             provider.check_issuer(other)
 
 
-def test_an_issuer_that_promised_to_name_itself_has_to(make: Make, issuer: Issuer) -> None:
+def test_requires_promised_issuer_in_response(make: Make, issuer: Issuer) -> None:
     issuer.metadata["authorization_response_iss_parameter_supported"] = True
     provider = make()
     provider.check_issuer(issuer.url)
@@ -435,7 +431,7 @@ def test_an_issuer_that_promised_to_name_itself_has_to(make: Make, issuer: Issue
 
 
 @pytest.mark.spec("LOG-03")
-def test_a_log_out_goes_on_where_the_provider_offers_that(make: Make, issuer: Issuer) -> None:
+def test_logout_continues_at_provider_if_supported(make: Make, issuer: Issuer) -> None:
     assert make().logout_url("https://auth.example/logout/done", "s") is None
     issuer.metadata["end_session_endpoint"] = f"{issuer.url}/end"
     url = make().logout_url("https://auth.example/logout/done", "s") or ""
@@ -458,7 +454,7 @@ def test_no_error_repeats_a_secret(make: Make, issuer: Issuer) -> None:
             assert secret not in told
 
 
-def test_an_invalid_name_is_no_reason_to_fail_otherwise(clock: Clock) -> None:
+def test_invalid_name_fails_cleanly(clock: Clock) -> None:
     upstream = IdentityProviderConfig("idp", "", "http://no-such-host.invalid", CLIENT, SECRET)
     provider = IdentityProvider(upstream, HttpClient(2.0), clock, KeyAges(3600, 30))
     with pytest.raises(Unavailable):

@@ -66,7 +66,7 @@ def test_a_request_is_read(provider: OAuthProvider) -> None:
         {"redirect_uri": "http://127.0.0.1:65536/callback"},
     ],
 )
-def test_nobody_is_sent_to_an_address_that_is_not_the_clients(
+def test_never_redirects_to_unregistered_address(
     provider: OAuthProvider, changed: dict[str, Any]
 ) -> None:
     with pytest.raises(UserFacingError):
@@ -76,15 +76,13 @@ def test_nobody_is_sent_to_an_address_that_is_not_the_clients(
 @pytest.mark.spec("OID-04")
 @pytest.mark.parametrize("host", ["127.0.0.1", "127.0.0.1:1", "[::1]:65535", "[::1]"])
 @pytest.mark.parametrize("path", ["", "/", "/callback"])
-def test_a_native_client_comes_back_on_any_port(
-    provider: OAuthProvider, host: str, path: str
-) -> None:
+def test_native_client_may_use_any_port(provider: OAuthProvider, host: str, path: str) -> None:
     uri = f"http://{host}{path}"
     assert read(provider, redirect_uri=uri).redirect_uri == uri
 
 
 @pytest.mark.spec("OID-04")
-def test_a_confidential_client_comes_back_to_the_very_address(provider: OAuthProvider) -> None:
+def test_confidential_client_must_use_exact_address(provider: OAuthProvider) -> None:
     added(provider, "portal", "http://127.0.0.1:80/back")
     wanted = {"client_id": "portal", "code_challenge": None, "code_challenge_method": None}
     assert read(provider, **wanted, redirect_uri="http://127.0.0.1:80/back").challenge is None
@@ -129,14 +127,14 @@ def test_the_only_address_need_not_be_named_and_the_default_client_neither(
         ({"registration": "{}"}, "registration_not_supported"),
     ],
 )
-def test_what_cannot_be_granted_is_told_to_the_client(
+def test_redirects_unsupported_requests_with_error(
     provider: OAuthProvider, changed: dict[str, Any], error: str
 ) -> None:
     refusal = sent_back(provider, **changed)
     assert (refusal.error, refusal.redirect_uri, refusal.state) == (error, CLI_URI, "the state")
 
 
-def test_a_state_that_cannot_be_given_back_is_not(provider: OAuthProvider) -> None:
+def test_rejects_unreturnable_state(provider: OAuthProvider) -> None:
     assert sent_back(provider, state=["a", "b"]).state is None
     for state, said in (("s" * 3000, "2048"), ("s\0", "NUL")):
         refusal = sent_back(provider, state=state)
@@ -144,7 +142,7 @@ def test_a_state_that_cannot_be_given_back_is_not(provider: OAuthProvider) -> No
         assert said in refusal.description
 
 
-def test_answers_name_the_issuer_and_give_the_state_back(provider: OAuthProvider) -> None:
+def test_response_has_issuer_and_state(provider: OAuthProvider) -> None:
     strange = "a&b=c#d é%26"
     request = read(provider, state=strange)
     told = parse_qs(urlsplit(authorize.code_redirect_url(provider, request, "the code")).query)
@@ -180,16 +178,14 @@ def next_of(
 OF_WEB = {"client_id": "store-web", "redirect_uri": "https://store.example/back"}
 
 
-def test_who_is_not_logged_in_has_to_and_who_is_goes_on(provider: OAuthProvider) -> None:
+def test_anonymous_user_must_log_in(provider: OAuthProvider) -> None:
     request = read(provider, **OF_WEB)
     assert next_of(provider, request, None) is NextStep.LOGIN
     assert next_of(provider, request, NOW - 10_000) is NextStep.GRANT
 
 
 @pytest.mark.parametrize("changed", [{"prompt": "login"}, {"max_age": "60"}, {"max_age": "0"}])
-def test_a_login_that_is_too_old_is_made_anew(
-    provider: OAuthProvider, changed: dict[str, str]
-) -> None:
+def test_max_age_requires_new_login(provider: OAuthProvider, changed: dict[str, str]) -> None:
     request = read(provider, **OF_WEB, **changed)
     assert next_of(provider, request, NOW - 61) is NextStep.LOGIN
     # The person was sent to log in, came back, and had not.
@@ -197,7 +193,7 @@ def test_a_login_that_is_too_old_is_made_anew(
     assert next_of(provider, request, NOW - 20, LoginPrompt(NOW - 30, "another")) is NextStep.GRANT
 
 
-def test_a_login_is_made_anew_whatever_clocks_two_machines_have(provider: OAuthProvider) -> None:
+def test_clock_skew_never_prevents_new_login(provider: OAuthProvider) -> None:
     request = read(provider, **OF_WEB, prompt="login")
     sent = NOW - 10
     for behind_s, following in ((30, NextStep.GRANT), (31, NextStep.LOGIN)):
@@ -258,7 +254,7 @@ def test_clients_that_are_not_the_stores_own_ask_once(provider: OAuthProvider) -
     assert next_of(provider, read(provider, **wanted, prompt="consent"), NOW) is NextStep.CONSENT
 
 
-def test_nobody_is_asked_when_the_client_wants_nobody_asked(provider: OAuthProvider) -> None:
+def test_prompt_none_shows_no_page(provider: OAuthProvider) -> None:
     request = read(provider, prompt="none")
     for following in (NextStep.LOGIN, NextStep.CONSENT):
         with pytest.raises(RedirectedError) as caught:

@@ -18,7 +18,7 @@ def basic(name: str, secret: str) -> str:
     return "Basic " + base64.b64encode(f"{name}:{secret}".encode()).decode()
 
 
-def test_a_secret_is_shown_once_and_kept_as_a_digest(provider: OAuthProvider) -> None:
+def test_secret_is_shown_once_and_stored_as_digest(provider: OAuthProvider) -> None:
     secret = added(provider, "portal", "https://portal.example/back")
     with provider.catalog.read() as tx:
         found = provider.client(tx, "portal")
@@ -35,14 +35,14 @@ def test_a_public_client_has_no_secret(provider: OAuthProvider) -> None:
 
 
 @pytest.mark.parametrize("client_id", ["portal", "store-cli", "store-web", "store"])
-def test_an_id_is_given_once(provider: OAuthProvider, client_id: str) -> None:
+def test_rejects_duplicate_client_id(provider: OAuthProvider, client_id: str) -> None:
     added(provider, "portal", "https://portal.example/back")
     new = NewOAuthClient(client_id, "Another", (), public=True)
     with pytest.raises(ConflictError), provider.catalog.write() as tx:
         clients.add_client(tx, new, 1, taken=provider.settings.audiences)
 
 
-def test_only_what_an_operator_added_is_removed(provider: OAuthProvider) -> None:
+def test_built_in_clients_cannot_be_removed(provider: OAuthProvider) -> None:
     for client_id in ("store-cli", "absent"):
         with pytest.raises(NotFoundError), provider.catalog.write() as tx:
             clients.remove_client(tx, client_id, 1)
@@ -59,7 +59,7 @@ def test_only_what_an_operator_added_is_removed(provider: OAuthProvider) -> None
         NewOAuthClient("a", "Name", ("https://a.example/",) * 21, public=True),
     ],
 )
-def test_what_is_no_client_is_not_added(provider: OAuthProvider, new: NewOAuthClient) -> None:
+def test_rejects_invalid_clients(provider: OAuthProvider, new: NewOAuthClient) -> None:
     with pytest.raises(Invalid), provider.catalog.write() as tx:
         clients.add_client(tx, new, 1)
 
@@ -154,7 +154,7 @@ def test_parts_of_basic_are_form_encoded(provider: OAuthProvider) -> None:
         ("Basic " + "A" * 5000, {}),
     ],
 )
-def test_who_proves_nothing_is_no_client(
+def test_rejects_client_without_proof(
     provider: OAuthProvider, header: str | None, form: dict[str, str]
 ) -> None:
     added(provider, "portal", "https://portal.example/back")
@@ -164,7 +164,7 @@ def test_who_proves_nothing_is_no_client(
     assert "wrong" not in str(caught.value)
 
 
-def test_two_proofs_are_none(provider: OAuthProvider) -> None:
+def test_rejects_two_proofs(provider: OAuthProvider) -> None:
     secret = added(provider, "portal", "https://portal.example/back")
     for form in ({"client_secret": secret}, {"client_id": "store-cli"}):
         with pytest.raises(OAuthError) as caught:

@@ -62,14 +62,14 @@ def test_a_code_is_known_however_a_person_writes_it(provider: OAuthProvider, wri
     assert enter(provider, written.format(code, lower=code.lower(), bare=bare, spaced=spaced))
 
 
-def test_codes_are_of_letters_that_nobody_confuses(provider: OAuthProvider) -> None:
+def test_user_codes_have_unambiguous_letters(provider: OAuthProvider) -> None:
     for _ in range(20):
         code = begun(provider)["user_code"]
         assert len(code) == 9
         assert not set(code) & set("AEIOUY0123456789")
 
 
-def test_who_asks_too_often_has_to_slow_down(provider: OAuthProvider, clock: Clock) -> None:
+def test_polling_too_fast_is_slow_down(provider: OAuthProvider, clock: Clock) -> None:
     device = begun(provider)
     assert poll(provider, device) == "authorization_pending"
     clock.now += 2
@@ -81,7 +81,7 @@ def test_who_asks_too_often_has_to_slow_down(provider: OAuthProvider, clock: Clo
     assert poll(provider, device) == "authorization_pending"
 
 
-def test_a_device_is_told_no(provider: OAuthProvider) -> None:
+def test_denied_device_gets_access_denied(provider: OAuthProvider) -> None:
     device = begun(provider)
     assert enter(provider, device["user_code"], allow=False)
     assert poll(provider, device) == "access_denied"
@@ -95,7 +95,7 @@ def test_a_code_is_over_after_its_life(provider: OAuthProvider, clock: Clock) ->
     assert poll(provider, device) == "expired_token"
 
 
-def test_an_approval_that_nobody_fetched_is_over_too(provider: OAuthProvider, clock: Clock) -> None:
+def test_unfetched_approval_expires(provider: OAuthProvider, clock: Clock) -> None:
     device = begun(provider)
     assert enter(provider, device["user_code"])
     clock.now += 600
@@ -109,7 +109,7 @@ def test_a_code_is_decided_once(provider: OAuthProvider) -> None:
     assert isinstance(poll(provider, device), dict)
 
 
-def test_another_clients_device_code_is_none(provider: OAuthProvider) -> None:
+def test_rejects_device_code_of_another_client(provider: OAuthProvider) -> None:
     added(provider, "other", public=True)
     device = begun(provider)
     enter(provider, device["user_code"])
@@ -117,9 +117,7 @@ def test_another_clients_device_code_is_none(provider: OAuthProvider) -> None:
     assert isinstance(poll(provider, device), dict)
 
 
-def test_who_is_disabled_approves_nothing_and_gets_nothing(
-    provider: OAuthProvider, people: Some
-) -> None:
+def test_disabled_user_cannot_approve(provider: OAuthProvider, people: Some) -> None:
     device, other = begun(provider), begun(provider)
     assert enter(provider, device["user_code"])
     people.disabled.add(ADA)
@@ -129,7 +127,7 @@ def test_who_is_disabled_approves_nothing_and_gets_nothing(
     assert poll(provider, other) == "authorization_pending"
 
 
-def test_of_many_polls_at_once_exactly_one_has_the_tokens(provider: OAuthProvider) -> None:
+def test_concurrent_polls_get_tokens_once(provider: OAuthProvider) -> None:
     device = begun(provider)
     enter(provider, device["user_code"])
     with ThreadPoolExecutor(8) as pool:
@@ -138,7 +136,7 @@ def test_of_many_polls_at_once_exactly_one_has_the_tokens(provider: OAuthProvide
     assert found.count("invalid_grant") == 7
 
 
-def test_a_removed_clients_device_is_not_asked_about(provider: OAuthProvider) -> None:
+def test_removed_client_has_no_pending_device(provider: OAuthProvider) -> None:
     with provider.catalog.write() as tx:
         assert device.find_pending_device(tx, provider, "BCDF-GHJK") is None
         assert device.find_pending_device(tx, provider, "\0é" * 100) is None

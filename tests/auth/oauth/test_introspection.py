@@ -35,22 +35,18 @@ def refused(provider: OAuthProvider, token: str) -> tuple[str, int]:
         ("openid groups profile", {"sub", "groups", "name", "preferred_username"}),
     ],
 )
-def test_a_token_tells_what_its_scopes_let_it(
-    provider: OAuthProvider, scope: str, members: set[str]
-) -> None:
+def test_userinfo_follows_scopes(provider: OAuthProvider, scope: str, members: set[str]) -> None:
     found = told(provider, redeem(provider, code_for(provider, scope=scope))["access_token"])
     assert found.keys() == members
     assert found["sub"] == ADA
 
 
-def test_a_token_for_something_else_tells_nothing(provider: OAuthProvider) -> None:
+def test_rejects_token_of_other_audience(provider: OAuthProvider) -> None:
     tokens = redeem(provider, code_for(provider, scope="email"))
     assert refused(provider, tokens["access_token"]) == ("insufficient_scope", 403)
 
 
-def test_a_token_that_is_over_or_of_another_kind_tells_nothing(
-    provider: OAuthProvider, clock: Clock
-) -> None:
+def test_rejects_expired_token_and_other_kinds(provider: OAuthProvider, clock: Clock) -> None:
     tokens = redeem(provider, code_for(provider))
     for token in ("", "x", tokens["id_token"], tokens["refresh_token"]):
         assert refused(provider, token) == ("invalid_token", 401)
@@ -58,13 +54,13 @@ def test_a_token_that_is_over_or_of_another_kind_tells_nothing(
     assert refused(provider, tokens["access_token"]) == ("invalid_token", 401)
 
 
-def test_who_is_disabled_is_nobody(provider: OAuthProvider, people: Some) -> None:
+def test_rejects_token_of_disabled_user(provider: OAuthProvider, people: Some) -> None:
     tokens = redeem(provider, code_for(provider))
     people.disabled.add(ADA)
     assert refused(provider, tokens["access_token"]) == ("invalid_token", 401)
 
 
-def test_a_token_that_an_operator_signed_tells_all(provider: OAuthProvider) -> None:
+def test_operator_token_has_all_claims(provider: OAuthProvider) -> None:
     token = issue_token(
         provider.keys.read(),
         TokenSpec(ADA, ("store_admin",), 60),
@@ -83,7 +79,7 @@ def revoke(provider: OAuthProvider, client_id: str = "store-cli", **form: str) -
 
 
 @pytest.mark.parametrize("kind", ["access_token", "refresh_token"])
-def test_with_any_of_its_tokens_a_grant_ends(provider: OAuthProvider, kind: str) -> None:
+def test_revoking_any_token_ends_grant(provider: OAuthProvider, kind: str) -> None:
     tokens = redeem(provider, code_for(provider))
     revoke(provider, token=tokens[kind], token_type_hint="whatever")
     assert refused(provider, tokens["access_token"]) == ("invalid_token", 401)
@@ -92,13 +88,13 @@ def test_with_any_of_its_tokens_a_grant_ends(provider: OAuthProvider, kind: str)
     revoke(provider, token=tokens[kind])
 
 
-def test_other_grants_of_the_same_person_go_on(provider: OAuthProvider) -> None:
+def test_revocation_keeps_other_grants(provider: OAuthProvider) -> None:
     one, two = (redeem(provider, code_for(provider, state=state)) for state in ("1", "2"))
     revoke(provider, token=one["refresh_token"])
     assert told(provider, two["access_token"])
 
 
-def test_what_gives_nothing_can_be_given_back(provider: OAuthProvider) -> None:
+def test_revoking_unknown_token_succeeds(provider: OAuthProvider) -> None:
     revoke(provider, token="never was one")
     with pytest.raises(OAuthError) as caught:
         revoke(provider)
@@ -106,7 +102,7 @@ def test_what_gives_nothing_can_be_given_back(provider: OAuthProvider) -> None:
 
 
 @pytest.mark.parametrize("kind", ["access_token", "refresh_token"])
-def test_nobody_gives_back_what_another_client_has(provider: OAuthProvider, kind: str) -> None:
+def test_rejects_revocation_by_another_client(provider: OAuthProvider, kind: str) -> None:
     added(provider, "other", public=True)
     tokens = redeem(provider, code_for(provider))
     with pytest.raises(OAuthError) as caught:
@@ -115,7 +111,7 @@ def test_nobody_gives_back_what_another_client_has(provider: OAuthProvider, kind
     assert told(provider, tokens["access_token"])
 
 
-def test_an_id_token_is_no_access_token_even_if_its_client_is_an_audience(
+def test_id_token_is_never_an_access_token(
     having: Callable[..., OAuthProvider],
 ) -> None:
     named = having(audiences=("store", "store-cli"))

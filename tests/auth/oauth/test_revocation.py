@@ -63,9 +63,7 @@ def refused(store: TokenVerifier, token: str) -> None:
     assert token not in caught.value.detail
 
 
-def test_a_token_is_good_until_its_login_is_given_back(
-    provider: OAuthProvider, store: TokenVerifier
-) -> None:
+def test_token_is_valid_until_revoked(provider: OAuthProvider, store: TokenVerifier) -> None:
     for which in ("refresh_token", "access_token"):
         tokens, other = (
             redeem(provider, code_for(provider, state=which)),
@@ -80,7 +78,7 @@ def test_a_token_is_good_until_its_login_is_given_back(
         assert store.verify(other["access_token"]).email == ADA
 
 
-def test_a_code_or_refresh_token_used_again_ends_the_tokens_that_were_given(
+def test_reuse_of_code_or_refresh_token_revokes_access_tokens(
     provider: OAuthProvider, store: TokenVerifier, clock: Clock
 ) -> None:
     code = code_for(provider)
@@ -98,9 +96,7 @@ def test_a_code_or_refresh_token_used_again_ends_the_tokens_that_were_given(
     refused(store, newer["access_token"])
 
 
-def test_a_client_that_is_removed_takes_its_tokens_along(
-    provider: OAuthProvider, store: TokenVerifier
-) -> None:
+def test_removed_client_loses_its_tokens(provider: OAuthProvider, store: TokenVerifier) -> None:
     added(provider, "portal", BACK)
     granted = {"client_id": "portal", "redirect_uri": BACK}
     tokens = redeem(provider, code_for(provider, **granted), "portal", redirect_uri=BACK)
@@ -110,7 +106,7 @@ def test_a_client_that_is_removed_takes_its_tokens_along(
     refused(store, tokens["access_token"])
 
 
-def test_a_person_who_was_disabled_stays_logged_out(
+def test_reenabled_user_stays_logged_out(
     provider: OAuthProvider, store: TokenVerifier, people: Some
 ) -> None:
     tokens = redeem(provider, code_for(provider))
@@ -121,7 +117,7 @@ def test_a_person_who_was_disabled_stays_logged_out(
     refused(store, tokens["access_token"])
 
 
-def test_a_login_that_nobody_knows_of_gives_nothing(
+def test_rejects_token_of_unknown_grant(
     provider: OAuthProvider, store: TokenVerifier, keys: SigningKeyFile
 ) -> None:
     # As after a catalog was restored to a time before the login.
@@ -129,7 +125,7 @@ def test_a_login_that_nobody_knows_of_gives_nothing(
         refused(store, sign_claims(keys.read(), {**claims(iss=ISSUER), "grant": grant}))
 
 
-def test_nothing_is_looked_up_for_the_tokens_of_others(
+def test_tokens_of_other_issuers_need_no_lookup(
     store: TokenVerifier, counted: Counted, keys: SigningKeyFile, curve: ECKey, clock: Clock
 ) -> None:
     operators = issue_token(
@@ -149,7 +145,7 @@ def test_nothing_is_looked_up_for_the_tokens_of_others(
     assert counted.asked == 0
 
 
-def test_what_a_foreign_issuer_calls_a_grant_is_its_own(
+def test_ignores_grant_claim_of_foreign_issuer(
     counted: Counted, keys: SigningKeyFile, clock: Clock
 ) -> None:
     theirs = TokenVerifier(
@@ -165,9 +161,7 @@ def test_what_a_foreign_issuer_calls_a_grant_is_its_own(
     assert counted.asked == 0
 
 
-def test_who_cannot_look_it_up_says_so_and_lets_nobody_in(
-    keys: SigningKeyFile, clock: Clock
-) -> None:
+def test_failed_lookup_is_unavailable(keys: SigningKeyFile, clock: Clock) -> None:
     class Away:
         def is_active(self, grant_id: str) -> bool:
             raise Unavailable("The catalog cannot be reached.")
@@ -184,7 +178,7 @@ def test_who_cannot_look_it_up_says_so_and_lets_nobody_in(
         store.verify(sign_claims(keys.read(), {**claims(iss=ISSUER), "grant": "g"}))
 
 
-def test_the_clock_that_is_given_ends_a_login(
+def test_grant_ends_by_injected_clock(
     provider: OAuthProvider, having: Callable[..., OAuthProvider], clock: Clock
 ) -> None:
     short = having(grant_s=100)
@@ -217,7 +211,7 @@ def of_everybody(provider: OAuthProvider, _grant_id: str) -> None:
 
 
 @pytest.mark.parametrize("end", [by_id, by_person, by_client, of_everybody])
-def test_a_login_that_ends_ends_what_others_remember_and_one_that_had_ended_does_not(
+def test_early_end_of_login_changes_policy_version_once(
     provider: OAuthProvider, end: Callable[[OAuthProvider, str], None]
 ) -> None:
     decisions = LocalDecisionPoint(provider.catalog, Given())

@@ -57,7 +57,7 @@ def test_a_code_becomes_tokens(provider: OAuthProvider) -> None:
     assert told["at_hash"] == token_half_hash(tokens["access_token"])
 
 
-def test_without_the_scope_openid_there_is_no_id_token(provider: OAuthProvider) -> None:
+def test_id_token_requires_openid_scope(provider: OAuthProvider) -> None:
     assert "id_token" not in redeem(provider, code_for(provider, scope="groups"))
 
 
@@ -67,7 +67,7 @@ def test_at_hash_is_that_of_the_specification() -> None:
     assert token_half_hash(token) == "77QmUPtjPfzWtF2AnpK9RQ"
 
 
-def test_nothing_that_is_kept_gives_a_token(provider: OAuthProvider) -> None:
+def test_stored_digests_give_no_tokens(provider: OAuthProvider) -> None:
     code = code_for(provider)
     tokens = redeem(provider, code)
     again = refresh(provider, tokens["refresh_token"])
@@ -78,7 +78,7 @@ def test_nothing_that_is_kept_gives_a_token(provider: OAuthProvider) -> None:
                 assert not secrets & {str(value) for value in row}
 
 
-def test_a_code_used_twice_ends_all_that_it_gave(provider: OAuthProvider) -> None:
+def test_code_reuse_revokes_grant(provider: OAuthProvider) -> None:
     code = code_for(provider)
     tokens = redeem(provider, code)
     assert refused(redeem, provider, code) == "invalid_grant"
@@ -101,16 +101,14 @@ def test_a_code_used_twice_ends_all_that_it_gave(provider: OAuthProvider) -> Non
         {"code_verifier": "a" * 129},
     ],
 )
-def test_a_code_is_good_only_for_who_asked_for_it(
-    provider: OAuthProvider, changed: dict[str, Any]
-) -> None:
+def test_code_is_bound_to_its_request(provider: OAuthProvider, changed: dict[str, Any]) -> None:
     code = code_for(provider)
     assert refused(redeem, provider, **{"code": code, **changed}) == "invalid_grant"
     # Who failed has not used it up.
     assert redeem(provider, code)
 
 
-def test_another_clients_code_is_none_and_stays_good(provider: OAuthProvider) -> None:
+def test_rejects_code_of_another_client_and_keeps_it_valid(provider: OAuthProvider) -> None:
     added(provider, "other", public=True)
     code = code_for(provider)
     assert refused(redeem, provider, code, "other") == "invalid_grant"
@@ -120,7 +118,7 @@ def test_another_clients_code_is_none_and_stays_good(provider: OAuthProvider) ->
     assert refresh(provider, tokens["refresh_token"])
 
 
-def test_a_verifier_without_a_challenge_is_a_challenge_that_was_taken_away(
+def test_rejects_verifier_without_challenge(
     provider: OAuthProvider,
 ) -> None:
     added(provider, "portal", "https://portal.example/back")
@@ -142,7 +140,7 @@ def test_a_code_is_over_after_its_life(provider: OAuthProvider, clock: Clock) ->
     assert refused(redeem, provider, code) == "invalid_grant"
 
 
-def test_a_refresh_token_gives_the_next_one(provider: OAuthProvider, clock: Clock) -> None:
+def test_refresh_rotates_token(provider: OAuthProvider, clock: Clock) -> None:
     first = redeem(provider, code_for(provider))
     clock.now += 1000
     second = refresh(provider, first["refresh_token"])
@@ -154,9 +152,7 @@ def test_a_refresh_token_gives_the_next_one(provider: OAuthProvider, clock: Cloc
 
 
 @pytest.mark.spec("OID-07")
-def test_a_refresh_token_used_again_ends_the_whole_family(
-    provider: OAuthProvider, clock: Clock
-) -> None:
+def test_refresh_reuse_revokes_grant(provider: OAuthProvider, clock: Clock) -> None:
     first = redeem(provider, code_for(provider))
     second = refresh(provider, first["refresh_token"])
     clock.now += 11
@@ -165,7 +161,7 @@ def test_a_refresh_token_used_again_ends_the_whole_family(
 
 
 @pytest.mark.spec("OID-07")
-def test_a_lost_answer_is_given_again_for_a_moment_and_makes_no_second_line(
+def test_repeated_refresh_within_grace_returns_same_successor(
     provider: OAuthProvider, clock: Clock
 ) -> None:
     first = redeem(provider, code_for(provider))
@@ -187,7 +183,7 @@ def test_without_a_moment_of_grace_a_second_use_is_one(having: Any) -> None:
     assert refused(refresh, strict, second["refresh_token"]) == "invalid_grant"
 
 
-def test_a_refresh_token_that_lies_unused_is_over(provider: OAuthProvider, clock: Clock) -> None:
+def test_unused_refresh_token_expires(provider: OAuthProvider, clock: Clock) -> None:
     tokens = redeem(provider, code_for(provider))
     clock.now += 2_592_000
     assert refused(refresh, provider, tokens["refresh_token"]) == "invalid_grant"
@@ -218,9 +214,7 @@ def test_a_refresh_may_ask_for_less_and_never_for_more(provider: OAuthProvider) 
 
 
 @pytest.mark.spec("OID-09")
-def test_who_is_disabled_gets_nothing_and_nothing_comes_back(
-    provider: OAuthProvider, people: Some
-) -> None:
+def test_disabled_user_loses_tokens_for_good(provider: OAuthProvider, people: Some) -> None:
     code, tokens = code_for(provider), redeem(provider, code_for(provider, state="2"))
     people.disabled.add(ADA)
     with pytest.raises(Forbidden):
@@ -242,7 +236,7 @@ def test_a_client_that_was_removed_has_nothing_any_more(provider: OAuthProvider)
 
 
 @pytest.mark.parametrize("form", [{}, {"grant_type": "password"}, {"grant_type": "implicit"}])
-def test_there_are_no_other_grants(provider: OAuthProvider, form: dict[str, str]) -> None:
+def test_rejects_other_grant_types(provider: OAuthProvider, form: dict[str, str]) -> None:
     error = refused(exchange_tokens, provider, client_of(provider), form)
     assert error == ("unsupported_grant_type" if form else "invalid_request")
 
@@ -250,7 +244,7 @@ def test_there_are_no_other_grants(provider: OAuthProvider, form: dict[str, str]
 @pytest.mark.parametrize(
     "form", [{"grant_type": "authorization_code"}, {"grant_type": "refresh_token"}]
 )
-def test_what_is_missing_is_named(provider: OAuthProvider, form: dict[str, str]) -> None:
+def test_names_missing_parameters(provider: OAuthProvider, form: dict[str, str]) -> None:
     assert refused(exchange_tokens, provider, client_of(provider), form) == "invalid_request"
 
 
@@ -262,7 +256,7 @@ def outcome(act: Any, *given: Any) -> dict[str, Any] | None:
         return None
 
 
-def test_of_many_who_redeem_one_code_exactly_one_wins(provider: OAuthProvider) -> None:
+def test_concurrent_redemptions_succeed_once(provider: OAuthProvider) -> None:
     code = code_for(provider)
     with ThreadPoolExecutor(8) as pool:
         found = list(pool.map(lambda _: outcome(redeem, provider, code), range(8)))
@@ -272,7 +266,7 @@ def test_of_many_who_redeem_one_code_exactly_one_wins(provider: OAuthProvider) -
 
 
 @pytest.mark.spec("OID-07")
-def test_many_who_refresh_at_once_end_up_with_one_token(provider: OAuthProvider) -> None:
+def test_concurrent_refreshes_get_one_token(provider: OAuthProvider) -> None:
     tokens = redeem(provider, code_for(provider))
     with ThreadPoolExecutor(8) as pool:
         found = list(
@@ -286,7 +280,7 @@ def test_many_who_refresh_at_once_end_up_with_one_token(provider: OAuthProvider)
 
 
 @pytest.mark.spec("OID-07")
-def test_many_who_refresh_at_once_without_grace_have_nothing_left(having: Any) -> None:
+def test_concurrent_refreshes_without_grace_revoke_grant(having: Any) -> None:
     strict = having(refresh_grace_s=0)
     tokens = redeem(strict, code_for(strict))
     with ThreadPoolExecutor(8) as pool:
@@ -297,9 +291,7 @@ def test_many_who_refresh_at_once_without_grace_have_nothing_left(having: Any) -
     assert outcome(refresh, strict, won["refresh_token"]) is None
 
 
-def test_what_is_over_is_forgotten_by_those_who_come_later(
-    provider: OAuthProvider, clock: Clock
-) -> None:
+def test_removes_expired_rows_later(provider: OAuthProvider, clock: Clock) -> None:
     redeem(provider, code_for(provider))
     code_for(provider, state="never redeemed")
     clock.now += 2_592_001

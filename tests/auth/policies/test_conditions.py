@@ -98,7 +98,7 @@ CONTRARIES = {
 @pytest.mark.parametrize(
     "found", ["a", "b", 1, 2, "192.0.2.1", "arn:a:b:c:d", ("a", "b"), ("b", "c")]
 )
-def test_a_contrary_holds_where_its_operator_does_not(operator: str, found: Any) -> None:
+def test_negated_operator_is_true_where_operator_is_false(operator: str, found: Any) -> None:
     plain, wanted = CONTRARIES[operator]
     assert holds(operator, wanted, found) is not holds(plain, wanted, found)
 
@@ -138,12 +138,12 @@ def test_an_absent_key_is_like_nothing_and_so_unlike_all(found: Any) -> None:
         ("StringEqualsIfExists", ("c",), False),
     ],
 )
-def test_many_values_are_asked_all_or_any(operator: str, found: Any, expected: bool) -> None:
+def test_multi_valued_keys_match_any_or_all(operator: str, found: Any, expected: bool) -> None:
     assert holds(operator, ["a", "b"], found) is expected
 
 
 @pytest.mark.parametrize("wanted", ["true", True, ["true"]])
-def test_null_asks_whether_a_key_is_absent(wanted: Any) -> None:
+def test_null_operator_tests_absence(wanted: Any) -> None:
     assert holds("Null", wanted)
     assert holds("Null", wanted, ())
     assert not holds("Null", wanted, "")
@@ -152,7 +152,7 @@ def test_null_asks_whether_a_key_is_absent(wanted: Any) -> None:
     assert holds("Null", ["true", "false"])
 
 
-def test_every_operator_and_every_key_must_hold() -> None:
+def test_every_operator_and_key_must_match() -> None:
     both = {"StringEquals": {"store:a": "1", "store:b": "2"}, "NumericLessThan": {"store:c": 3}}
     whole: dict[str, Value] = {"store:a": "1", "store:b": "2", "store:c": 2}
     assert decide(statement(Condition=both), context=whole).allowed
@@ -160,7 +160,7 @@ def test_every_operator_and_every_key_must_hold() -> None:
         assert not decide(statement(Condition=both), context={**whole, key: "9"}).allowed
 
 
-def test_a_deny_with_a_condition_denies_only_where_it_holds() -> None:
+def test_conditional_deny_applies_only_if_condition_holds() -> None:
     denying = statement("Deny", Condition={"StringNotEquals": {"store:a": "x"}})
     assert decide(statement(), denying, context={"store:a": "x"}).allowed
     assert decide(statement(), denying, context={"store:a": "y"}).reason == "explicit_deny"
@@ -173,7 +173,7 @@ def test_the_case_of_a_key_does_not_count_but_that_of_its_value_does() -> None:
     assert not decide(asked, context={"sTORE:a": "X"}).allowed
 
 
-def test_what_is_known_of_the_principal_is_asked_like_any_key() -> None:
+def test_principal_keys_work_like_any_key() -> None:
     member = {"ForAnyValue:StringEquals": {"store:groups": "lab-7"}}
     assert decide(statement(Condition=member)).allowed
     assert not decide(statement(Condition=member), variables={"store:groups": ("x",)}).allowed

@@ -35,7 +35,7 @@ def test_an_explicit_deny_beats_an_allow_which_beats_silence(
 
 
 @pytest.mark.spec("POL-02")
-def test_who_has_no_policy_may_nothing() -> None:
+def test_no_policy_allows_nothing() -> None:
     assert compiled().decide("store:GetFile", "*") == Decision(
         False, "implicit_deny", source=None, statement=None
     )
@@ -90,7 +90,7 @@ def test_actions_are_matched_without_their_case(pattern: str, action: str, expec
         ("arn:store:*${store:groups}", "arn:store:local:aws:x", True),
     ],
 )
-def test_only_a_star_that_ends_a_segment_matches_colons(
+def test_only_trailing_star_of_segment_matches_colons(
     pattern: str, resource: str, expected: bool
 ) -> None:
     asked = compiled(document(statement(Resource=pattern)), variables={"store:groups": (":aws:x",)})
@@ -152,7 +152,7 @@ def test_the_value_of_a_variable_is_never_a_pattern(name: str) -> None:
 
 @pytest.mark.spec("POL-04")
 @pytest.mark.parametrize("variables", [{}, {"store:groups": ()}])
-def test_who_has_no_value_is_granted_nothing_by_a_variable(variables: Any) -> None:
+def test_missing_variable_value_grants_nothing(variables: Any) -> None:
     for granting in (
         statement(Resource="arn:g/${store:groups}"),
         statement(NotResource="arn:g/${store:groups}"),
@@ -171,14 +171,14 @@ def test_who_has_no_value_is_granted_nothing_by_a_variable(variables: Any) -> No
 
 
 @pytest.mark.spec("POL-04")
-def test_a_variable_may_have_a_value_for_those_without() -> None:
+def test_variable_default_applies_without_value() -> None:
     own = statement(Resource="arn:g/${store:groups, 'public'}")
     assert decide(own, resource="arn:g/public", variables={}).allowed
     assert not decide(own, resource="arn:g/public").allowed
 
 
 @pytest.mark.spec("POL-02")
-def test_the_answer_says_which_statement_of_whose_policy() -> None:
+def test_result_names_statement_and_policy() -> None:
     asked = CompiledPolicies(
         [
             AttachedPolicy(
@@ -204,26 +204,26 @@ def test_the_answer_says_which_statement_of_whose_policy() -> None:
 
 
 @pytest.mark.spec("POL-02")
-def test_the_pointer_of_a_statement_begins_at_its_policy() -> None:
+def test_statement_pointer_starts_at_policy() -> None:
     policy = parse_policy(document(statement(), statement()), pointer="/policy")
     assert [each.name for each in policy.statements] == ["/Statement/0", "/Statement/1"]
 
 
 @pytest.mark.spec("POL-04")
-def test_what_the_store_knows_of_somebody_beats_what_a_request_says() -> None:
+def test_known_facts_override_request_context() -> None:
     mine = statement(Condition={"StringEquals": {"store:user_email": "root@example.org"}})
     for key in ("store:user_email", "Store:User_Email"):
         assert not decide(mine, context={key: "root@example.org"}).allowed
 
 
 @pytest.mark.spec("POL-04")
-def test_nobody_is_judged_by_a_boundless_list_of_groups() -> None:
+def test_too_many_groups_are_not_evaluated() -> None:
     with pytest.raises(Forbidden):
         compiled(variables={"store:groups": tuple(map(str, range(1001)))})
 
 
 @pytest.mark.spec("POL-02")
-def test_one_deny_of_many_policies_is_found() -> None:
+def test_finds_one_deny_among_many_policies() -> None:
     many = [
         document(*(statement(Resource=f"arn:store:local:*:bundles/{p}-{n}*") for n in range(30)))
         for p in range(10)

@@ -35,7 +35,7 @@ EVERYTHING = {
 }
 
 
-def test_the_whole_grammar_is_taken() -> None:
+def test_accepts_whole_grammar() -> None:
     assert faults(EVERYTHING) == {}
 
 
@@ -52,7 +52,7 @@ def test_the_whole_grammar_is_taken() -> None:
         document(statement(Sid="A"), statement(Sid="B"), statement(), statement()),
     ],
 )
-def test_what_may_be_left_out_may(given: object) -> None:
+def test_optional_elements_may_be_absent(given: object) -> None:
     assert faults(given) == {}
 
 
@@ -124,7 +124,7 @@ def test_what_may_be_left_out_may(given: object) -> None:
         (document(*[statement()] * 101), "/Statement"),
     ],
 )
-def test_a_fault_is_told_with_its_place(given: object, pointer: str) -> None:
+def test_reports_errors_with_position(given: object, pointer: str) -> None:
     assert list(faults(given)) == [pointer]
 
 
@@ -157,13 +157,13 @@ def test_a_fault_is_told_with_its_place(given: object, pointer: str) -> None:
         ({"ArnEquals": {"store:a": "bundles/*"}}, "/ArnEquals/store:a"),
     ],
 )
-def test_a_fault_of_a_condition_is_told_with_its_place(condition: object, pointer: str) -> None:
+def test_reports_condition_errors_with_position(condition: object, pointer: str) -> None:
     assert list(faults(document(statement(Condition=condition)))) == [
         f"/Statement/0/Condition{pointer}"
     ]
 
 
-def test_all_faults_are_told_at_once_below_the_given_place() -> None:
+def test_reports_all_errors_below_given_pointer() -> None:
     given = document(
         statement(Effect="x", Action=["a", "store:ok", "b"], Principal="*"),
         statement(Condition={"Same": {}}),
@@ -179,18 +179,18 @@ def test_all_faults_are_told_at_once_below_the_given_place() -> None:
     }
 
 
-def test_no_more_than_a_page_of_faults_is_told() -> None:
+def test_limits_reported_errors() -> None:
     assert len(faults(document(*[statement(Effect="x", Sid="?")] * 90))) == 50
 
 
 @pytest.mark.spec("ERR-44")
-def test_the_code_and_the_first_fault_are_told() -> None:
+def test_error_has_code_and_first_problem() -> None:
     with pytest.raises(Invalid, match="/Statement/0/Effect must be one of Allow, Deny") as raised:
         parse_policy(document(statement(Effect="x")))
     assert raised.value.code == "invalid_policy"
 
 
-def test_what_is_too_large_is_refused_by_its_bytes_without_white_space() -> None:
+def test_rejects_too_large_policy_not_counting_white_space() -> None:
     fitting = document(statement(), Id="x" * 400)
     names = ["arn:" + "é" * 100 for _ in range(45)]
     assert faults(fitting | {"Statement": [statement(Resource=names)]}) == {}
@@ -214,7 +214,7 @@ def deep(levels: int) -> Any:
         document(statement(Id=object())),
     ],
 )
-def test_what_is_deep_large_or_not_json_is_refused_as_a_whole(given: object) -> None:
+def test_rejects_deep_large_and_non_json_policies(given: object) -> None:
     assert list(faults(given)) == [""]
 
 

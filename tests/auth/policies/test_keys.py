@@ -38,14 +38,14 @@ def test_every_spelling_of_a_key_is_that_key(written: str, told: str) -> None:
     assert not decide(at(written), context={told: "198.51.100.7"}).allowed
 
 
-def test_only_what_means_the_same_in_iam_has_a_second_spelling() -> None:
+def test_only_keys_with_iam_meaning_have_aws_spelling() -> None:
     assert set(AWS_KEYS) < set(REQUEST_KEYS)
     assert normalize_key("aws:Issuer") != normalize_key(ISSUER)
     assert normalize_key("aws:user_email") == "aws:user_email"
     assert not decide(at("aws:groups", "readers", "StringEquals")).allowed
 
 
-def test_a_decision_depends_on_what_is_asked_before_it() -> None:
+def test_decision_depends_on_keys_of_earlier_statements() -> None:
     assert asks(statement()) == frozenset()
     assert asks(at(SOURCE_IP)) == {"store:sourceip"}
     late = at(CURRENT_TIME, "2030-01-01", "DateGreaterThan", Effect="Deny")
@@ -64,12 +64,12 @@ def test_a_decision_depends_on_no_statement_about_something_else() -> None:
     assert asks(other, resource="arn:store:local:gcp:files/1") == {"store:sourceip"}
 
 
-def test_what_is_known_of_the_principal_is_settled_and_no_part_of_the_context() -> None:
+def test_principal_keys_are_not_context_keys() -> None:
     both = {"StringEquals": {"store:user_email": "ada@example.org", "store:UserAgent": "curl"}}
     assert asks(statement(Condition=both)) == {"store:useragent"}
 
 
-def test_the_policy_with_conditions_of_the_page_of_rights_does_what_is_said_of_it() -> None:
+def test_policy_of_authorization_page_works_as_documented() -> None:
     page = (ROOT / "docs/authorization.md").read_text(encoding="utf-8")
     written = [json.loads(text) for text in re.findall(r"```json\n(.*?)```", page, re.DOTALL)]
     (printed,) = (one for one in written if "SourceIp" in json.dumps(one))

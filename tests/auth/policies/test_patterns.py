@@ -59,7 +59,7 @@ def test_patterns_mean(written: str, matching: list[str], others: list[str]) -> 
 
 
 @pytest.mark.spec("POL-04")
-def test_text_in_tokens_is_literal_whatever_it_holds() -> None:
+def test_variable_values_are_literal_text() -> None:
     made = compile_glob(("user/", "*?${x}", Wildcard.ANY))
     assert made.matches("user/*?${x}!")
     assert not made.matches("user/abcde")
@@ -84,9 +84,7 @@ def test_stars_are_counted() -> None:
 @pytest.mark.spec("POL-07")
 @pytest.mark.parametrize("run", ["a" * 15 + "b", "a" * 300 + "b", "a?" * 7 + "b", "?a" * 7 + "b"])
 @pytest.mark.parametrize("text", ["a" * 4_000, ("a" * 332 + "b") * 12, "ab" * 2_000])
-def test_twelve_stars_on_four_thousand_characters_take_less_than_a_millisecond(
-    run: str, text: str
-) -> None:
+def test_many_stars_match_fast(run: str, text: str) -> None:
     made = pattern("*".join(["", *[run] * 11, ""]))
     assert best_of(lambda: made.matches(text)) < 0.001
 
@@ -138,7 +136,7 @@ def test_a_variable_of_many_values_may_be_named_in_few_places(name: str) -> None
     assert set(faults(document(mixed))) == {""}
 
 
-def test_whose_policies_become_too_many_patterns_is_not_judged() -> None:
+def test_too_many_expanded_patterns_are_refused() -> None:
     resources = [f"arn:{number}:*${{store:groups}}" for number in range(20)]
     bomb = document(statement(Resource=resources))
     assert compiled(bomb, variables={"store:groups": MANY[:10]}).could_allow("a:b")

@@ -58,16 +58,14 @@ def test_policies_decide_as_the_plain_rules_do(
 
 @settings(max_examples=examples(30))
 @given(st.lists(strategies.documents, min_size=12, max_size=20), strategies.requests)
-def test_many_policies_are_found_by_their_pieces_all_the_same(
-    documents: list[Any], request: Any
-) -> None:
+def test_pattern_index_finds_all_policies(documents: list[Any], request: Any) -> None:
     variables: dict[str, Value] = {"store:groups": strategies.GROUPS}
     expected = reference_evaluator.decide(documents, variables, *request)
     assert compiled(*documents, variables=variables).decide(*request).reason == expected
 
 
 @given(strategies.documents)
-def test_what_was_read_gives_its_document_back(document: Any) -> None:
+def test_parsed_policy_returns_its_document(document: Any) -> None:
     assert parse_policy(document).document == document
     assert parse_policy(parse_policy(document).document) == parse_policy(document)
 
@@ -146,7 +144,7 @@ def test_a_list_of_actions_is_a_statement_for_each(
 
 @common
 @given(some_documents, strategies.variables, some_requests)
-def test_by_whom_a_policy_comes_does_not_matter(
+def test_source_of_policy_does_not_matter(
     documents: list[Any], variables: dict[str, Value], requests: list[Any]
 ) -> None:
     def asked(source: str) -> list[Decision]:
@@ -166,7 +164,7 @@ def test_by_whom_a_policy_comes_does_not_matter(
 
 @common
 @given(some_documents, strategies.variables, some_requests, strategies.contexts)
-def test_a_decision_depends_on_no_other_key_than_it_says(
+def test_decision_depends_only_on_reported_keys(
     documents: list[Any],
     variables: dict[str, Value],
     requests: list[Any],

@@ -21,7 +21,7 @@ def test_the_token_is_made_once_and_only_its_owner_may_read_it(tmp_path: Path) -
     assert path.read_text() == first
 
 
-def test_a_token_of_another_address_is_made_anew(tmp_path: Path) -> None:
+def test_token_of_another_address_is_replaced(tmp_path: Path) -> None:
     settings = Settings(home=tmp_path, secret_key="s" * 32)
     issuance.write_admin_token(settings)
     first = (tmp_path / "admin.token").read_text()

@@ -33,7 +33,7 @@ def known(key: RSAKey | ECKey) -> str:
     return str(key.kid)
 
 
-def test_keys_are_fetched_once_and_kept(
+def test_keys_are_fetched_once_and_cached(
     ring: KeyRing, issuer: Issuer, rsa: RSAKey, curve: ECKey
 ) -> None:
     for _ in range(5):
@@ -94,7 +94,7 @@ def test_a_key_that_its_issuer_withdrew_is_refused_after_the_refresh(
         ring.find(known(curve))
 
 
-def test_keys_that_are_held_go_on_working_while_the_issuer_is_down(
+def test_cached_keys_are_used_during_outage(
     ring: KeyRing, issuer: Issuer, clock: Clock, rsa: RSAKey
 ) -> None:
     ring.find(known(rsa))
@@ -118,7 +118,7 @@ def test_keys_too_old_to_be_believed_are_not(
         ring.find(known(rsa))
 
 
-def test_an_issuer_that_never_answered_makes_us_unavailable_until_it_does(
+def test_unavailable_until_issuer_answers_first(
     ring: KeyRing, issuer: Issuer, clock: Clock, rsa: RSAKey
 ) -> None:
     issuer.down = True
@@ -140,9 +140,7 @@ def test_a_clock_that_was_set_back_does_not_stop_the_fetching(
     assert issuer.asked == 2
 
 
-def test_nobody_with_a_usable_key_waits_for_a_slow_fetch(
-    issuer: Issuer, clock: Clock, rsa: RSAKey
-) -> None:
+def test_cached_key_never_waits_for_slow_fetch(issuer: Issuer, clock: Clock, rsa: RSAKey) -> None:
     ring = KeyRing(issuer, clock, AGES)
     ring.find(known(rsa))
     fetching, answer = threading.Event(), threading.Event()
@@ -166,7 +164,7 @@ def test_nobody_with_a_usable_key_waits_for_a_slow_fetch(
 
 
 @pytest.mark.parametrize("document", [{}, {"keys": None}, {"keys": {}}, {"keys": "x"}])
-def test_what_is_no_key_set_is_a_failed_fetch(
+def test_invalid_key_set_is_a_failed_fetch(
     document: dict[str, object], ring: KeyRing, issuer: Issuer
 ) -> None:
     issuer.document = document
@@ -274,6 +272,6 @@ def test_every_other_answer_is_unavailable(address: str, path: str) -> None:
         "http://[x/",
     ],
 )
-def test_an_address_that_cannot_be_asked_is_unavailable(url: str) -> None:
+def test_unreachable_address_is_unavailable(url: str) -> None:
     with pytest.raises(Unavailable):
         fetch_json(url)

@@ -31,7 +31,7 @@ def key_ids(keys: SigningKeys) -> list[str]:
     return [str(key.kid) for key in keys.keys]
 
 
-def test_the_first_start_makes_a_private_file_and_the_second_reads_it(tmp_path: Path) -> None:
+def test_first_start_creates_private_file_and_second_reads_it(tmp_path: Path) -> None:
     first = read_signing_keys(tmp_path)
     assert key_ids(read_signing_keys(tmp_path)) == key_ids(first)
     assert first.algorithms == ("RS256",)
@@ -67,7 +67,7 @@ def test_the_key_id_is_the_thumbprint_of_rfc_7638(tmp_path: Path) -> None:
     assert public["kid"] == segment(hashlib.sha256(members.encode()).digest())
 
 
-def test_what_is_published_holds_nothing_private(tmp_path: Path) -> None:
+def test_published_keys_have_no_private_members(tmp_path: Path) -> None:
     rotate_key_file(tmp_path, "ES256", now=NOW, life_s=60)
     curve, rsa = read_signing_keys(tmp_path).jwks()["keys"]
     assert curve.keys() == {"kty", "crv", "x", "y", "kid", "use", "alg"}
@@ -76,7 +76,7 @@ def test_what_is_published_holds_nothing_private(tmp_path: Path) -> None:
 
 
 @pytest.mark.spec("OID-02")
-def test_a_rotation_signs_anew_and_keeps_the_keys_of_tokens_that_live(tmp_path: Path) -> None:
+def test_rotation_keeps_keys_of_valid_tokens(tmp_path: Path) -> None:
     first = key_ids(read_signing_keys(tmp_path))
     second = key_ids(rotate_key_file(tmp_path, "ES256", now=NOW, life_s=3600))
     assert second[1:] == first
@@ -91,7 +91,7 @@ def test_a_rotation_signs_anew_and_keeps_the_keys_of_tokens_that_live(tmp_path: 
 
 
 @pytest.mark.spec("OID-02")
-def test_a_key_that_signed_a_long_lived_token_is_kept_as_long(tmp_path: Path) -> None:
+def test_key_is_kept_as_long_as_its_longest_token(tmp_path: Path) -> None:
     first = key_ids(read_keys_until(tmp_path, NOW + 10_000_000))
     assert key_ids(read_keys_until(tmp_path, NOW + 5)) == first
     rotate_key_file(tmp_path, "ES256", now=NOW, life_s=60)
@@ -101,7 +101,7 @@ def test_a_key_that_signed_a_long_lived_token_is_kept_as_long(tmp_path: Path) ->
     assert first[0] not in key_ids(gone)
 
 
-def test_a_key_of_which_nothing_is_known_is_kept_for_a_year(tmp_path: Path) -> None:
+def test_key_without_expiry_is_kept_for_a_year(tmp_path: Path) -> None:
     first = key_ids(read_signing_keys(tmp_path))
     path = tmp_path / "secrets" / "signing-keys.json"
     path.write_text(json.dumps({"keys": json.loads(path.read_text())["keys"]}))
@@ -121,7 +121,7 @@ def test_after_a_leak_no_key_but_the_new_one_is_left(tmp_path: Path) -> None:
 GIVEN = "a secret that an operator gave"
 
 
-def test_keys_are_sealed_with_a_secret_that_does_not_lie_beside_them(tmp_path: Path) -> None:
+def test_keys_are_sealed_with_secret_kept_elsewhere(tmp_path: Path) -> None:
     keys = read_signing_keys(tmp_path, GIVEN)
     text = (tmp_path / "secrets" / "signing-keys.json").read_text()
     assert json.loads(text).keys() == {"sealed"}
@@ -140,7 +140,7 @@ def test_keys_are_sealed_with_a_secret_that_does_not_lie_beside_them(tmp_path: P
     assert len(read_signing_keys(tmp_path, "another operator's secret").keys) == 1
 
 
-def test_keys_that_lay_open_are_sealed_once_there_is_a_secret(tmp_path: Path) -> None:
+def test_plain_keys_are_sealed_when_secret_is_set(tmp_path: Path) -> None:
     keys = read_signing_keys(tmp_path)
     path = tmp_path / "secrets" / "signing-keys.json"
     assert not seal_key_file(tmp_path, "")
@@ -201,9 +201,7 @@ def test_a_key_file_is_read_again_when_it_changed(tmp_path: Path) -> None:
         '{"keys": [{"kty": "oct", "k": "YSBzeW1tZXRyaWMga2V5IG9mIDMyIGJ5dGVzISEhISE"}]}',
     ],
 )
-def test_a_file_that_holds_no_keys_stops_the_service_and_is_left_alone(
-    text: str, tmp_path: Path
-) -> None:
+def test_invalid_key_file_stops_service_and_stays(text: str, tmp_path: Path) -> None:
     path = tmp_path / "secrets" / "signing-keys.json"
     path.parent.mkdir()
     path.write_text(text)
@@ -226,12 +224,12 @@ def test_a_secret_is_made_once_and_survives(tmp_path: Path) -> None:
     assert mode(tmp_path / "secrets" / "store") == 0o600
 
 
-def test_the_operators_secret_wins_and_makes_no_file(tmp_path: Path) -> None:
+def test_configured_secret_wins_and_makes_no_file(tmp_path: Path) -> None:
     assert load_secret(tmp_path, given="an operator's own secret") == b"an operator's own secret"
     assert not (tmp_path / "secrets").exists()
 
 
-def test_a_kept_secret_moved_into_the_setting_is_the_same_secret(tmp_path: Path) -> None:
+def test_secret_moved_into_setting_is_the_same(tmp_path: Path) -> None:
     kept = load_secret(tmp_path)
     text = (tmp_path / "secrets" / "store").read_text().strip()
     assert load_secret(tmp_path / "elsewhere", given=text) == kept

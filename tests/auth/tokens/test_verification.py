@@ -78,7 +78,7 @@ def test_algorithm_none_is_refused_in_every_spelling(verifier: TokenVerifier, cu
         assert refused(verifier, f"{header}.{segment(claims())}.")
 
 
-def test_the_public_key_is_no_hmac_password(verifier: TokenVerifier, rsa: RSAKey) -> None:
+def test_rejects_public_key_as_hmac_secret(verifier: TokenVerifier, rsa: RSAKey) -> None:
     formats = serialization.PublicFormat.SubjectPublicKeyInfo, serialization.PublicFormat.PKCS1
     pems = [rsa.public_key.public_bytes(serialization.Encoding.PEM, form) for form in formats]
     for password in (*pems, str(rsa.as_dict()["n"]).encode()):
@@ -109,7 +109,7 @@ def test_a_key_verifies_only_the_algorithm_it_is_published_for(
     assert "signature" in refused(verifier, token)
 
 
-def test_only_the_key_of_its_own_issuer_verifies_a_token(
+def test_verifies_only_with_keys_of_tokens_issuer(
     clock: Clock, issuer: Issuer, curve: ECKey
 ) -> None:
     assert "issuer" in refused(
@@ -125,7 +125,7 @@ def test_a_key_id_is_required(verifier: TokenVerifier, curve: ECKey) -> None:
 
 @pytest.mark.spec("WHO-07")
 @pytest.mark.parametrize("member", ["jku", "x5u"])
-def test_an_address_in_the_header_is_never_asked(
+def test_never_fetches_url_of_header(
     member: str, verifier: TokenVerifier, issuer: Issuer, curve: ECKey
 ) -> None:
     forger = ECKey.generate_key("P-256", auto_kid=True)
@@ -165,9 +165,7 @@ def test_a_huge_token_is_refused_before_it_is_read(
     assert issuer.asked == 0
 
 
-def test_what_json_does_not_know_is_refused_wherever_it_stands(
-    verifier: TokenVerifier, curve: ECKey
-) -> None:
+def test_rejects_invalid_json_anywhere(verifier: TokenVerifier, curve: ECKey) -> None:
     for number in (float("nan"), float("inf"), float("-inf")):
         assert refused(verifier, signed(curve, claims(note=number)))
 
@@ -192,9 +190,7 @@ def test_the_largest_group_list_that_fits_is_read(verifier: TokenVerifier, curve
         b"",
     ],
 )
-def test_a_body_that_is_no_json_object_is_refused(
-    body: bytes, verifier: TokenVerifier, curve: ECKey
-) -> None:
+def test_rejects_body_that_is_no_object(body: bytes, verifier: TokenVerifier, curve: ECKey) -> None:
     assert refused(verifier, signed(curve, body))
 
 
@@ -222,7 +218,7 @@ def test_any_header_is_unauthorized_and_nothing_else(
 
 @fuzz
 @given(st.dictionaries(st.sampled_from([*claims(), "nbf", "email_verified"]), JSON))
-def test_any_signed_claims_give_a_principal_or_unauthorized(
+def test_signed_claims_give_principal_or_unauthorized(
     verifier: TokenVerifier, curve: ECKey, changed: dict[str, object]
 ) -> None:
     body = {**claims(), **changed}
@@ -248,7 +244,7 @@ def test_a_token_with_any_character_changed_is_refused(
 
 
 @pytest.mark.spec("WHO-01")
-def test_the_bearer_token_is_taken_from_its_header() -> None:
+def test_reads_bearer_token_from_header() -> None:
     assert parse_bearer(None) is None
     assert parse_bearer("Bearer abc") == "abc"
     assert parse_bearer("bearer   abc ") == "abc"
@@ -256,7 +252,7 @@ def test_the_bearer_token_is_taken_from_its_header() -> None:
 
 @pytest.mark.spec("WHO-01")
 @pytest.mark.parametrize("header", ["", "Bearer", "Bearer ", "Basic abc", "abc", "Bearerabc"])
-def test_another_authorization_header_is_unauthorized(header: str) -> None:
+def test_rejects_other_authorization_headers(header: str) -> None:
     with pytest.raises(Unauthorized):
         parse_bearer(header)
 
@@ -278,7 +274,7 @@ def test_our_own_tokens_are_verified_from_the_key_file(tmp_path: Path, clock: Cl
     assert verifier.verify(own_token(read_signing_keys(tmp_path), settings)) == ADA
 
 
-def test_a_rotation_is_noticed_and_old_tokens_still_hold(tmp_path: Path, clock: Clock) -> None:
+def test_rotation_is_noticed_and_old_tokens_stay_valid(tmp_path: Path, clock: Clock) -> None:
     settings = Settings(home=tmp_path)
     verifier = build_verifier(settings, clock, never)
     old = own_token(read_signing_keys(tmp_path), settings)
@@ -289,7 +285,7 @@ def test_a_rotation_is_noticed_and_old_tokens_still_hold(tmp_path: Path, clock: 
     assert verifier.verify(old) == ADA
 
 
-def test_configured_issuers_are_asked_at_their_own_address(
+def test_fetches_keys_of_configured_issuers_at_their_url(
     tmp_path: Path, clock: Clock, issuer: Issuer, curve: ECKey
 ) -> None:
     address = "https://issuer.example/keys"
@@ -306,7 +302,7 @@ def test_configured_issuers_are_asked_at_their_own_address(
     assert "issuer" in refused(verifier, own_token(read_signing_keys(tmp_path), settings))
 
 
-def test_our_own_issuer_may_stand_beside_others(tmp_path: Path, clock: Clock) -> None:
+def test_accepts_own_issuer_beside_others(tmp_path: Path, clock: Clock) -> None:
     own = Settings().auth_url
     settings = Settings(home=tmp_path, issuers={own: "", ISSUER: "https://issuer.example/keys"})
     verifier = build_verifier(settings, clock, never)
@@ -321,7 +317,7 @@ def test_an_issuer_without_an_address_of_keys_stops_the_start(
         build_verifier(Settings(home=tmp_path, issuers={ISSUER: address}), clock, never)
 
 
-def test_an_issued_token_ends_with_its_lifetime(tmp_path: Path, clock: Clock) -> None:
+def test_issued_token_expires_with_its_lifetime(tmp_path: Path, clock: Clock) -> None:
     settings = Settings(home=tmp_path)
     verifier = build_verifier(settings, clock, never)
     token = own_token(read_signing_keys(tmp_path), settings)
@@ -363,7 +359,7 @@ def test_groups_of_a_foreign_issuer_count(curve: ECKey, issuer: Issuer, clock: C
 
 
 @pytest.mark.spec("ACC-19")
-def test_an_address_is_one_identity_in_whatever_case(verifier: TokenVerifier, curve: ECKey) -> None:
+def test_e_mail_addresses_ignore_case(verifier: TokenVerifier, curve: ECKey) -> None:
     assert verifier.verify(signed(curve, claims(email="Ada@Example.ORG"))) == ADA
     # Only of ASCII: the Kelvin sign is not somebody else's k. What is no address stays as it is.
     kelvin = verifier.verify(signed(curve, claims(email="\u212aim@example.org")))
@@ -381,7 +377,7 @@ def test_an_address_is_believed_only_if_nothing_speaks_against_it(
 
 
 @pytest.mark.spec("OPS-21")
-def test_a_key_that_leaked_ends_in_processes_that_have_it(tmp_path: Path, clock: Clock) -> None:
+def test_leaked_key_ends_in_running_processes(tmp_path: Path, clock: Clock) -> None:
     settings = Settings(home=tmp_path)
     running = build_verifier(settings, clock)
     token = issue_token(
@@ -418,14 +414,14 @@ def judged(**changed: object) -> Principal:
 
 
 @pytest.mark.parametrize("audience", ["store", ["store"], ["x", "other-store"]])
-def test_one_accepted_audience_is_enough(audience: object) -> None:
+def test_accepts_any_listed_audience(audience: object) -> None:
     assert judged(aud=audience).email == "ada@example.org"
 
 
 @pytest.mark.parametrize(
     "audience", ["", "x", [], ["x"], "store x", ["store "], {"store": 1}, 1, None, [["store"]], [1]]
 )
-def test_another_audience_is_refused(audience: object) -> None:
+def test_rejects_other_audience(audience: object) -> None:
     with pytest.raises(Unauthorized, match=r"audience|aud"):
         judged(aud=audience)
 
@@ -449,7 +445,7 @@ def test_iat_and_nbf_may_be_absent() -> None:
 
 @pytest.mark.parametrize("claim", ["exp", "nbf", "iat"])
 @pytest.mark.parametrize("value", ["1", True, [], {}, float("inf"), float("nan"), -1, 10**400, "x"])
-def test_a_time_that_is_no_usable_number_is_refused(claim: str, value: object) -> None:
+def test_rejects_invalid_times(claim: str, value: object) -> None:
     with pytest.raises(Unauthorized, match=claim):
         judged(**{claim: value})
 
@@ -492,7 +488,7 @@ def test_neither_email_nor_subject_is_refused() -> None:
 
 
 @pytest.mark.parametrize("word", [False, "false"])
-def test_an_address_that_its_issuer_did_not_verify_names_nobody(word: object) -> None:
+def test_rejects_unverified_address(word: object) -> None:
     with pytest.raises(Unauthorized, match="not verified"):
         judged(email_verified=word)
     assert judged(email_verified=True)

@@ -77,7 +77,7 @@ def test_an_area_of_another_store_is_refused_with_what_names_that_store() -> Non
         f"https://[/v1/area/{FIRST}/",
     ],
 )
-def test_what_names_no_area_is_refused(said: str) -> None:
+def test_rejects_invalid_area_names(said: str) -> None:
     with pytest.raises(Misused) as refused:
         resolve_uuid(said, UUIDS, base_url=HERE)
     assert refused.value.hint

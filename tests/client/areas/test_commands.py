@@ -89,7 +89,7 @@ def test_an_alias_that_may_mean_two_areas_is_refused_everywhere(typist: Typist) 
 
 
 @pytest.mark.spec("ARC-03")
-def test_a_removed_area_is_shown_as_gone(typist: Typist, client: Client, selected: str) -> None:
+def test_removed_area_is_shown_as_gone(typist: Typist, client: Client, selected: str) -> None:
     client.session.request("PATCH", api.area_path(selected), json={"state": "LOCKED"})
     assert typist.reads("areas")[0]["state"] == "LOCKED"
     client.session.request("DELETE", api.area_path(selected))
@@ -97,7 +97,7 @@ def test_a_removed_area_is_shown_as_gone(typist: Typist, client: Client, selecte
 
 
 @pytest.mark.spec("ARC-05", "ARC-15")
-def test_directories_and_files_are_brought_and_listed(
+def test_uploads_and_lists_directories_and_files(
     typist: Typist, selected: str, run7: Path, tmp_path: Path
 ) -> None:
     single = wrote(tmp_path / "x.txt", b"x")
@@ -125,7 +125,7 @@ def test_a_target_and_an_extension_choose_names(typist: Typist, selected: str, r
 
 
 @pytest.mark.spec("ARC-07")
-def test_sync_skips_what_lies_there_by_content(typist: Typist, selected: str, run7: Path) -> None:
+def test_sync_skips_files_with_same_content(typist: Typist, selected: str, run7: Path) -> None:
     typist.reads("files", str(run7))
     (run7 / "meta.json").write_bytes(b'"META.json"')
     wrote(run7 / "new", b"new")
@@ -140,7 +140,7 @@ def test_sync_skips_what_lies_there_by_content(typist: Typist, selected: str, ru
 
 
 @pytest.mark.spec("ARC-08", "ARC-09")
-def test_quiet_says_nothing_but_errors(typist: Typist, selected: str, run7: Path) -> None:
+def test_quiet_shows_errors_only(typist: Typist, selected: str, run7: Path) -> None:
     done = typist.types("files", "-q", "--no-transfer-acceleration", str(run7))
     assert (done.exit_code, done.output) == (0, "")
     done = typist.types("files", "-q", str(run7 / "absent"))
@@ -149,7 +149,7 @@ def test_quiet_says_nothing_but_errors(typist: Typist, selected: str, run7: Path
 
 
 @pytest.mark.spec("ARC-08")
-def test_a_locked_area_takes_nothing_and_no_second_file_is_tried(
+def test_locked_area_stops_after_first_file(
     typist: Typist, client: Client, selected: str, run7: Path
 ) -> None:
     client.session.request("PATCH", api.area_path(selected), json={"state": "LOCKED"})
@@ -160,7 +160,7 @@ def test_a_locked_area_takes_nothing_and_no_second_file_is_tried(
 
 
 @pytest.mark.spec("ARC-17")
-def test_the_status_of_a_file_is_told_and_a_profile_names_the_store(
+def test_status_shows_file_of_selected_profile(
     typist: Typist, selected: str, run7: Path, store: Served
 ) -> None:
     typist.reads("files", str(run7))
@@ -177,9 +177,7 @@ def test_the_status_of_a_file_is_told_and_a_profile_names_the_store(
 
 
 @pytest.mark.spec("ARC-17")
-def test_a_file_that_is_not_what_its_name_says_is_told(
-    typist: Typist, selected: str, tmp_path: Path
-) -> None:
+def test_shows_invalid_json(typist: Typist, selected: str, tmp_path: Path) -> None:
     typist.reads("files", str(wrote(tmp_path / "bad.json", b'{"a": ')))
     found: dict[str, str] = {}
 

@@ -85,7 +85,7 @@ def test_a_large_file_goes_to_the_bucket_with_a_token_that_is_renewed_under_way(
 
 
 @pytest.mark.spec("ARC-13")
-def test_a_token_that_google_refuses_is_told(
+def test_reports_token_refused_by_google(
     client: Client, area: str, gcs: Gcs, bucket: str, outgoing: OutgoingFile
 ) -> None:
     bad = said(gcs, bucket, area, good=False)
@@ -96,5 +96,5 @@ def test_a_token_that_google_refuses_is_told(
 
 
 @pytest.mark.spec("ARC-13")
-def test_without_a_token_to_lend_files_go_through_the_store(client: Client, area: str) -> None:
+def test_without_token_files_go_through_store(client: Client, area: str) -> None:
     assert find_bucket(client, area) is None

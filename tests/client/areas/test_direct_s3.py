@@ -101,9 +101,7 @@ def test_a_large_file_goes_to_the_bucket_and_the_store_finds_it_whole(
 
 
 @pytest.mark.spec("ARC-12")
-def test_another_run_sends_only_the_parts_that_did_not_arrive(
-    client: Client, area: str, large: Path
-) -> None:
+def test_next_run_sends_missing_parts_only(client: Client, area: str, large: Path) -> None:
     stop = Event()
     first = StopsOnceAPartArrived(stop, client.config.uploads)
     with pytest.raises(Stopped):
@@ -119,7 +117,7 @@ def test_another_run_sends_only_the_parts_that_did_not_arrive(
 
 
 @pytest.mark.spec("ARC-12")
-def test_parts_that_the_bucket_no_longer_has_are_sent_anew(
+def test_sends_parts_again_that_bucket_lost(
     client: Client, area: str, bucket: str, large: Path
 ) -> None:
     stop = Event()
@@ -146,7 +144,7 @@ def test_a_small_file_goes_through_the_store_and_needs_no_credentials(
 
 
 @pytest.mark.spec("ARC-16")
-def test_credentials_of_s3_are_shown_as_a_shell_takes_them(
+def test_prints_s3_credentials_as_shell_variables(
     area: str, bucket: str, store: Served, tmp_path: Path
 ) -> None:
     typist = Typist(tmp_path / "user", showing("admin"), {"STORE_CLIENT_URL": store.url})
@@ -170,7 +168,7 @@ def test_credentials_of_s3_are_shown_as_a_shell_takes_them(
         ({"bucket": "b", "endpoint": "http://s3"}, True, {"addressing_style": "path"}),
     ],
 )
-def test_acceleration_is_amazons_alone_and_can_be_declined(
+def test_acceleration_is_for_amazon_and_optional(
     said: dict[str, Any], accelerate: bool, wanted: dict[str, Any]
 ) -> None:
     assert address_options(said, accelerate=accelerate) == wanted
@@ -195,7 +193,7 @@ class Amazon:
 
 
 @pytest.mark.spec("ARC-09")
-def test_a_bucket_without_acceleration_is_asked_by_its_usual_address(
+def test_bucket_without_acceleration_uses_usual_endpoint(
     client: Client, area: str, large: Path
 ) -> None:
     amazon = Amazon()

@@ -39,7 +39,7 @@ def test_a_file_arrives_whole_and_is_listed_with_its_checksums(
 
 
 @pytest.mark.spec("ARC-10")
-def test_a_file_that_arrives_damaged_is_sent_again_and_what_is_told_stays_true(
+def test_resends_damaged_file_and_corrects_progress(
     config: Configuration, area: str, tmp_path: Path
 ) -> None:
     numbers = count()
@@ -71,7 +71,7 @@ def test_a_file_that_always_arrives_damaged_is_an_error(
 
 
 @pytest.mark.spec("ARC-10")
-def test_a_broken_connection_is_no_harm_and_one_that_stays_broken_is_an_error(
+def test_survives_one_broken_connection_but_not_every(
     config: Configuration, area: str, tmp_path: Path
 ) -> None:
     numbers = count()
@@ -110,7 +110,7 @@ def test_a_file_that_changes_under_way_is_not_sent_as_something_else(
 
 
 @pytest.mark.spec("ARC-08")
-def test_what_the_store_refuses_is_told_as_it_is(client: Client, area: str, tmp_path: Path) -> None:
+def test_reports_refusal_of_store(client: Client, area: str, tmp_path: Path) -> None:
     path = wrote(tmp_path / "a", b"a")
     with pytest.raises(NotFound):
         send_path(client, UUIDS[0], path, "a", "text/plain", size=1)
@@ -121,7 +121,7 @@ def test_what_the_store_refuses_is_told_as_it_is(client: Client, area: str, tmp_
 
 
 @pytest.mark.spec("ARC-14")
-def test_it_stops_when_it_is_asked_to(client: Client, area: str, tmp_path: Path) -> None:
+def test_stops_on_request(client: Client, area: str, tmp_path: Path) -> None:
     stop, heard = Event(), Heard()
     stop.set()
     path = wrote(tmp_path / "a", b"content")

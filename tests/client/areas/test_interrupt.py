@@ -39,7 +39,7 @@ def store_command(home: Path, store: Served, *words: str) -> subprocess.Popen[st
 
 
 @pytest.mark.spec("ARC-14")
-def test_ctrl_c_leaves_what_arrived_and_the_same_command_goes_on(
+def test_ctrl_c_keeps_progress_and_same_command_resumes(
     store: Served, client: Client, area: str, folder: Path, tmp_path: Path
 ) -> None:
     home = tmp_path / "user"

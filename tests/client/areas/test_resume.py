@@ -95,9 +95,7 @@ def breaks_off(config: Configuration, area: str, path: Path, *, meddle: Meddle) 
 
 
 @pytest.mark.spec("ARC-11")
-def test_a_large_file_goes_in_parts_and_a_damaged_part_alone_is_sent_again(
-    config: Configuration, area: str, large: Path
-) -> None:
+def test_resends_only_damaged_part(config: Configuration, area: str, large: Path) -> None:
     numbers = count()
 
     def meddle(request: httpx.Request) -> httpx.Request:
@@ -107,9 +105,7 @@ def test_a_large_file_goes_in_parts_and_a_damaged_part_alone_is_sent_again(
 
 
 @pytest.mark.spec("ARC-11")
-def test_another_run_sends_only_the_parts_that_did_not_arrive(
-    config: Configuration, area: str, large: Path
-) -> None:
+def test_next_run_sends_missing_parts_only(config: Configuration, area: str, large: Path) -> None:
     assert loses_the_second(config, area, large) == {"1": 1}
     assert sent_by(config, area, large, meddle=lambda request: request) == {"2": 1}
 
@@ -126,7 +122,7 @@ def test_a_file_that_arrived_is_not_sent_again_to_learn_how_it_was_found(
 
 
 @pytest.mark.spec("ARC-11")
-def test_a_file_that_changed_between_two_runs_begins_anew(
+def test_changed_file_starts_again(
     config: Configuration, area: str, large: Path, tmp_path: Path
 ) -> None:
     path = wrote(tmp_path / "a", large.read_bytes())
@@ -139,7 +135,7 @@ def test_a_file_that_changed_between_two_runs_begins_anew(
 
 
 @pytest.mark.spec("ARC-11")
-def test_what_the_store_forgot_begins_anew(
+def test_forgotten_upload_starts_again(
     config: Configuration, area: str, large: Path, client: Client
 ) -> None:
     ids: list[str] = []

@@ -51,7 +51,7 @@ def test_a_forgotten_area_is_not_known_and_no_longer_selected(config: Configurat
 
 
 @pytest.mark.spec("ARC-01")
-def test_a_uri_as_the_store_gave_it_is_known_again_wherever_it_leads(
+def test_recognizes_uri_of_area(
     config: Configuration,
 ) -> None:
     selection.select_area(

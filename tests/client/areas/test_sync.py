@@ -20,7 +20,7 @@ def brought(store: Served, area: str, name: str, data: bytes) -> None:
 
 @pytest.mark.spec("ARC-07")
 @pytest.mark.parametrize(("here", "same"), [(b"content", True), (b"CONTENT", False)])
-def test_what_the_store_is_still_looking_at_is_waited_for(
+def test_waits_for_files_in_validation(
     client: Client, area: str, store: Served, tmp_path: Path, here: bytes, same: bool
 ) -> None:
     brought(store, area, "a.bin", b"content")
@@ -33,9 +33,7 @@ def test_what_the_store_is_still_looking_at_is_waited_for(
 
 
 @pytest.mark.spec("ARC-07")
-def test_what_nobody_said_had_come_is_sent_again(
-    client: Client, area: str, store: Served, tmp_path: Path
-) -> None:
+def test_resends_unreported_files(client: Client, area: str, store: Served, tmp_path: Path) -> None:
     brought(store, area, "a.bin", b"content")
     sending = AreaUpload(client, area)
     file = outgoing(wrote(tmp_path / "a.bin", b"content"))

@@ -53,7 +53,7 @@ def test_an_extension_chooses_among_the_files_of_directories(
 
 
 @pytest.mark.spec("ARC-06")
-def test_an_extension_is_for_directories_and_one_that_no_file_has_is_told(run7: Path) -> None:
+def test_extension_applies_to_directories_and_must_match(run7: Path) -> None:
     with pytest.raises(Misused, match="is not a directory"):
         planned(run7 / "a.json", extension="json")
     with pytest.raises(Misused, match=r"no files that end with \.bam"):
@@ -76,9 +76,7 @@ def test_a_name_that_the_store_refuses_is_refused_here(run7: Path, name: str) ->
 
 
 @pytest.mark.spec("ARC-05")
-def test_two_files_that_would_get_one_name_are_refused_and_both_named(
-    run7: Path, tmp_path: Path
-) -> None:
+def test_rejects_two_files_of_one_name(run7: Path, tmp_path: Path) -> None:
     twin = wrote(tmp_path / "twin/a.json", b"another")
     with pytest.raises(Misused) as refused:
         planned(run7, twin.parent)
@@ -95,13 +93,13 @@ def test_names_that_differ_only_in_how_an_accent_is_written_are_one(tmp_path: Pa
 
 
 @pytest.mark.spec("ARC-05")
-def test_the_same_file_given_twice_is_sent_once(run7: Path) -> None:
+def test_duplicate_file_is_sent_once(run7: Path) -> None:
     assert planned(run7 / "a.json", run7 / "a.json") == ["a.json"]
     assert planned(run7, run7 / "a.json").count("a.json") == 1
 
 
 @pytest.mark.spec("ARC-05")
-def test_what_is_no_file_is_named(tmp_path: Path) -> None:
+def test_names_missing_files(tmp_path: Path) -> None:
     with pytest.raises(Misused, match="there is no"):
         planned(tmp_path / "absent")
     (tmp_path / "empty").mkdir()
@@ -113,7 +111,7 @@ def test_what_is_no_file_is_named(tmp_path: Path) -> None:
 
 
 @pytest.mark.spec("ARC-05")
-def test_links_to_files_are_followed_and_those_to_directories_told(
+def test_follows_file_links_and_reports_directory_links(
     run7: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     (run7 / "link.json").symlink_to(run7 / "a.json")

@@ -30,7 +30,7 @@ def asked(url: str) -> dict[str, str]:
 
 
 @pytest.mark.spec("CLI-70")
-def test_who_logs_in_at_the_browser_is_logged_in_here(
+def test_browser_login_stores_credentials(
     session: HttpSession, config: Configuration, browser: Browser
 ) -> None:
     told, say = heard()
@@ -84,7 +84,7 @@ def test_the_address_is_printed_where_no_browser_opens(
 
 
 @pytest.mark.spec("CLI-70")
-def test_nobody_comes_in_time(session: HttpSession, service: AuthService) -> None:
+def test_times_out_without_browser_login(session: HttpSession, service: AuthService) -> None:
     with pytest.raises(TimedOut) as caught:
         authorize_in_browser(session, service, say=lambda _: None, show=lambda _: None, wait_s=0.1)
     assert "--remote" in caught.value.hint
@@ -102,7 +102,7 @@ def callback(**changed: str) -> Callable[[str], None]:
 
 
 @pytest.mark.spec("CLI-71")
-def test_a_person_who_says_no_is_told_so(session: HttpSession, service: AuthService) -> None:
+def test_reports_denied_login(session: HttpSession, service: AuthService) -> None:
     show = callback(iss=service.issuer, error="access_denied", error_description="No.\x1b[2J")
     with pytest.raises(NotAllowed) as caught:
         authorize_in_browser(session, service, say=lambda _: None, show=show, wait_s=20)
@@ -111,7 +111,7 @@ def test_a_person_who_says_no_is_told_so(session: HttpSession, service: AuthServ
 
 
 @pytest.mark.spec("CLI-71")
-def test_another_reason_is_told(session: HttpSession, service: AuthService) -> None:
+def test_reports_other_errors(session: HttpSession, service: AuthService) -> None:
     show = callback(iss=service.issuer, error="invalid_scope")
     with pytest.raises(Refused, match="invalid_scope"):
         authorize_in_browser(session, service, say=lambda _: None, show=show, wait_s=20)
@@ -141,7 +141,7 @@ def test_an_answer_that_names_no_service_is_not_believed_of_one_that_does(
 
 
 @pytest.mark.spec("CLI-71")
-def test_a_code_that_is_not_ours_gives_nothing(session: HttpSession, service: AuthService) -> None:
+def test_rejects_foreign_code(session: HttpSession, service: AuthService) -> None:
     with pytest.raises(NotAllowed, match="refused the request"):
         authorize_in_browser(
             session, service, say=lambda _: None, show=callback(iss=service.issuer), wait_s=20
@@ -179,7 +179,7 @@ def test_a_code_of_another_login_is_refused_by_its_challenge(
 
 
 @pytest.mark.spec("CLI-71")
-def test_the_port_takes_one_answer_with_the_right_state_and_nothing_else() -> None:
+def test_port_accepts_one_response_with_right_state() -> None:
     with open_callback_server() as door:
         door.expect_state("the state")
         base = door.redirect_uri.removesuffix("/callback")
@@ -223,19 +223,19 @@ def test_the_port_takes_one_answer_with_the_right_state_and_nothing_else() -> No
 
 
 @pytest.mark.spec("CLI-71")
-def test_a_port_that_expects_nothing_yet_takes_no_answer() -> None:
+def test_port_rejects_responses_before_login() -> None:
     with open_callback_server() as door:
         assert httpx.get(door.redirect_uri, params={"state": "", "code": "c"}).status_code == 400
 
 
 @pytest.mark.spec("CLI-70")
 @pytest.mark.parametrize("screen", [{}, {"SSH_CONNECTION": "1"}])
-def test_no_browser_of_text_takes_the_terminal(screen: dict[str, str]) -> None:
+def test_text_browser_never_takes_terminal(screen: dict[str, str]) -> None:
     assert open_browser("http://127.0.0.1:1/", environ=screen, platform="linux") is False
 
 
 @pytest.mark.spec("CLI-80")
-def test_who_logs_in_again_ends_the_login_before(
+def test_new_login_revokes_former_one(
     session: HttpSession, config: Configuration, browser: Browser, world: World
 ) -> None:
     around = LoginPrompts(lambda _: None, browser.visit, wait_s=20)

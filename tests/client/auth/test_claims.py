@@ -32,7 +32,7 @@ def test_the_end_of_a_token_is_read() -> None:
 @pytest.mark.parametrize(
     "end", [None, "soon", True, -1, float("inf"), float("nan"), 10**30, [1], {"a": 1}]
 )
-def test_an_end_that_is_none_is_not_read(end: Any) -> None:
+def test_ignores_invalid_expiry(end: Any) -> None:
     assert claims_expiry(read_claims(token({"exp": end}))) is None
     assert parse_seconds(end) is None
 
@@ -55,7 +55,7 @@ def test_an_end_that_is_none_is_not_read(end: Any) -> None:
         "e30.e30.e30\n",
     ],
 )
-def test_what_is_no_token_claims_nothing(text: str) -> None:
+def test_invalid_token_has_no_claims(text: str) -> None:
     assert read_claims(text) == {}
 
 
@@ -71,7 +71,7 @@ def test_what_is_no_token_claims_nothing(text: str) -> None:
         (-1.0, TokenStatus.EXPIRED),
     ],
 )
-def test_a_token_is_good_nearly_expired_or_expired(left: float | None, found: TokenStatus) -> None:
+def test_token_is_valid_nearly_expired_or_expired(left: float | None, found: TokenStatus) -> None:
     ends = None if left is None else 1_000.0 + left
     assert token_status(ends, 1_000.0) is found
 
@@ -85,14 +85,14 @@ def test_an_identity_is_what_the_store_would_read() -> None:
 
 
 @pytest.mark.spec("CLI-74")
-def test_what_others_wrote_does_not_move_the_cursor() -> None:
+def test_escapes_control_characters_of_claims() -> None:
     assert make_printable("a\x1b[2Jb\u202ec\nd") == "a [2Jb c d"
     assert make_printable("x" * 400).endswith("…")
     assert len(make_printable("x" * 400)) == 301
 
 
 @pytest.mark.spec("CLI-79")
-def test_moments_are_told_in_utc_however_odd() -> None:
+def test_shows_times_in_utc() -> None:
     assert format_moment(0) == "1970-01-01 00:00:00 UTC"
     assert format_moment(-5) == "1970-01-01 00:00:00 UTC"
     assert format_moment(10**18).startswith("9999")

@@ -29,7 +29,7 @@ def mode(path: Path) -> int:
 
 
 @pytest.mark.spec("CLI-75")
-def test_what_is_kept_is_read_again_and_readable_by_its_owner_alone(config: Configuration) -> None:
+def test_stored_credentials_are_read_back_and_private(config: Configuration) -> None:
     files.write_login(config, KEPT)
     assert files.read_login(config) == KEPT
     assert mode(config.credentials) == 0o600
@@ -88,7 +88,7 @@ def test_a_login_of_an_earlier_release_goes_to_the_only_profile(config: Configur
 
 
 @pytest.mark.spec("CLI-140")
-def test_of_several_profiles_the_default_gets_a_login_of_an_earlier_release(
+def test_default_profile_inherits_login_of_earlier_release(
     config: Configuration,
 ) -> None:
     test, prod = (of_profile(config, name) for name in ("test", "prod"))
@@ -100,13 +100,13 @@ def test_of_several_profiles_the_default_gets_a_login_of_an_earlier_release(
     assert files.read_login(prod) is None
 
 
-def test_without_a_profile_a_login_of_an_earlier_release_goes_on(config: Configuration) -> None:
+def test_login_of_earlier_release_works_without_profile(config: Configuration) -> None:
     keep_as_before(config, KEPT)
     assert files.read_login(of_profile(config, "new")) is None
     assert files.read_login(config) == KEPT
 
 
-def test_a_profile_does_not_take_a_login_that_was_made_without_one(config: Configuration) -> None:
+def test_profile_ignores_login_made_without_profile(config: Configuration) -> None:
     work = of_profile(config, "work")
     save_profile(work, "work", default=True)
     files.write_login(config, KEPT)
@@ -114,7 +114,7 @@ def test_a_profile_does_not_take_a_login_that_was_made_without_one(config: Confi
     assert files.read_login(config) == KEPT
 
 
-def test_a_login_that_was_made_meanwhile_is_not_replaced_by_an_earlier_one(
+def test_new_login_is_not_replaced_by_earlier_one(
     config: Configuration,
 ) -> None:
     work = of_profile(config, "work")
@@ -125,7 +125,7 @@ def test_a_login_that_was_made_meanwhile_is_not_replaced_by_an_earlier_one(
 
 
 @pytest.mark.spec("CLI-140")
-def test_a_url_alone_means_the_default_profile_of_that_url(tmp_path: Path) -> None:
+def test_url_alone_selects_default_profile_of_that_url(tmp_path: Path) -> None:
     environ = {"STORE_CLIENT_HOME": str(tmp_path)}
     url = "https://store.example"
     work = load_configuration(url, "work", environ=environ)
@@ -137,9 +137,7 @@ def test_a_url_alone_means_the_default_profile_of_that_url(tmp_path: Path) -> No
 
 
 @pytest.mark.parametrize("name", ["../../etc", "a/b", "-x", "a" * 65])
-def test_a_name_that_leads_elsewhere_is_refused_before_anything_is_kept(
-    tmp_path: Path, name: str
-) -> None:
+def test_rejects_unsafe_profile_names(tmp_path: Path, name: str) -> None:
     environ = {"STORE_CLIENT_HOME": str(tmp_path)}
     with pytest.raises(Misused, match="is not a valid profile name"):
         load_configuration("https://store.example", name, environ=environ)
@@ -147,7 +145,7 @@ def test_a_name_that_leads_elsewhere_is_refused_before_anything_is_kept(
 
 @pytest.mark.spec("CLI-75")
 @pytest.mark.parametrize("open_mode", [0o644, 0o660, 0o604, 0o666])
-def test_a_file_that_others_may_read_is_made_private_and_told_of(
+def test_readable_credentials_file_is_made_private_with_warning(
     config: Configuration,
     open_mode: int,
     caplog: pytest.LogCaptureFixture,
@@ -182,7 +180,7 @@ def test_a_file_that_others_may_read_is_made_private_and_told_of(
         b"[" * 100_000,
     ],
 )
-def test_a_file_that_is_none_is_nobody_s_login(config: Configuration, text: bytes) -> None:
+def test_invalid_credentials_file_is_no_login(config: Configuration, text: bytes) -> None:
     config.credentials.parent.mkdir(parents=True)
     config.credentials.write_bytes(text)
     config.credentials.chmod(0o600)
@@ -192,7 +190,7 @@ def test_a_file_that_is_none_is_nobody_s_login(config: Configuration, text: byte
 
 
 @pytest.mark.spec("CLI-75")
-def test_members_of_later_releases_are_left_alone(config: Configuration) -> None:
+def test_keeps_members_of_later_releases(config: Configuration) -> None:
     files.write_login(config, KEPT)
     found = json.loads(config.credentials.read_text())
     config.credentials.write_text(json.dumps({**found, "new": 1, "expires": "never"}))
@@ -203,7 +201,7 @@ def test_members_of_later_releases_are_left_alone(config: Configuration) -> None
 
 
 @pytest.mark.spec("CLI-75")
-def test_it_is_forgotten_once(config: Configuration) -> None:
+def test_logout_forgets_login_once(config: Configuration) -> None:
     files.write_login(config, KEPT)
     assert files.delete_login(config) is True
     assert files.delete_login(config) is False

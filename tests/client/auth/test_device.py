@@ -45,7 +45,7 @@ def enters(browser: Browser) -> Callable[[str], None]:
     return say
 
 
-def test_who_enters_the_code_is_logged_in_here(
+def test_device_login_stores_credentials(
     session: HttpSession, config: Configuration, browser: Browser
 ) -> None:
     told: list[str] = []
@@ -64,7 +64,9 @@ def test_who_enters_the_code_is_logged_in_here(
     assert not any(kept.access_token in line for line in told)
 
 
-def test_who_says_no_ends_it(session: HttpSession, service: AuthService, browser: Browser) -> None:
+def test_denied_device_login_ends(
+    session: HttpSession, service: AuthService, browser: Browser
+) -> None:
     browser.decision = "deny"
     with pytest.raises(NotAllowed, match="refused"):
         authorize_device(
@@ -121,19 +123,19 @@ def error(word: str) -> dict[str, str]:
 PENDING, SLOW = error("authorization_pending"), error("slow_down")
 
 
-def test_it_asks_as_often_as_it_is_told(tmp_path: Any) -> None:
+def test_polls_at_requested_interval(tmp_path: Any) -> None:
     clock, run = asked([PENDING, SLOW, PENDING, SLOW, TOKENS])
     assert run().access_token == "a.b.c"
     assert clock.slept == [5, 5, 10, 10, 15]
 
 
-def test_a_network_that_fails_is_asked_less_often() -> None:
+def test_polls_less_often_after_network_errors() -> None:
     clock, run = asked([PENDING, *[httpx.ReadTimeout("slow")] * 6, PENDING, TOKENS], None)
     assert run().access_token == "a.b.c"
     assert clock.slept[:3] == [5, 5, 10]
 
 
-def test_nobody_enters_the_code() -> None:
+def test_times_out_without_code_entry() -> None:
     clock, run = asked([PENDING])
     with pytest.raises(TimedOut) as caught:
         run()
@@ -141,7 +143,7 @@ def test_nobody_enters_the_code() -> None:
     assert "--remote" in caught.value.hint
 
 
-def test_the_service_says_that_it_is_over() -> None:
+def test_reports_expired_code() -> None:
     clock, run = asked([PENDING, error("expired_token")])
     with pytest.raises(TimedOut):
         run()
@@ -149,7 +151,7 @@ def test_the_service_says_that_it_is_over() -> None:
 
 
 @pytest.mark.parametrize("word", ["invalid_grant", "invalid_client", "something", ""])
-def test_another_refusal_ends_it(word: str) -> None:
+def test_other_errors_end_login(word: str) -> None:
     clock, run = asked([error(word)])
     with pytest.raises(OAuthRefusal, match="Because"):
         run()
@@ -196,7 +198,7 @@ def test_a_code_of_a_service_that_is_bad_does_not_move_the_cursor() -> None:
     assert all(each.isprintable() or each == "\n" for each in "".join(told))
 
 
-def test_a_service_without_such_a_login_is_told(session: HttpSession) -> None:
+def test_reports_service_without_device_login(session: HttpSession) -> None:
     bare = AuthService("https://auth.example", "https://auth.example/a", "https://auth.example/t")
     with pytest.raises(StoreError) as caught:
         authorize_device(session, bare, say=lambda _: None)

@@ -28,7 +28,7 @@ def checked(token: str, keys: Any = None) -> None:
 
 
 @pytest.mark.parametrize("audience", ["store-cli", ["other", "store-cli"]])
-def test_one_of_this_login_is_taken(audience: object) -> None:
+def test_accepts_id_token_of_this_login(audience: object) -> None:
     checked(signed(KEY, {**ORDINARY, "aud": audience}))
 
 
@@ -43,12 +43,12 @@ def test_one_of_this_login_is_taken(audience: object) -> None:
         {"nonce": None},
     ],
 )
-def test_one_of_another_login_is_refused(changed: dict[str, Any]) -> None:
+def test_rejects_id_token_of_another_login(changed: dict[str, Any]) -> None:
     with pytest.raises(Refused, match="of another login"):
         checked(signed(KEY, {**ORDINARY, **changed}))
 
 
-def test_one_that_nobody_signed_is_refused() -> None:
+def test_rejects_unsigned_id_token() -> None:
     good = signed(KEY, ORDINARY)
     head, body, _ = good.split(".")
     stranger = RSAKey.generate_key(2048, auto_kid=True)

@@ -65,7 +65,7 @@ def token_of(
 
 
 @pytest.mark.spec("CLI-73")
-def test_a_token_that_the_store_takes_is_kept(
+def test_stores_token_that_store_accepts(
     session: HttpSession, config: Configuration, world: World
 ) -> None:
     found = login_with_token(session, config, token_of(world), around=QUIET)
@@ -85,7 +85,7 @@ def test_a_token_that_the_store_takes_is_kept(
         ({"lifetime_s": 10}, "expired at"),
     ],
 )
-def test_a_token_that_the_store_does_not_take_is_not_kept_and_told_why(
+def test_rejects_token_that_store_refuses_with_reason(
     session: HttpSession, config: Configuration, world: World, changed: dict[str, object], why: str
 ) -> None:
     login_with_token(session, config, token_of(world), around=QUIET)
@@ -99,7 +99,7 @@ def test_a_token_that_the_store_does_not_take_is_not_kept_and_told_why(
 
 @pytest.mark.spec("CLI-73")
 @pytest.mark.parametrize("text", ["", "secret", "a.b.c", "Bearer", "\0", "x" * 100_000])
-def test_what_is_no_token_is_not_shown_to_anybody(config: Configuration, text: str) -> None:
+def test_never_sends_invalid_token(config: Configuration, text: str) -> None:
     with pytest.raises(Misused) as caught:
         login_with_token(unreachable(config), config, text, around=QUIET)
     assert not text or text not in str(caught.value)
@@ -127,7 +127,7 @@ def unreachable(config: Configuration) -> HttpSession:
 
 
 @pytest.mark.spec("CLI-79")
-def test_who_is_logged_in_is_told_by_the_store(
+def test_whoami_shows_user_of_store(
     session: HttpSession, config: Configuration, login: SavedLogin, world: World
 ) -> None:
     found = fetch_identity(session, config, open_tokens(config, environ={}), environ={})
@@ -141,9 +141,7 @@ def test_who_is_logged_in_is_told_by_the_store(
 
 
 @pytest.mark.spec("CLI-78")
-def test_a_token_that_soon_ends_is_told(
-    session: HttpSession, config: Configuration, world: World
-) -> None:
+def test_warns_of_expiring_token(session: HttpSession, config: Configuration, world: World) -> None:
     login_with_token(session, config, token_of(world, lifetime_s=300), around=QUIET)
     found = fetch_identity(session, config, open_tokens(config, environ={}), environ={})
     assert found.status is TokenStatus.NEARLY
@@ -155,7 +153,7 @@ HOUR = 3_600.0
 
 
 @pytest.mark.spec("CLI-79")
-def test_a_program_is_told_its_account(
+def test_shows_service_account(
     session: HttpSession, config: Configuration, world: World, tmp_path: Path
 ) -> None:
     environ = {"CLOUD_APPLICATION_CREDENTIALS": str(world.robot(tmp_path / "robot.json"))}
@@ -164,7 +162,7 @@ def test_a_program_is_told_its_account(
 
 
 @pytest.mark.spec("CLI-79")
-def test_nobody_is_told_how_to_log_in(session: HttpSession, config: Configuration) -> None:
+def test_tells_anonymous_user_how_to_log_in(session: HttpSession, config: Configuration) -> None:
     assert local_identity(config, environ={}).how == ANONYMOUS
     with pytest.raises(NotAllowed, match="you are not logged in") as caught:
         fetch_identity(session, config, open_tokens(config, environ={}), environ={})
@@ -172,7 +170,7 @@ def test_nobody_is_told_how_to_log_in(session: HttpSession, config: Configuratio
 
 
 @pytest.mark.spec("CLI-79")
-def test_a_token_that_is_refused_is_renewed_before_it_is_told(
+def test_refreshes_refused_token_before_reporting(
     session: HttpSession, config: Configuration, login: SavedLogin, world: World
 ) -> None:
     world.clock.ahead_s = 2 * HOUR
@@ -184,7 +182,7 @@ def test_a_token_that_is_refused_is_renewed_before_it_is_told(
 
 
 @pytest.mark.spec("CLI-80")
-def test_logging_out_ends_the_login_everywhere(
+def test_logout_revokes_login(
     session: HttpSession, config: Configuration, login: SavedLogin, world: World
 ) -> None:
     left = log_out(session, config)
@@ -208,7 +206,7 @@ def failing(status: int) -> Callable[[Configuration], HttpSession]:
 
 @pytest.mark.spec("CLI-80")
 @pytest.mark.parametrize("session_of", [unreachable, failing(500), failing(404), failing(403)])
-def test_credentials_are_removed_whoever_cannot_be_told(
+def test_logout_removes_credentials_during_outage(
     config: Configuration, session_of: Callable[[Configuration], HttpSession]
 ) -> None:
     kept = SavedLogin("a", "r", expires=5.0, revocation_endpoint="https://auth.example/revoke")
@@ -230,7 +228,7 @@ def test_credentials_that_cannot_be_read_are_removed_too(config: Configuration) 
 
 
 @pytest.mark.spec("CLI-80")
-def test_a_token_that_was_brought_is_only_forgotten(
+def test_logout_forgets_pasted_token(
     session: HttpSession, config: Configuration, world: World
 ) -> None:
     login_with_token(session, config, token_of(world), around=QUIET)
@@ -240,9 +238,7 @@ def test_a_token_that_was_brought_is_only_forgotten(
 
 
 @pytest.mark.spec("CLI-80")
-def test_who_logs_out_while_a_token_is_refreshed_is_logged_out(
-    config: Configuration, login: SavedLogin, world: World
-) -> None:
+def test_logout_during_refresh_wins(config: Configuration, login: SavedLogin, world: World) -> None:
     credentials.write_login(config, replace(login, expires=1.0))
 
     def leave() -> None:

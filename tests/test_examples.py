@@ -39,6 +39,7 @@ FENCE = re.compile(r"^```(\w*)\n(.*?)^```$", re.DOTALL | re.MULTILINE)
 
 OF_THE_CLIENT = (
     "client/README.md",
+    "docs/index.md",
     "docs/depositing.md",
     "docs/downloading.md",
     "docs/subscribing.md",
@@ -67,6 +68,7 @@ EXCUSED: Mapping[str, str] = {
     "-p EnvironmentFile=/etc/store/environment": "the line before goes on",
     "systemctl enable --now": "wants systemd",
     # Of the pages of the client
+    ". .venv/bin/activate": "the tests run in the environment already",
     "pip install ./client": "downloads; the client of these tests is installed already",
     "store upload --src-dir run7 --replica aws --staging-bucket": "wants a bucket of Amazon's; "
     "one is stood in for by tests/client/upload/test_staging_s3.py",
@@ -92,6 +94,14 @@ FOUND = """for _ in {1..200}; do
   sleep 0.1
 done;"""
 """The same by the client."""
+
+STARTED = """for _ in {1..200}; do
+  if store post-search --replica aws --output lines --es-query '{}' |
+    grep -q "$(python3 -c 'import json; print(json.load(open("run7.json"))["bundle_uuid"])')"
+  then break; fi
+  sleep 0.1
+done;"""
+"""The same of the start page."""
 
 PROGRAM = re.compile(r"^# (\w+)\.py\n")
 """How a program begins that is saved in a file of that name, and used by the commands after it."""
@@ -241,12 +251,12 @@ def save_programs(page: str, stage: Stage, folder: Path) -> None:
             (folder / f"{named[1]}.py").write_text(text, encoding="utf-8")
 
 
-def by_the_client(page: str, stage: Stage, folder: Path) -> str:
+def by_the_client(page: str, stage: Stage, folder: Path, *, waiting: str = FOUND) -> str:
     """What the commands of a page print, the page's programs lying beside them."""
     save_programs(page, stage, folder)
     # Whatever is left running ends with the page, however that ends.
     script = f"trap 'kill $(jobs -p) 2> kill.txt || true' EXIT\n{typed(page)}"
-    done = run(script, stage, folder, waiting=FOUND)
+    done = run(script, stage, folder, waiting=waiting)
     assert done.returncode == 0, f"{done.stdout[-3000:]}\n{done.stderr}"
     return done.stdout
 
@@ -259,6 +269,15 @@ def test_whoever_has_a_base_url_gets_on_as_it_is_printed(stage: Stage, tmp_path:
     assert re.search(r"^profile +url +default +email", shown, re.MULTILINE)
     assert re.search(r"^{'status': 404, 'hint': 'check the name", shown, re.MULTILINE)
     assert "_STORE_COMPLETE" in (tmp_path / "store.bash").read_text(encoding="utf-8")
+
+
+@pytest.mark.spec("DOC-01")
+def test_start_page_works_as_printed(stage: Stage, tmp_path: Path) -> None:
+    shown = by_the_client("docs/index.md", stage, tmp_path, waiting=STARTED)
+    bundle = json.loads((tmp_path / "run7.json").read_text(encoding="utf-8"))
+    fqid = f"{bundle['bundle_uuid']}.{bundle['version']}"
+    assert f'"bundle_fqid": "{fqid}"' in shown
+    assert f"bundles/{fqid}/reads/lane1.fastq.gz" in shown
 
 
 @pytest.mark.spec("DOC-02")

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
+from datetime import UTC, datetime
 
 import click
 from rich.console import Console
@@ -97,3 +98,8 @@ def open_stores(settings: Settings) -> Stores:
 def select_replicas(replica: str | None) -> list[Replica]:
     """The replica of that name, or all."""
     return [name for name in REPLICAS if replica in (None, name)]
+
+
+def format_time(us: int) -> str:
+    """Format microseconds since 1970 as a time in UTC."""
+    return datetime.fromtimestamp(us / 1e6, UTC).isoformat(timespec="seconds")

@@ -1,63 +1,51 @@
-"""The commands `reconcile` and `verify`: compare buckets with the catalog."""
+"""The commands `verify`, `fixity-report` and `purge`.
 
-import logging
+A fixity report is one JWS (RFC 7515, compact form) per line, signed with the key that signs tokens.
+Each line lists up to 250 objects and names the SHA-256 of the line before; the last one says so.
+So a report of any size is written and checked as a stream, and no line can be lost, moved or
+exchanged.
+"""
+
+import hashlib
 import sys
+import time
+import uuid
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from itertools import islice
+from pathlib import Path
 from random import Random
+from typing import Any, NamedTuple, TextIO
 
 import click
 from rich.console import Console
 
+from auth.tokens.issuance import sign_claims, verify_own_claims
+from auth.tokens.signing_keys import SigningKeys, read_keys_until, read_signing_keys
 from config import Settings
-from ops.backups import LOGINS_ENDED_NOTICE
 from ops.commands import open_stores, print_table, select_replicas
-from pipelines import scrub
+from pipelines import bundles, collections, fixity, purges, scrub
+from pipelines.fixity import FixityReport, ObjectFixity
+from pipelines.formats import parse_uuid, parse_version, version_from_us
 from pipelines.recovery import epochs
-from pipelines.recovery import reconcile as recovery_reconcile
-from storage.errors import DomainError
+from storage import keys as object_keys
+from storage.catalog import purges as catalog_purges
+from storage.errors import ConflictError, Unauthorized
 from storage.model import REPLICAS
+from storage.stores import Stores
 
-log = logging.getLogger(__name__)
+REPORT_TYPE = "fixity-report+jwt"
+"""The `typ` of its header, so that no line is taken for a token."""
+OBJECTS_PER_LINE = 250
+"""Objects of one line, which JOSE libraries accept in their default limits."""
+KEY_PUBLISHED_S = 366 * 86_400
+"""How long the key that signed a report stays published, at least."""
 
-RESTORED_NOTICE = (
-    "Users and rights are as they were when the catalog was copied: repeat what was revoked"
-    " since then (`ops users`, `ops clients`, `ops service-accounts`, /v1/audit)."
-)
-
-
-def begin_epoch(settings: Settings) -> str | None:
-    """Begin an epoch before anything is written; why not, when catalog and buckets disagree. A
-    bucket that is away must not keep the others from starting: the clock tries again."""
-    try:
-        return epochs.begin_epoch(open_stores(settings))
-    except DomainError as error:
-        log.warning("no epoch begins now: %s", error.detail)
-        return None
+SignClaims = Callable[[dict[str, Any]], str]
 
 
-@click.command()
-@click.option("--dry-run", is_flag=True, help="Only say whether they agree.")
-@click.pass_obj
-def reconcile(settings: Settings, dry_run: bool) -> None:
-    """Take in what the buckets hold and the catalog lacks.
-
-    Run it after a catalog was restored or rebuilt, or a bucket replaced. Writes are accepted again
-    when it has finished. It sends no notifications. Invalid objects stay where they are: the log
-    names each with the reason. All logins end if the catalog is of another time than the buckets.
-    """
-    stores = open_stores(settings)
-    try:
-        reason = epochs.check_epoch(stores)
-        click.echo(reason or "Catalog and buckets are of one epoch.")
-        if dry_run:
-            return
-        restored = epochs.is_catalog_restored(stores)
-        merged = recovery_reconcile.reconcile_catalog(stores)
-    except DomainError as error:
-        raise click.ClickException(error.detail) from error
-    rows = ((one.kind, one.replica, one.known, one.imported, one.refused) for one in merged)
-    print_table(Console(), "Reconciled", ("kind", "replica", "known", "taken in", "refused"), rows)
-    if restored:
-        click.echo(f"{LOGINS_ENDED_NOTICE} {RESTORED_NOTICE}")
+class BrokenReport(Exception):
+    """A report is incomplete or was changed; the text says where."""
 
 
 @click.command()
@@ -86,3 +74,224 @@ def verify(settings: Settings, replica: str | None, sample: float, repair: bool)
         print_table(console, "Damaged", ("object", "replica", "why", "repaired"), told)
     if not all(one.repaired for one in found):
         sys.exit(1)
+
+
+# Fixity report
+
+
+@click.command("fixity-report")
+@click.option("--output", type=click.Path(path_type=Path), help="A file; default: stdout.")
+@click.option(
+    "--check",
+    type=click.Path(path_type=Path, exists=True, dir_okay=False),
+    help="Check the signatures of this report instead of writing one.",
+)
+@click.pass_obj
+def fixity_report(settings: Settings, output: Path | None, check: Path | None) -> None:
+    """Write a signed list of all objects and their checks.
+
+    Each line is a JWS that the published keys verify (see docs/operations.md, "Fixity report").
+    """
+    if check is not None:
+        _check_file(settings, check)
+        return
+    stores = open_stores(settings)
+    now = time.time()
+    keys = read_keys_until(settings.home, now + KEY_PUBLISHED_S, settings.secret_key)
+    head = {"iss": settings.auth_url, "iat": int(now), "report": str(uuid.uuid4())}
+    counts = fixity.build_report(stores, period_days=settings.scrub_period_days)
+    with _open_output(output) as stream:
+        for line in build_report_lines(
+            fixity.list_object_fixity(stores),
+            counts,
+            lambda claims: sign_claims(keys, {**head, **claims}, kind=REPORT_TYPE),
+        ):
+            stream.write(line + "\n")
+
+
+@contextmanager
+def _open_output(output: Path | None) -> Iterator[TextIO]:
+    """A file that is there only when it is complete."""
+    if output is None:
+        yield sys.stdout
+        return
+    part = output.with_name(output.name + ".part")
+    with part.open("w", encoding="ascii") as stream:
+        yield stream
+    part.replace(output)
+
+
+def build_report_lines(
+    objects: Iterable[ObjectFixity], counts: FixityReport, signed: SignClaims
+) -> Iterator[str]:
+    """The lines of a report; the last has the counts of each replica."""
+    number, previous, rest = 1, "", iter(objects)
+    page, following = list(islice(rest, OBJECTS_PER_LINE)), list(islice(rest, OBJECTS_PER_LINE))
+    while following:
+        line = signed(_build_claims(number, previous, page))
+        yield line
+        number, previous = number + 1, _digest_line(line)
+        page, following = following, list(islice(rest, OBJECTS_PER_LINE))
+    totals = {"last": True, "at": version_from_us(counts.at_us), "replicas": _build_totals(counts)}
+    yield signed({**_build_claims(number, previous, page), **totals})
+
+
+def _build_claims(number: int, previous: str, page: list[ObjectFixity]) -> dict[str, Any]:
+    listed = [_build_object_claims(one) for one in page]
+    return {"page": number, "previous": previous, "last": False, "objects": listed}
+
+
+def _build_object_claims(one: ObjectFixity) -> dict[str, Any]:
+    stored = one.stored
+    at = version_from_us(stored.verified_us) if stored.verified_us else None
+    found: dict[str, Any] = {
+        "replica": stored.replica,
+        "key": stored.key,
+        "sha256": one.sha256,
+        "verified": at,
+    }
+    if stored.size is not None:
+        found["size"] = stored.size
+    return found if one.damage is None else {**found, "damage": one.damage}
+
+
+def _build_totals(counts: FixityReport) -> dict[str, Any]:
+    return {
+        name: {
+            "objects": one.objects,
+            "verified": one.verified,
+            "damaged": one.damaged,
+            "repaired": one.repaired,
+        }
+        for name, one in counts.replicas.items()
+    }
+
+
+def _digest_line(line: str) -> str:
+    return hashlib.sha256(line.encode()).hexdigest()
+
+
+def _check_file(settings: Settings, path: Path) -> None:
+    try:
+        with path.open(encoding="ascii") as stream:
+            found = check_report(stream, read_signing_keys(settings.home, settings.secret_key))
+    except (BrokenReport, UnicodeDecodeError) as error:
+        raise click.ClickException(f"{path}: {error}") from error
+    damaged = sum(found["replicas"][name]["damaged"] for name in REPLICAS)
+    click.echo(
+        f"{path}: {found['listed']} objects in {found['page']} lines, {damaged} damaged,"
+        f" as of {found['at']}. All signatures are right."
+    )
+
+
+def check_report(stream: Iterable[str], keys: SigningKeys) -> dict[str, Any]:
+    """Check a report line by line; returns the last line's claims, and how many objects are
+    `listed` in all. Broken says what is wrong with which line."""
+    number, listed, previous = 0, 0, ""
+    report, last = "", None
+    for number, text in enumerate(stream, start=1):
+        line = text.rstrip("\n")
+        if last is not None:
+            raise BrokenReport(f"line {number}: follows the last page")
+        claims = _verify_line(line, number, keys)
+        if claims["page"] != number or claims["previous"] != previous:
+            raise BrokenReport(f"line {number}: a page is missing before it, or was moved")
+        if number > 1 and claims["report"] != report:
+            raise BrokenReport(f"line {number}: is of another report")
+        report, previous = claims["report"], _digest_line(line)
+        listed += len(claims["objects"])
+        last = claims if claims["last"] else None
+    if last is None:
+        raise BrokenReport(f"the report ends after line {number}, before its last page")
+    return {**last, "listed": listed}
+
+
+def _verify_line(line: str, number: int, keys: SigningKeys) -> dict[str, Any]:
+    try:
+        return verify_own_claims(keys, line, kind=REPORT_TYPE)
+    except Unauthorized as error:
+        raise BrokenReport(f"line {number}: {error.detail}") from error
+
+
+# Purge
+
+
+@click.command()
+@click.argument("name", metavar="[collection:]UUID[.VERSION]")
+@click.option("--reason", required=True, help="Why; written into the markers in every bucket.")
+@click.option("--author", default="operator", show_default=True, help="Who wanted it.")
+@click.option("--dry-run", is_flag=True, help="Show what would go, and change nothing.")
+@click.option("--force", is_flag=True, help="Put it under a tombstone first, if it is under none.")
+@click.option("--yes", is_flag=True, help="Do not ask.")
+@click.pass_obj
+def purge(
+    settings: Settings, name: str, reason: str, author: str, dry_run: bool, force: bool, yes: bool
+) -> None:
+    """Remove a bundle or a collection for good.
+
+    UUID.VERSION is one version of a bundle, UUID all of them, with the files that nothing else
+    names; collection:UUID is a collection with all its versions. It has to be under a tombstone,
+    and can never be put again. Says what would go and asks; given again, it drives on what is
+    unfinished. `status` shows how far it is.
+    """
+    stores = open_stores(settings)
+    doomed = _parse_target(name)
+    extent = purges.measure_extent(stores, doomed.uuid, doomed.version, kind=doomed.kind)
+    _print_extent(doomed, extent)
+    if dry_run:
+        return
+    if not extent.has_tombstone and not force:
+        raise click.ClickException("It is not under a tombstone: delete it first, or --force.")
+    if not yes:
+        click.confirm("Remove all this for good?", abort=True)
+    _require_writable(stores)
+    if force and not extent.has_tombstone:
+        _write_tombstone(stores, doomed, reason=reason, author=author)
+    _order_purge(stores, doomed, reason=reason, author=author)
+
+
+class _PurgeTarget(NamedTuple):
+    kind: object_keys.Kind
+    uuid: str
+    version: str | None
+
+
+def _parse_target(name: str) -> _PurgeTarget:
+    kind, colon, named = name.rpartition(":")
+    uuid, _, version = named.partition(".")
+    if not colon:
+        return _PurgeTarget(
+            bundles.KIND, parse_uuid(uuid), parse_version(version) if version else None
+        )
+    if kind != collections.KIND or version:
+        raise click.BadParameter("A bundle is named by its uuid, a collection by collection:UUID.")
+    return _PurgeTarget(collections.KIND, parse_uuid(uuid), None)
+
+
+def _print_extent(doomed: _PurgeTarget, extent: purges.PurgeExtent) -> None:
+    for fqid in extent.versions:
+        click.echo(f"{doomed.kind} {fqid}")
+    click.echo(f"{extent.files} files that nothing else names; {extent.kept_files} others stay")
+
+
+def _require_writable(stores: Stores) -> None:
+    in_doubt = epochs.check_epoch(stores)
+    if in_doubt is not None:
+        raise ConflictError(in_doubt, code="read_only")
+
+
+def _write_tombstone(stores: Stores, doomed: _PurgeTarget, *, reason: str, author: str) -> None:
+    if doomed.kind == collections.KIND:
+        collections.delete_as_owner(stores, doomed.uuid)
+    else:
+        grave = doomed.uuid, doomed.version
+        bundles.delete(stores, REPLICAS[0], *grave, reason=reason, author=author)
+
+
+def _order_purge(stores: Stores, doomed: _PurgeTarget, *, reason: str, author: str) -> None:
+    purges.order_purge(
+        stores, doomed.uuid, doomed.version, reason=reason, author=author, kind=doomed.kind
+    )
+    with stores.catalog.read() as tx:
+        going_on = len(catalog_purges.list_unfinished(tx, limit=1000))
+    click.echo(f"Ordered; the workers do it. {going_on} purges go on, `ops status` shows how far.")

@@ -1,5 +1,6 @@
 """The commands `migrate`, `prepare` and `read-only`."""
 
+import logging
 import os
 import sys
 
@@ -8,12 +9,14 @@ import click
 from auth.tokens import issuance
 from config import Settings
 from ops import home
-from ops.commands import open_catalog
-from ops.integrity import begin_epoch
+from ops.commands import open_catalog, open_stores
+from pipelines.recovery import epochs
 from storage import engines
 from storage.catalog import Catalog, store_state
 from storage.catalog.revisions import require_known_revision
-from storage.errors import Unavailable, explain_error
+from storage.errors import DomainError, Unavailable, explain_error
+
+log = logging.getLogger(__name__)
 
 READ_ONLY_REASON = "The store is read-only at the moment."
 
@@ -81,9 +84,12 @@ def migrate(settings: Settings) -> None:
         click.echo(explain_error(error), err=True)
         sys.exit(os.EX_TEMPFAIL)
     click.echo(f"The catalog is at revision {revision}.")
-    in_doubt = begin_epoch(settings)
-    if in_doubt is not None:
-        click.echo(f"The store will be read-only. {in_doubt}", err=True)
+    try:
+        if in_doubt := epochs.begin_epoch(open_stores(settings)):
+            click.echo(f"The store will be read-only. {in_doubt}", err=True)
+    except DomainError as error:
+        # A bucket that is down must not block the others: the scheduler tries again.
+        log.warning("no epoch begins now: %s", error.detail)
 
 
 @click.command(hidden=True)

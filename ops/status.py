@@ -1,7 +1,5 @@
 """The commands `status`, `sweep` and `parked` (dead jobs: list and retry)."""
 
-from collections.abc import Iterable, Iterator
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -12,10 +10,10 @@ from rich.console import Console
 from config import Settings
 from ops import commands
 from ops import home as homes
-from ops.commands import open_catalog, open_stores, print_table, require_home
+from ops.commands import format_time, open_catalog, open_stores, print_table, require_home
 from pipelines import sweeps
 from storage.catalog import Tx, integrity, jobs, purges
-from storage.model import REPLICAS, Job
+from storage.model import REPLICAS
 
 LIST_LIMIT = 100
 RETRY_LIMIT = 1_000_000
@@ -54,7 +52,7 @@ def _list_purges(tx: Tx) -> list[tuple[str, ...]]:
     return [
         (
             f"{purge.kind} {purge.name}",
-            _format_time(purge.created_us),
+            format_time(purge.created_us),
             *(far.get(replica, "waiting") for replica in REPLICAS),
             purge.reason,
         )
@@ -109,7 +107,7 @@ def list_parked(settings: Settings, limit: int) -> None:
             item.todo.step,
             item.todo.replica,
             item.todo.ref,
-            _format_time(item.parked_us),
+            format_time(item.parked_us),
             item.reason,
         )
         for item in found
@@ -124,15 +122,13 @@ def list_parked(settings: Settings, limit: int) -> None:
 def retry(settings: Settings, step: str | None, ref: str | None) -> None:
     """Let the workers try them again; the clock sends the messages."""
     with open_catalog(settings).write() as tx:
-        rows = list(_filter_jobs(jobs.list_dead(tx, limit=RETRY_LIMIT), step, ref))
+        rows = [
+            dead.todo
+            for dead in jobs.list_dead(tx, limit=RETRY_LIMIT)
+            if step in (None, dead.todo.step) and ref in (None, dead.todo.ref)
+        ]
         jobs.insert(tx, rows, sent=False)
     click.echo(f"{len(rows)} rows are due again")
-
-
-def _filter_jobs(found: Iterable[jobs.DeadJob], step: str | None, ref: str | None) -> Iterator[Job]:
-    for item in found:
-        if step in (None, item.todo.step) and ref in (None, item.todo.ref):
-            yield item.todo
 
 
 def _list_processes(home: Path) -> list[tuple[str, int, int]]:
@@ -158,7 +154,3 @@ def _fetch_health(settings: Settings) -> list[tuple[str, str, str]] | None:
     if instance != commands.find_instance_id(settings):
         return None
     return [(name, part["status"], part["reason"]) for name, part in parts.items()]
-
-
-def _format_time(us: int) -> str:
-    return datetime.fromtimestamp(us / 1e6, UTC).isoformat(timespec="seconds")

@@ -10,7 +10,7 @@ from joserfc.jwk import KeySet, RSAKey
 
 from auth.tokens.issuance import sign_claims
 from auth.tokens.signing_keys import SigningKeys, read_signing_keys
-from ops.fixity import REPORT_TYPE, BrokenReport, check_report
+from ops.integrity import REPORT_TYPE, BrokenReport, check_report
 from storage import keys
 from storage.model import FQID
 from tests.builders import make_file
@@ -57,7 +57,7 @@ def test_check_accepts_an_intact_report_and_counts(home: Path, bundle: FQID) -> 
 @pytest.fixture
 def paged(home: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """A report of several lines."""
-    monkeypatch.setattr("ops.fixity.OBJECTS_PER_LINE", 2)
+    monkeypatch.setattr("ops.integrity.OBJECTS_PER_LINE", 2)
     stores = opened(home)
     for number in range(5):
         make_file(stores, b"%d" % number, everywhere=True)

@@ -1,0 +1,383 @@
+"""The commands about accounts: `token`, `rotate-key`, `users`, `clients`, `service-accounts`."""
+
+import math
+import os
+import sys
+import time
+import uuid
+from contextlib import closing
+from datetime import UTC, datetime
+from pathlib import Path
+
+import click
+from rich.console import Console
+
+from auth.accounts import EMAIL_RULE, AuditContext, is_user_id
+from auth.login import users as local_users
+from auth.login.passwords import PasswordHashing, hash_costs
+from auth.login.users import PasswordUser
+from auth.oauth.clients import (
+    NewOAuthClient,
+    add_client,
+    built_in_clients,
+    list_clients,
+    remove_client,
+)
+from auth.service_accounts import (
+    RegisteredKey,
+    add_account_key,
+    create_credentials,
+    parse_credentials_key,
+    parse_public_key,
+    remove_account_keys,
+)
+from auth.tokens import issuance
+from auth.tokens.issuance import TokenSpec
+from auth.tokens.signing_keys import SigningAlgorithm, rotate_key_file
+from config import Settings
+from ops.commands import format_time, open_catalog, print_table
+from storage.catalog import accounts as catalog_accounts
+from storage.catalog.audit import OPERATOR
+from storage.model import normalize_identity
+
+MAX_TOKEN_HOURS = 10 * 365 * 24
+_READABLE_FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
+_NEW_FILE = click.Path(dir_okay=False, path_type=Path)
+EMAIL_ARGUMENT = click.argument("email")
+
+# Tokens
+
+
+@click.command()
+@click.option("--email", required=True, help="Whom the token names.")
+@click.option("--groups", default="", help="Groups it claims, by commas; store_admin may all.")
+@click.option(
+    "--hours",
+    default=12.0,
+    type=click.FloatRange(0.01, MAX_TOKEN_HOURS),
+    show_default=True,
+    help="How long it is good.",
+)
+@click.pass_obj
+def token(settings: Settings, email: str, groups: str, hours: float) -> None:
+    """Print a bearer token signed with the store's own key."""
+    if math.isnan(hours):
+        raise click.BadParameter("It is not a number.", param_hint="'--hours'")
+    claimed = tuple(part.strip() for part in groups.split(",") if part.strip())
+    grant = TokenSpec(local_users.parse_user_email(email), claimed, int(hours * 3600))
+    click.echo(issuance.create_token(settings, grant, now=time.time(), token_id=str(uuid.uuid4())))
+
+
+@click.command(name="rotate-key")
+@click.option("--leaked", is_flag=True, help="Whatever was signed so far ends at once.")
+@click.option(
+    "--algorithm",
+    type=click.Choice(["RS256", "ES256"]),
+    default="RS256",
+    show_default=True,
+    help="What the new key signs with.",
+)
+@click.pass_obj
+def rotate_key(settings: Settings, leaked: bool, algorithm: SigningAlgorithm) -> None:
+    """Sign new tokens with a new key; old ones hold.
+
+    A key before it goes at a rotation after the last of its tokens has ended. Processes notice at
+    once; bring secrets/signing-keys.json of the home to every other machine that runs `api` or
+    `auth`. If a key leaked, give --leaked: all tokens end, admin.token too, which is made anew at
+    the next start once it is removed.
+    """
+    keys = rotate_key_file(
+        settings.home,
+        algorithm,
+        now=time.time(),
+        life_s=settings.access_token_s,
+        given=settings.secret_key,
+        drop=leaked,
+    )
+    held = len(keys.keys) - 1
+    click.echo(f"New tokens are signed with a new key; {held} before it still hold.")
+
+
+# Users with a password
+
+
+@click.group()
+def users() -> None:
+    """Users that log in with a password of this store."""
+
+
+@users.command(name="add")
+@EMAIL_ARGUMENT
+@click.pass_obj
+def add_user(settings: Settings, email: str) -> None:
+    """Add a user; prompts for the password, or reads it from standard input."""
+    with closing(open_catalog(settings)) as catalog:
+        name, passwords = local_users.parse_user_email(email), PasswordHashing(hash_costs(settings))
+        local_users.add_user(catalog, passwords, name, _read_password(), now=time.time())
+    click.echo(f"{name} may log in.")
+
+
+@users.command(name="list")
+@click.pass_obj
+def list_users_command(settings: Settings) -> None:
+    """Show every user, and who has to wait."""
+    with closing(open_catalog(settings)) as catalog:
+        found = local_users.list_users(catalog)
+    columns = ("user", "status", "password of", "failed", "waits until")
+    print_table(Console(), "Users", columns, [_format_user(user) for user in found])
+
+
+@users.command(name="passwd")
+@EMAIL_ARGUMENT
+@click.pass_obj
+def change_password(settings: Settings, email: str) -> None:
+    """Change a password; every login with the one so far ends."""
+    with closing(open_catalog(settings)) as catalog:
+        name, passwords = local_users.parse_user_email(email), PasswordHashing(hash_costs(settings))
+        local_users.change_user_password(catalog, passwords, name, _read_password(), time.time())
+    click.echo(f"The password of {name} is changed, and their logins have ended.")
+
+
+@users.command(name="enable")
+@EMAIL_ARGUMENT
+@click.pass_obj
+def enable_user(settings: Settings, email: str) -> None:
+    """Let a user in again."""
+    with closing(open_catalog(settings)) as catalog:
+        changed = local_users.set_user_status(catalog, email, enabled=True)
+    click.echo("Enabled." if changed else "Was enabled before.")
+
+
+@users.command(name="disable")
+@EMAIL_ARGUMENT
+@click.pass_obj
+def disable_user(settings: Settings, email: str) -> None:
+    """Shut a user out at once, whatever they logged in with."""
+    with closing(open_catalog(settings)) as catalog:
+        changed = local_users.set_user_status(catalog, email, enabled=False)
+    click.echo("Disabled." if changed else "Was disabled before.")
+
+
+@users.command(name="remove")
+@EMAIL_ARGUMENT
+@click.pass_obj
+def remove_user(settings: Settings, email: str) -> None:
+    """Take a user's password away; record and belongings stay."""
+    with closing(open_catalog(settings)) as catalog:
+        local_users.remove_password(catalog, email)
+    click.echo("Removed. Who can log in elsewhere by that e-mail address still may: see `disable`.")
+
+
+@users.command(name="unlock")
+@click.argument("email", required=False)
+@click.option("--address", help="Of who comes from this address, instead of a user's.")
+@click.pass_obj
+def unlock_login(settings: Settings, email: str | None, address: str | None) -> None:
+    """Forget failed logins, so that the next login need not wait."""
+    if (email is None) == (address is None):
+        raise click.UsageError("Name a user, or an address.")
+    with closing(open_catalog(settings)) as catalog:
+        if address is not None:
+            forgiven = local_users.unlock_address(catalog, address)
+        else:
+            forgiven = local_users.unlock_user(catalog, email or "")
+    click.echo("Unlocked." if forgiven else "Nothing was held against them.")
+
+
+def _format_user(user: PasswordUser) -> tuple[str, str, str, str, str]:
+    waiting = user.until_us / 1e6 > time.time()
+    return (
+        user.email,
+        "enabled" if user.enabled else "disabled",
+        datetime.fromtimestamp(user.changed_us / 1e6, UTC).strftime("%Y-%m-%d"),
+        str(user.failures or ""),
+        datetime.fromtimestamp(user.until_us / 1e6, UTC).strftime("%H:%M:%S UTC")
+        if waiting
+        else "",
+    )
+
+
+def _read_password() -> str:
+    """Typed twice at a terminal, else the first line of standard input."""
+    if sys.stdin.isatty():
+        return str(click.prompt("Password", hide_input=True, confirmation_prompt=True))
+    return sys.stdin.readline().rstrip("\r\n")
+
+
+def _is_terminal() -> bool:
+    return sys.stdin.isatty()
+
+
+# Applications
+
+
+@click.group()
+def clients() -> None:
+    """Applications that people may let act for them."""
+
+
+@clients.command(name="add")
+@click.argument("client_id", metavar="ID")
+@click.option("--name", default="", help="What people are asked about; the id when not given.")
+@click.option(
+    "--redirect-uri",
+    "uris",
+    multiple=True,
+    help="Where people come back to, exactly so. May be given several times.",
+)
+@click.option("--public", is_flag=True, help="It can keep no secret: a native program, a page.")
+@click.option("--first-party", is_flag=True, help="It is ours: people are not asked.")
+@click.pass_obj
+def add_client_command(
+    settings: Settings,
+    client_id: str,
+    name: str,
+    uris: tuple[str, ...],
+    public: bool,
+    first_party: bool,
+) -> None:
+    """Add an application; its secret is shown once.
+
+    Addresses begin with https://, http://127.0.0.1 or http://[::1]; those of a --public one may
+    have any port on a loopback address, or begin with a private scheme (com.example.app:). It
+    needs none to connect devices.
+    """
+    new = NewOAuthClient(client_id, name or client_id, uris, public, first_party)
+    with open_catalog(settings).write() as tx:
+        secret = add_client(tx, new, int(time.time() * 1e6), taken=settings.audiences)
+    click.echo(f"{client_id} is a client.")
+    if secret is not None:
+        click.echo(f"Its secret, which is shown only now: {secret}")
+
+
+@clients.command(name="list")
+@click.pass_obj
+def list_clients_command(settings: Settings) -> None:
+    """Show every application."""
+    with open_catalog(settings).read() as tx:
+        found = list_clients(tx, built_in_clients(settings.web_redirect_uris))
+    rows = [
+        (
+            client.id,
+            client.name,
+            "public" if client.public else "has a secret",
+            "ours" if client.first_party else "asks",
+            "\n".join(client.redirect_uris),
+        )
+        for client in found
+    ]
+    print_table(Console(), "Clients", ("id", "name", "kind", "people", "comes back to"), rows)
+
+
+@clients.command(name="remove")
+@click.argument("client_id", metavar="ID")
+@click.pass_obj
+def remove_client_command(settings: Settings, client_id: str) -> None:
+    """Remove an application; all that people let it have ends."""
+    with open_catalog(settings).write() as tx:
+        remove_client(tx, client_id, int(time.time() * 1e6))
+    click.echo(f"{client_id} is no client any more.")
+
+
+# Service accounts
+
+
+@click.group(name="service-accounts")
+def service_accounts() -> None:
+    """Let programs sign their own tokens, or no longer.
+
+    Such a token is good only as long as its key is on this list. What an account may do is in the
+    records of users, as for all users: give it groups and roles there.
+    """
+
+
+@service_accounts.command(name="add")
+@click.argument("email")
+@click.option("--key", type=_READABLE_FILE, help="A public key: PEM, or JWK.")
+@click.option("--credentials", "held", type=_READABLE_FILE, help="A credentials file that exists.")
+@click.option("--make", type=_NEW_FILE, help="Make a key, and a credentials file here, mode 0600.")
+@click.option("--kid", default="", help="Name of a key of --key, if its file has none.")
+@click.pass_obj
+def add_service_account(
+    settings: Settings, email: str, key: Path | None, held: Path | None, make: Path | None, kid: str
+) -> None:
+    """Allow an account, or another of its keys; RSA, 2,048 bits at least.
+
+    With --make, CLOUD_APPLICATION_CREDENTIALS of the program names the new file. Only the public
+    half is kept here.
+    """
+    if [key, held, make].count(None) != 2:
+        raise click.UsageError("Give one of --key, --credentials, --make.")
+    if not is_user_id(email):
+        raise click.BadParameter(EMAIL_RULE, param_hint="EMAIL")
+    if make is not None:
+        registered = _create_credentials_file(settings, email, make)
+    elif held is not None:
+        registered = _register_key(
+            settings, email, parse_credentials_key(_read_text(held), email=email)
+        )
+    else:
+        registered = _register_key(
+            settings, email, parse_public_key(_read_text(key or Path()), kid=kid)
+        )
+    click.echo(f"{email} may sign with key {registered.kid}.")
+
+
+@service_accounts.command(name="remove")
+@click.argument("email")
+@click.option("--kid", default=None, help="Only this key; else the account with all of its keys.")
+@click.pass_obj
+def remove_service_account(settings: Settings, email: str, kid: str | None) -> None:
+    """Take an account, or one of its keys, from the list: its next request fails."""
+    with open_catalog(settings).write() as tx:
+        gone = remove_account_keys(tx, email, kid, by=_build_change("remove_service_key"))
+        left = len(catalog_accounts.list_service_keys(tx, normalize_identity(email)))
+    click.echo(f"{email}: {len(gone)} removed, {left} left.")
+
+
+@service_accounts.command(name="list")
+@click.pass_obj
+def list_service_accounts(settings: Settings) -> None:
+    """Show every account with its keys."""
+    with open_catalog(settings).read() as tx:
+        keys = catalog_accounts.list_service_keys(tx)
+    rows = [(key.email, key.kid, format_time(key.created_us)) for key in keys]
+    print_table(Console(), "Service accounts", ("account", "key", "since"), rows)
+
+
+def _create_credentials_file(settings: Settings, email: str, path: Path) -> RegisteredKey:
+    """The file is there, whole, before its key is any good."""
+    # Signed for the address, a token is good nowhere else.
+    text, registered = create_credentials(
+        email,
+        audience=settings.external_url or settings.audiences[0],
+        token_uri=f"{settings.auth_url}/oauth/token",
+    )
+    try:
+        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW
+        with open(os.open(path, flags, 0o600), "w", encoding="utf-8") as file:
+            file.write(text)
+    except OSError as error:
+        raise click.ClickException(f"{path} cannot be made: {error.strerror}") from error
+    try:
+        return _register_key(settings, email, registered)
+    except BaseException:
+        path.unlink(missing_ok=True)
+        raise
+
+
+def _register_key(settings: Settings, email: str, registered: RegisteredKey) -> RegisteredKey:
+    with open_catalog(settings).write() as tx:
+        add_account_key(tx, email, registered, by=_build_change("add_service_key"))
+    return registered
+
+
+def _build_change(what: str) -> AuditContext:
+    return AuditContext(OPERATOR, what, str(uuid.uuid4()))
+
+
+def _read_text(path: Path) -> str:
+    try:
+        return path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise click.ClickException(f"{path} cannot be read") from error

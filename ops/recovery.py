@@ -1,0 +1,255 @@
+"""The commands `backup`, `restore`, `rebuild`, `reconcile` and `fingerprint`."""
+
+import os
+import time
+from contextlib import suppress
+from pathlib import Path
+
+import click
+from rich.console import Console
+
+from config import Settings
+from ops.commands import open_stores, print_table, read_secret_key, select_replicas
+from pipelines import search
+from pipelines.formats import new_uuid
+from pipelines.recovery import backups, epochs
+from pipelines.recovery import rebuild as recovery_rebuild
+from pipelines.recovery import reconcile as recovery_reconcile
+from pipelines.recovery.bucket_reader import RebuildTally
+from pipelines.search import ReindexProgress
+from storage.catalog import recovery, revisions, store_state
+from storage.encryption import derive_key
+from storage.errors import Unavailable
+from storage.model import REPLICAS, Replica
+from storage.stores import Stores
+
+ACCOUNT_TABLES = ("accounts", "memberships", "passwords", "clients", "consents", "service_keys")
+"""Tables of who may do what."""
+RESTORED_ACCOUNTS_NOTICE = (
+    "Users and rights came back as they were on {made}: {tables}. Users who were removed, disabled,"
+    " taken out of a group or given another password since then may have access again. Check"
+    " `ops users list`, `ops clients list`, `ops service-accounts list` and /v1/audit."
+)
+LOGINS_ENDED_NOTICE = "All logins have ended, in browsers and of applications: people log in again."
+
+_KEY_PURPOSE, _KEY_BYTES = b"backups", 16
+RESTORED_NOTICE = (
+    "Users and rights are as they were when the catalog was copied: repeat what was revoked"
+    " since then (`ops users`, `ops clients`, `ops service-accounts`, /v1/audit)."
+)
+_POLL_S, _REPORT_S, _STALLED_S = 0.3, 5.0, 30.0
+
+
+def _derive_backup_key(settings: Settings) -> str:
+    """Tells one secret from another; nothing is signed or sealed with it."""
+    return derive_key(read_secret_key(settings).encode(), _KEY_PURPOSE, _KEY_BYTES).hex()
+
+
+@click.command()
+@click.argument("file", type=click.Path(path_type=Path, dir_okay=False))
+@click.pass_obj
+def backup(settings: Settings, file: Path) -> None:
+    """Write to FILE what no bucket can restore.
+
+    That is subscriptions with their sealed secrets, deliveries and their schedules, attempts,
+    replays, tasks, checkouts, upload areas and answers to repeated requests: one state of the
+    catalog, while the store runs. Keep STORE_SECRET_KEY (or secrets/ of the home) elsewhere, but
+    keep it: without it those secrets cannot be opened.
+
+    An epoch begins afterwards: a copy of the whole catalog that was made before is found out when
+    it is restored.
+    """
+    if file.exists():
+        raise click.ClickException(f"{file} exists; a backup never replaces a file.")
+    stores = open_stores(settings)
+    counts = _write_backup(stores, file, _derive_backup_key(settings))
+    _begin_epoch(stores)
+    print_table(Console(), "Backed up", ("table", "rows"), sorted(counts.items()))
+
+
+def _write_backup(stores: Stores, file: Path, key: str) -> dict[str, int]:
+    """The file has its name only once it is whole and on the disk."""
+    draft = file.with_name(f".{file.name}.{os.getpid()}")
+    try:
+        handle = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+        with os.fdopen(handle, "wb") as target:
+            counts = backups.write_backup(stores, target, key=key)
+            target.flush()
+            os.fsync(target.fileno())
+        os.link(draft, file)
+    except FileExistsError as error:
+        raise click.ClickException(f"{file} exists; a backup never replaces a file.") from error
+    except OSError as error:
+        raise click.ClickException(f"{file} cannot be written: {error.strerror}") from error
+    finally:
+        with suppress(OSError):
+            draft.unlink(missing_ok=True)
+    return counts
+
+
+def _begin_epoch(stores: Stores) -> None:
+    with stores.catalog.read() as tx:
+        if store_state.read_value(tx, store_state.EPOCH_IN_DOUBT_KEY) is not None:
+            return
+    try:
+        epochs.advance_epoch(stores)
+    except Unavailable as error:
+        click.echo(f"No epoch begins now: {error.detail}", err=True)
+
+
+@click.command()
+@click.argument("file", type=click.Path(path_type=Path, dir_okay=False, exists=True))
+@click.pass_obj
+def restore(settings: Settings, file: Path) -> None:
+    """Bring back from FILE what the catalog lacks of a `backup`.
+
+    Into a catalog that is empty or was rebuilt; run `migrate`, and `rebuild catalog`, before. What
+    is there stays as it is, so that restoring again, or after an interruption, adds only what is
+    missing. Nothing is changed by a file that is damaged or of another STORE_SECRET_KEY.
+
+    Users who were removed, disabled, taken out of a group or given another password after the
+    backup may have access again. So all logins end, in browsers and of applications. Check the
+    users and rights that came back.
+    """
+    stores = open_stores(settings)
+    key = _derive_backup_key(settings)
+    rows = []
+    if revisions.read_current_revision(stores.catalog) != revisions.expected_revision():
+        raise click.ClickException("Run `python -m ops migrate` first.")
+    with file.open("rb") as source:
+        made = backups.check_backup(source, key=key).made
+    # First: whatever comes back, and wherever this is interrupted, no old login meets it.
+    epochs.end_all_sessions(stores, "restore", backup=made)
+    for one in backups.restore_backup(stores, lambda: file.open("rb"), key=key):
+        rows.append((one.table, one.rows, one.added))
+    print_table(Console(), "Restored", ("table", "rows in the file", "added"), rows)
+    click.echo(
+        f"The backup is of {made}. Later subscriptions, pauses and deliveries are not in it:"
+        " subscribers can replay the events since then."
+    )
+    came_back = [
+        f"{table} ({added})" for table, _, added in rows if added and table in ACCOUNT_TABLES
+    ]
+    if came_back:
+        click.echo(RESTORED_ACCOUNTS_NOTICE.format(made=made, tables=", ".join(came_back)))
+    click.echo(LOGINS_ENDED_NOTICE)
+
+
+@click.command()
+@click.option("--dry-run", is_flag=True, help="Only say whether they agree.")
+@click.pass_obj
+def reconcile(settings: Settings, dry_run: bool) -> None:
+    """Take in what the buckets hold and the catalog lacks.
+
+    Run it after a catalog was restored or rebuilt, or a bucket replaced. Writes are accepted again
+    when it has finished. It sends no notifications. Invalid objects stay where they are: the log
+    names each with the reason. All logins end if the catalog is of another time than the buckets.
+    """
+    stores = open_stores(settings)
+    reason = epochs.check_epoch(stores)
+    click.echo(reason or "Catalog and buckets are of one epoch.")
+    if dry_run:
+        return
+    restored = epochs.is_catalog_restored(stores)
+    merged = recovery_reconcile.reconcile_catalog(stores)
+    rows = ((one.kind, one.replica, one.known, one.imported, one.refused) for one in merged)
+    print_table(Console(), "Reconciled", ("kind", "replica", "known", "taken in", "refused"), rows)
+    if restored:
+        click.echo(f"{LOGINS_ENDED_NOTICE} {RESTORED_NOTICE}")
+
+
+@click.group()
+def rebuild() -> None:
+    """Make a lost search index, or a lost catalog, again."""
+
+
+@rebuild.command(name="index")
+@click.option("--replica", type=click.Choice(REPLICAS), help="Only this one.")
+@click.option("--force", is_flag=True, help="Search it although rows are parked; they lack then.")
+@click.pass_obj
+def rebuild_index(settings: Settings, replica: str | None, force: bool) -> None:
+    """Write a new search index from the catalog, then search it.
+
+    The store runs meanwhile: searches use the old index, new documents go to both, and no
+    notification is sent again. If it is interrupted, run it again: it resumes. Documents that the
+    engine refused are tried once more.
+    """
+    stores = open_stores(settings)
+    for name in select_replicas(replica):
+        generation = search.begin_reindex(stores, name)
+        click.echo(f"{name}: building {generation}")
+        _watch_rebuild(stores, name, force=force)
+
+
+def _watch_rebuild(stores: Stores, name: Replica, *, force: bool) -> None:
+    told = moved = time.monotonic()
+    before = ReindexProgress(0, 0, 0)
+    while not (now := search.advance_reindex(stores, name, force=force)).done:
+        if now != before:
+            before, moved = now, time.monotonic()
+        if now.all_requested and now.dead and not now.waiting and not force:
+            raise click.ClickException(
+                f"{name}: {now.dead} rows are parked, the old index is still searched. See"
+                " `python -m ops parked list`, mend the cause, `python -m ops parked retry`, and"
+                " run this again; or --force."
+            )
+        if time.monotonic() > told + _REPORT_S:
+            told = time.monotonic()
+            still = told > moved + _STALLED_S
+            hint = ": nothing moves, do the workers and the clock run?" if still else ""
+            click.echo(f"{name}: {now.requested} asked for, {now.waiting} wait{hint}")
+        time.sleep(_POLL_S)
+    click.echo(f"{name}: the new index is searched")
+
+
+@rebuild.command(name="catalog")
+@click.option(
+    "--from", "replica", type=click.Choice(REPLICAS), required=True, help="The bucket to read."
+)
+@click.pass_obj
+def rebuild_catalog(settings: Settings, replica: Replica) -> None:
+    """Fill an empty catalog from one bucket alone.
+
+    Run `migrate` before, `reconcile` after: docs/operations.md, "When something is lost".
+    Files, bundles, collections, tombstones, purges and journalled events are as they were. Damaged
+    and foreign objects are reported and left. If it is interrupted, run it again: it resumes.
+    Subscriptions, deliveries, checkouts and tasks are in no bucket: `restore` brings them back.
+    """
+    tallies: list[RebuildTally] = []
+    try:
+        for tally in recovery_rebuild.rebuild_catalog(
+            open_stores(settings), replica, token=new_uuid()
+        ):
+            tallies.append(tally)
+            click.echo(
+                f"{tally.kind}: {tally.imported} taken in, {tally.known} known before", err=True
+            )
+    except Unavailable as error:
+        raise click.ClickException(f"{error.detail} Nothing is lost: run it again.") from error
+    console = Console()
+    rows = ((one.kind, one.known, one.imported, one.refused) for one in tallies)
+    print_table(console, "Rebuilt", ("kind", "known", "taken in", "refused"), rows)
+    refused = [pair for one in tallies for pair in one.named]
+    if refused:
+        print_table(console, "Refused, some of it", ("object", "why"), refused)
+    click.echo("The store is read-only until you have run `python -m ops reconcile`.")
+
+
+@click.command(name="fingerprint")
+@click.option("--replica", type=click.Choice(REPLICAS), help="Only this one.")
+@click.pass_obj
+def print_fingerprint(settings: Settings, replica: str | None) -> None:
+    """Print digests of what the catalog knows.
+
+    One for each part of each replica. Two catalogs of the same data print the same, for instance
+    one that was lost and the one that was rebuilt.
+    """
+    stores = open_stores(settings)
+    rows = []
+    for name in select_replicas(replica):
+        with stores.catalog.read() as tx:
+            rows += [
+                (name, one.name, one.rows, one.sha256)
+                for one in recovery.compute_fingerprint(tx, name)
+            ]
+    print_table(Console(), "Fingerprint", ("replica", "part", "rows", "sha256"), rows)

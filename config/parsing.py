@@ -1,14 +1,14 @@
-"""Parse the text of environment variables into the types of settings."""
+"""Parse the text of environment variables into the types of settings, identity providers too."""
 
 import json
 import math
 import re
 import typing
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
-
-from config.providers import ProviderSettings, parse_providers
+from urllib.parse import urlsplit
 
 SETTING_BOUNDS = {
     # The authorization service listens on the port after the API's.
@@ -27,6 +27,22 @@ _ORIGIN_PATTERN = re.compile(
     r"([a-z][a-z0-9+.-]*)://(?:\[[0-9a-f:.]+\]|[a-z0-9._-]+)(?::([0-9]{1,5}))?"
 )
 _DEFAULT_PORTS = {"http": 80, "https": 443}
+
+PROVIDER_MEMBERS = "`{issuer, client_id, title?, domains?, scopes?}`"
+RESERVED_NAMES = ("local",)
+
+_PROVIDER_NAME = re.compile(r"[a-z0-9][a-z0-9-]{0,31}")
+
+
+@dataclass(frozen=True)
+class ProviderSettings:
+    """An OpenID provider; `domains` limits e-mail domains, empty allows any."""
+
+    issuer: str
+    client_id: str
+    title: str = ""
+    domains: tuple[str, ...] = ()
+    scopes: tuple[str, ...] = ("openid", "email")
 
 
 def find_out_of_bounds(settings: Mapping[str, Any]) -> dict[str, str]:
@@ -126,3 +142,46 @@ def _parse_mapping(raw: str) -> dict[str, str]:
     if not isinstance(value, dict):
         raise ValueError(f'must be a JSON object (got "{raw}")')
     return {str(key): str(item) for key, item in value.items()}
+
+
+def parse_providers(raw: str) -> dict[str, ProviderSettings]:
+    """Parse providers by name; ValueError names the invalid one."""
+    value = json.loads(raw)
+    if not isinstance(value, dict):
+        raise ValueError("not a JSON object")
+    return {name: _parse_provider(name, item) for name, item in value.items()}
+
+
+def _parse_provider(name: str, item: object) -> ProviderSettings:
+    if not _PROVIDER_NAME.fullmatch(name) or name in RESERVED_NAMES:
+        raise ValueError(f"{name!r} is not a name of a provider")
+    if not isinstance(item, dict) or not {"issuer", "client_id"} <= item.keys():
+        raise ValueError(f"{name} wants {PROVIDER_MEMBERS}")
+    unknown = item.keys() - {"issuer", "client_id", "title", "domains", "scopes"}
+    if unknown:
+        raise ValueError(f"{name} has an unknown member {min(unknown)!r}")
+    provider = ProviderSettings(
+        **{key: _parse_member(name, key, value) for key, value in item.items()}
+    )
+    _check_issuer(name, provider.issuer)
+    if "openid" not in provider.scopes:
+        raise ValueError(f"{name} wants the scope openid")
+    return provider
+
+
+def _parse_member(name: str, key: str, value: object) -> Any:
+    if key in ("domains", "scopes"):
+        if not isinstance(value, list) or not all(isinstance(part, str) for part in value):
+            raise ValueError(f"{name}: {key} is not a list of texts")
+        return tuple(part.lower() if key == "domains" else part for part in value)
+    if not isinstance(value, str) or not (value or key == "title"):
+        raise ValueError(f"{name}: {key} is not a text")
+    return value
+
+
+def _check_issuer(name: str, issuer: str) -> None:
+    """Reject query and fragment (OpenID Connect Discovery 1.0, 3)."""
+    parts = urlsplit(issuer)
+    plain = parts.scheme in ("http", "https") and parts.hostname and "@" not in parts.netloc
+    if not plain or parts.query or parts.fragment:
+        raise ValueError(f"{name}: its issuer is not an http(s) URL")

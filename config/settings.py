@@ -12,8 +12,13 @@ from ipaddress import ip_address
 from pathlib import Path
 from typing import Any
 
-from config.parsing import find_out_of_bounds, is_origin, parse_value
-from config.providers import PROVIDER_MEMBERS, ProviderSettings
+from config.parsing import (
+    PROVIDER_MEMBERS,
+    ProviderSettings,
+    find_out_of_bounds,
+    is_origin,
+    parse_value,
+)
 
 PREFIX = "STORE_"
 IGNORED_VARIABLES = frozenset({"STORE_REAL_DATA"})

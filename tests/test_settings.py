@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from config import Settings, SettingsError, load_settings
-from config.providers import ProviderSettings
+from config.parsing import ProviderSettings
 from storage.connect import connect
 
 pytestmark = pytest.mark.spec("OPS-07")

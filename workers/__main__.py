@@ -10,14 +10,12 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from dramatiq import Worker
-
 import config
 from config import Settings, process
 from config.logs import configure_logging
 from storage.connect import connect
 from storage.errors import exit_on_error
-from workers import actors, deliver, redis_broker, runtime, scheduler
+from workers import deliver, redis_broker, runtime, scheduler
 from workers.actors import QUEUES
 from workers.messages import MessageSender
 
@@ -36,25 +34,12 @@ def run_queues(settings: Settings, queues: list[str]) -> Iterator[None]:
     broker = redis_broker.connect_broker(
         settings.redis_url, stores.pubsub, poll_ms=settings.worker_poll_ms
     )
-    broker.add_middleware(runtime.metrics_middleware(settings.worker_metrics))
-    chains = MessageSender(broker, stores.pubsub)
-    actors.declare_actors(broker, actors.build_context(stores, chains, settings))
     selected = set(queues or QUEUE_NAMES)
-    threads = settings.worker_threads
-    workers = [
-        Worker(broker, queues=jobs, worker_timeout=runtime.IDLE_POLL_MS, worker_threads=threads)
-        for jobs in (selected & DEDICATED_QUEUES, selected - DEDICATED_QUEUES - {deliver.QUEUE})
-        if jobs
-    ]
-    if deliver.QUEUE in selected:
-        threads = settings.delivery_threads
-        workers.append(deliver.build_worker(broker, stores, chains, settings, threads=threads))
-    # dramatiq's command line emits this: it starts the time limit's thread.
-    broker.emit_after("process_boot")
-    for worker in workers:
-        worker.start()
-    yield
-    runtime.stop_workers(workers)
+    all_groups = (DEDICATED_QUEUES, {deliver.QUEUE}, set(QUEUES) - DEDICATED_QUEUES)
+    groups = [group & selected for group in all_groups if group & selected]
+    sender, threads = MessageSender(broker, stores.pubsub), settings.worker_threads
+    with runtime.run_workers(broker, sender, stores, settings, groups, threads=threads):
+        yield
 
 
 @contextmanager

@@ -105,9 +105,12 @@ def _claim_batch(working: WorkerContext, row: Job, policy: QueuePolicy) -> list[
     token, lease_s = uuid4().hex, policy.lease_s
     limit = policy.batch if Step(row.step) in working.batches else 1
     try:
-        if working.preclaimed.discard(row) and not _is_any_due(working, row):
+        catalog = working.stores.catalog
+        if working.preclaimed.discard(row) and not catalog.run_query(
+            lambda tx: jobs.is_any_due(tx, row)
+        ):
             return []
-        with working.stores.catalog.write(durable=False) as tx:
+        with catalog.write(durable=False) as tx:
             own = jobs.claim(tx, row, token=token, lease_s=lease_s, max_claims=working.max_claims)
             claims = [] if own is None else [own]
             if limit > 1 and (own is None or own.attempts == 1):
@@ -120,10 +123,6 @@ def _claim_batch(working: WorkerContext, row: Job, policy: QueuePolicy) -> list[
     except Unavailable as error:
         log.warning("%s not claimed: %s", row, error.detail)
         return []
-
-
-def _is_any_due(working: WorkerContext, row: Job) -> bool:
-    return working.stores.catalog.run_query(lambda tx: jobs.is_any_due(tx, row))
 
 
 def _run_batch(

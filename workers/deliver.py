@@ -11,6 +11,7 @@ import os
 import threading
 import time
 from collections.abc import Callable, Coroutine
+from functools import partial
 from random import Random
 from typing import Any, TypeVar
 from uuid import uuid4
@@ -40,7 +41,7 @@ from workers.delivery_turns import (
     TurnContext,
     UnsealSecret,
 )
-from workers.runtime import IDLE_POLL_MS, STOP_TIMEOUT_MS
+from workers.queues import IDLE_POLL_MS, STOP_TIMEOUT_MS
 from workers.webhooks import WebhookSender
 
 log = logging.getLogger(__name__)
@@ -62,16 +63,6 @@ OTHER_FILES = 256
 """Files that a process has open besides its requests."""
 
 T = TypeVar("T")
-
-
-def build_delivery_rules(settings: config.Settings) -> DeliveryRules:
-    """Build the delivery rules from the settings."""
-    return DeliveryRules(
-        delays_s=settings.delivery_delays_s,
-        in_flight=settings.delivery_in_flight,
-        retry_after_cap_s=settings.delivery_retry_after_cap_s,
-        disable_after_s=settings.disable_after_s,
-    )
 
 
 def build_webhook_sender(settings: config.Settings) -> WebhookSender:
@@ -237,22 +228,6 @@ class Deliverer:
             turn.wake()
 
 
-def build_deliverer(
-    stores: Stores, chains: JobSender, settings: config.Settings, *, threads: int
-) -> Deliverer:
-    """Build the deliverer of a process with these settings."""
-    sealer = SecretBox(derive_key(settings.secret_key.encode(), SECRET_PURPOSE))
-    return Deliverer(
-        stores.catalog,
-        stores.pubsub,
-        chains,
-        rules=build_delivery_rules(settings),
-        new_sender=lambda: build_webhook_sender(settings),
-        unseal=sealer.open,
-        threads=threads,
-    )
-
-
 _deliverer: Deliverer | None = None
 
 
@@ -286,7 +261,22 @@ def build_worker(
     threads: int,
 ) -> dramatiq.Worker:
     """Build a worker for this queue, not started; its threads only wait for the event loop."""
-    declare_deliver(broker, build_deliverer(stores, chains, settings, threads=threads))
+    rules = DeliveryRules(
+        delays_s=settings.delivery_delays_s,
+        in_flight=settings.delivery_in_flight,
+        retry_after_cap_s=settings.delivery_retry_after_cap_s,
+        disable_after_s=settings.disable_after_s,
+    )
+    deliverer = Deliverer(
+        stores.catalog,
+        stores.pubsub,
+        chains,
+        rules=rules,
+        new_sender=lambda: build_webhook_sender(settings),
+        unseal=SecretBox(derive_key(settings.secret_key.encode(), SECRET_PURPOSE)).open,
+        threads=threads,
+    )
+    declare_deliver(broker, deliverer)
     return dramatiq.Worker(
         broker, queues={QUEUE}, worker_timeout=IDLE_POLL_MS, worker_threads=threads
     )
@@ -337,10 +327,6 @@ def _run_in_loop(thread: EventLoopThread, work: Coroutine[Any, Any, T]) -> T:
     return asyncio.run_coroutine_threadsafe(work, thread.loop).result()
 
 
-def _end_process() -> None:
-    os._exit(STUCK_EXIT_CODE)
-
-
 class Watchdog:
     """Ends the process if its event loop is stuck, so that the supervisor restarts it."""
 
@@ -349,9 +335,10 @@ class Watchdog:
         loop: asyncio.AbstractEventLoop,
         *,
         check_s: float = STUCK_CHECK_S,
-        bite: Callable[[], None] = _end_process,
+        bite: Callable[[], None] | None = None,
     ) -> None:
-        self._loop, self._check_s, self._bite = loop, check_s, bite
+        self._loop, self._check_s = loop, check_s
+        self._bite = bite or partial(os._exit, STUCK_EXIT_CODE)
         self._stopped = threading.Event()
         self._thread = threading.Thread(target=self._watch, name="watchdog", daemon=True)
 

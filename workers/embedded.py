@@ -6,9 +6,7 @@ Run it as `python -m workers.embedded`.
 import logging
 import os
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
-
-from dramatiq import Worker
+from contextlib import closing, contextmanager
 
 from config import Settings, load_settings, process
 from config.logs import configure_logging
@@ -19,13 +17,14 @@ from storage.connect import connect
 from storage.datagrams import open_socket_folder
 from storage.errors import DomainError, Unavailable, exit_on_error
 from storage.stores import Stores
-from workers import actors, deliver, hints, runtime, scheduler
+from workers import deliver, hints, runtime, scheduler
 from workers.broker import MemoryBroker
 from workers.messages import MessageSender
 
 log = logging.getLogger(__name__)
 
 THREAD_GROUPS = (
+    (deliver.QUEUE,),
     # A request may be waiting for a verification, so small files never queue behind large ones.
     ("verify", "chores", "purge"),
     # A stream of deposits must not block the other replica until its end.
@@ -42,37 +41,18 @@ def run_worker(settings: Settings) -> Iterator[None]:
     """Migrate, then do all work while the block runs; DomainError or SettingsError on failure."""
     stores = connect(settings)
     _prepare_catalog(stores)
+    # It warns of every worker but the first.
+    logging.getLogger("dramatiq.broker").setLevel(logging.ERROR)
     broker = MemoryBroker()
-    broker.add_middleware(runtime.metrics_middleware(settings.worker_metrics))
-    chains = MessageSender(broker, stores.pubsub)
-    actors.declare_actors(broker, actors.build_context(stores, chains, settings))
-    ticker = scheduler.Scheduler(settings, stores, chains)
-
-    with ExitStack() as running:
-        # dramatiq's command line emits this: it starts the time limit's thread.
-        broker.emit_after("process_boot")
-        # It warns of every worker but the first.
-        logging.getLogger("dramatiq.broker").setLevel(logging.ERROR)
-        threads = settings.delivery_threads
-        workers = [deliver.build_worker(broker, stores, chains, settings, threads=threads)]
-        threads = max(1, settings.worker_threads // 2)
-        workers += [
-            Worker(
-                broker,
-                queues=set(queues),
-                worker_timeout=runtime.IDLE_POLL_MS,
-                worker_threads=threads,
-            )
-            for queues in THREAD_GROUPS
-        ]
-        for worker in workers:
-            worker.start()
-        running.callback(runtime.stop_workers, workers)
-        running.enter_context(scheduler.run_scheduler(ticker, settings))
-        refill = ticker.guard_job(ticker.refill_queues, in_doubt=True)
-        inbox = hints.listen_for_hints(open_socket_folder(settings.home), chains.send, refill)
-        running.callback(inbox.close)
-        yield
+    sender = MessageSender(broker, stores.pubsub)
+    threads = max(1, settings.worker_threads // 2)
+    with runtime.run_workers(broker, sender, stores, settings, THREAD_GROUPS, threads=threads):
+        ticker = scheduler.Scheduler(settings, stores, sender)
+        with scheduler.run_scheduler(ticker, settings):
+            refill = ticker.guard_job(ticker.refill_queues, in_doubt=True)
+            folder = open_socket_folder(settings.home)
+            with closing(hints.listen_for_hints(folder, sender.send, refill)):
+                yield
 
 
 def _prepare_catalog(stores: Stores) -> None:

@@ -63,3 +63,7 @@ HEARTBEAT_TIMEOUT_MS = 5_000
 """Silence after which a worker's messages go to others."""
 MAINTENANCE_CHANCE = 10_000
 """Chance in a million that a broker command also looks for dead workers."""
+IDLE_POLL_MS = 1_000
+"""Interval at which idle worker threads check whether to stop."""
+STOP_TIMEOUT_MS = 8_000
+"""Grace period of running jobs, shorter than the supervisor's."""

@@ -1,4 +1,4 @@
-"""Signals, orderly shutdown and Prometheus metrics of worker processes.
+"""What worker processes share: their threads, stop signals, orderly shutdown, metrics.
 
 The middleware counts into files, which the API adds to its own `/metrics` (`api/http/metrics.py`).
 Workers open no port: only dramatiq's command line starts a server.
@@ -7,20 +7,50 @@ Workers open no port: only dramatiq's command line starts a server.
 import os
 import signal
 import threading
-from collections.abc import Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from importlib import import_module
 from pathlib import Path
 from types import FrameType
 
-from dramatiq import Worker
+from dramatiq import Broker, Worker
 from dramatiq.middleware import Middleware
 
-IDLE_POLL_MS = 1_000
-"""Interval at which idle worker threads check whether to stop."""
-STOP_TIMEOUT_MS = 8_000
-"""Grace period of running jobs, shorter than the supervisor's."""
+from config import Settings
+from storage.stores import Stores
+from workers import actors, deliver
+from workers.claims import JobSender
+from workers.queues import IDLE_POLL_MS, STOP_TIMEOUT_MS
+
+
+@contextmanager
+def run_workers(
+    broker: Broker,
+    sender: JobSender,
+    stores: Stores,
+    settings: Settings,
+    thread_groups: Iterable[Collection[str]],
+    *,
+    threads: int,
+) -> Iterator[None]:
+    """Run these queues while the block runs; those of a group share threads."""
+    broker.add_middleware(_metrics_middleware(settings.worker_metrics))
+    actors.declare_actors(broker, actors.build_context(stores, sender, settings))
+    workers = [
+        deliver.build_worker(broker, stores, sender, settings, threads=settings.delivery_threads)
+        if deliver.QUEUE in queues
+        else Worker(broker, queues=set(queues), worker_timeout=IDLE_POLL_MS, worker_threads=threads)
+        for queues in thread_groups
+    ]
+    # dramatiq's command line emits this: it starts the time limit's thread.
+    broker.emit_after("process_boot")
+    for worker in workers:
+        worker.start()
+    try:
+        yield
+    finally:
+        stop_workers(workers)
 
 
 def install_stop_signals() -> threading.Event:
@@ -46,7 +76,7 @@ _METRICS_FOLDER_VARIABLE = "dramatiq_prom_db"
 """The variable in which dramatiq expects the folder."""
 
 
-def metrics_middleware(folder: Path) -> Middleware:
+def _metrics_middleware(folder: Path) -> Middleware:
     """Return middleware that counts into files in `folder`, for one worker process."""
     folder.mkdir(parents=True, exist_ok=True)
     _remove_dead_gauges(folder)

@@ -34,15 +34,6 @@ from storage.stores import Stores
 from workers.actors import QUEUES, find_queue_steps
 from workers.messages import MessageSender, select_batch_heads
 
-
-def expire_login_entries(stores: Stores, before_us: int) -> None:
-    """Delete login entries of the audit log before a time, in batches."""
-    while True:
-        with stores.catalog.write(durable=False) as tx:
-            if audit.expire(tx, before_us) < audit.EXPIRE_BATCH:
-                return
-
-
 log = logging.getLogger(__name__)
 
 CLOCK_LEASE_S = 5.0
@@ -239,7 +230,14 @@ class Scheduler:
             self._stores, now - self._settings.idempotency_keep_days * _DAY_US
         )
         if self._settings.logins_keep_days:
-            expire_login_entries(self._stores, now - self._settings.logins_keep_days * _DAY_US)
+            self._expire_logins(now - self._settings.logins_keep_days * _DAY_US)
+
+    def _expire_logins(self, before_us: int) -> None:
+        """Delete old login entries of the audit log, in batches."""
+        while True:
+            with self._stores.catalog.write(durable=False) as tx:
+                if audit.expire(tx, before_us) < audit.EXPIRE_BATCH:
+                    return
 
 
 def build_scheduler(clock: Scheduler, settings: Settings) -> BackgroundScheduler:

@@ -217,14 +217,8 @@ class WebhookSender:
 
 
 def _format_error(error: BaseException) -> str:
-    refusal = _find_refusal(error)
-    if refusal is not None:
-        return str(refusal)
-    return f"{type(error).__name__}: {error}"[:300]
-
-
-def _find_refusal(error: BaseException | None) -> AddressRefused | None:
-    """Return the AddressRefused that a library's error wraps, if any."""
-    while error is not None and not isinstance(error, AddressRefused):
-        error = error.__cause__ or error.__context__
-    return error
+    """The reason of the SSRF guard, which a library's error may wrap, or the error itself."""
+    cause: BaseException | None = error
+    while cause is not None and not isinstance(cause, AddressRefused):
+        cause = cause.__cause__ or cause.__context__
+    return str(cause) if cause else f"{type(error).__name__}: {error}"[:300]

@@ -18,7 +18,7 @@ from joserfc.jwk import RSAKey
 from werkzeug.test import TestResponse
 
 from auth.login import sessions, users
-from config.providers import ProviderSettings
+from config.parsing import ProviderSettings
 from storage.catalog import Catalog, accounts, audit
 from storage.catalog.accounts import AccountKey
 from storage.catalog.audit import AuditFilter

@@ -121,11 +121,8 @@ def _format_section(name: str, table: str, seconds: float) -> str:
     summary = importlib.import_module(f"bench.{BENCHES[name].module}").__doc__ or ""
     described = ("git", "describe", "--always", "--dirty=+", "--exclude=*")
     commit = subprocess.run(described, cwd=ROOT, capture_output=True, text=True).stdout.strip()
-    engines = ""
-    if name in REAL:
-        from bench.real import describe_versions
-
-        engines = f", {describe_versions()}"
+    installed = sorted(path.name for path in (ROOT / ".engines" / "bin").glob("*-v*"))
+    engines = f", {', '.join(installed)}" if name in REAL else ""
     return (
         f"## {name}\n\n{summary.partition(chr(10))[0]} Aim: {BENCHES[name].aim}.\n\n"
         f"```\n{table}\n```\n\n"

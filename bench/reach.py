@@ -10,7 +10,7 @@ import statistics
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -21,10 +21,10 @@ from uuid import uuid4
 import httpx
 from sqlalchemy import Engine, create_engine, text
 
-from bench import real
 from bench.harness import ROOT, Figures, Measure
 from bench.stores import VERSION, list_processes, memory_mb, processor_s, started_store
 from ops.local_store import LocalStore
+from tests.real import engines
 
 IN_FLIGHT = 64
 WARM_UP = 8
@@ -33,7 +33,6 @@ SETTLE_S = 5.0
 PATIENCE_S = 300.0
 PENDING_S = 0.25
 """Until a request is repeated whose files were not verified yet."""
-NO_SETTINGS: dict[str, str] = {}
 BUNDLES = "SELECT count(*) FROM visible WHERE kind = 'bundle'"
 OPEN_JOBS = "SELECT count(*) FROM todo WHERE parked_us IS NULL"
 
@@ -52,7 +51,7 @@ def prepare(
 
     def measure() -> Figures:
         with (
-            real.new_settings() if on_real_engines else nullcontext(NO_SETTINGS) as settings,
+            _settings(on_real_engines) as settings,
             started_store(root, settings) as store,
             depositing(store) as depositor,
         ):
@@ -65,6 +64,10 @@ def prepare(
             }
 
     yield measure
+
+
+def _settings(on_real_engines: bool) -> AbstractContextManager[dict[str, str]]:
+    return engines.settings(gcp=engines.s3_bucket()) if on_real_engines else nullcontext({})
 
 
 @dataclass(frozen=True)

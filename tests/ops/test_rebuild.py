@@ -122,13 +122,13 @@ def test_what_a_backup_brings_back_of_rights_is_said_plainly(
     typed("users", "add", "ada@example.org", typing="correct horse battery\n")
     run("backup", str(home / "b"))
     again = run("restore", str(home / "b"))
-    assert "may be in again" not in again
+    assert "may have access again" not in again
     assert "All logins have ended" in again
     run("users", "remove", "ada@example.org")
     log_in(home)
     shown = run("restore", str(home / "b"))
     assert "passwords (1)" in shown
-    assert "given another password since then may be in again" in shown
+    assert "given another password since then may have access again" in shown
     assert "All logins have ended" in shown
     assert not logged_in(home)
 

@@ -62,7 +62,7 @@ def lock_of(path: Path) -> Path:
 
 
 @pytest.mark.spec("CLI-138")
-def test_processes_that_find_a_stale_lock_file_take_turns(tmp_path: Path) -> None:
+def test_processes_take_turns_on_stale_lock(tmp_path: Path) -> None:
     path = tmp_path / "kept.json"
     lock_of(path).touch()
     os.utime(lock_of(path), (1, 1))
@@ -90,7 +90,7 @@ def test_the_lock_of_a_killed_process_is_free_at_once_and_for_one(tmp_path: Path
 
 
 @pytest.mark.spec("CLI-138")
-def test_a_lock_that_is_held_for_long_is_not_taken_over(tmp_path: Path) -> None:
+def test_held_lock_is_not_taken_over(tmp_path: Path) -> None:
     path = tmp_path / "kept.json"
     process = start(HOLD, path)
     os.utime(lock_of(path), (1, 1))
@@ -101,7 +101,7 @@ def test_a_lock_that_is_held_for_long_is_not_taken_over(tmp_path: Path) -> None:
 
 
 @pytest.mark.spec("CLI-138")
-def test_threads_of_one_process_take_turns(tmp_path: Path) -> None:
+def test_threads_take_turns(tmp_path: Path) -> None:
     path = tmp_path / "kept.json"
 
     def count() -> None:
@@ -118,14 +118,14 @@ def test_threads_of_one_process_take_turns(tmp_path: Path) -> None:
 
 
 @pytest.mark.spec("CLI-138")
-def test_a_lock_file_is_for_its_owner_alone(tmp_path: Path) -> None:
+def test_lock_file_is_private(tmp_path: Path) -> None:
     acquire_lock(tmp_path / "deep" / "one.lock").release()
     assert (tmp_path / "deep" / "one.lock").stat().st_mode & 0o777 == 0o600
     assert (tmp_path / "deep").stat().st_mode & 0o777 == 0o700
 
 
 @pytest.mark.spec("CLI-138")
-def test_what_cannot_be_locked_is_an_error_and_not_waited_for(tmp_path: Path) -> None:
+def test_unusable_lock_is_an_error(tmp_path: Path) -> None:
     (tmp_path / "folder.lock").mkdir()
     with pytest.raises(OSError, match="folder"):
         acquire_lock(tmp_path / "folder.lock", wait_s=60)
@@ -135,7 +135,7 @@ def test_what_cannot_be_locked_is_an_error_and_not_waited_for(tmp_path: Path) ->
 
 
 @pytest.mark.spec("CLI-137")
-def test_a_file_takes_the_place_of_another_also_under_the_longest_of_names(tmp_path: Path) -> None:
+def test_replaces_file_with_longest_name(tmp_path: Path) -> None:
     path = tmp_path / ("x" * 255)
     for data in (b"one", b"two"):
         write_atomically(path, data)
@@ -144,7 +144,7 @@ def test_a_file_takes_the_place_of_another_also_under_the_longest_of_names(tmp_p
 
 
 @pytest.mark.spec("CLI-137")
-def test_what_cannot_be_written_leaves_nothing_behind(tmp_path: Path) -> None:
+def test_failed_write_leaves_nothing(tmp_path: Path) -> None:
     (tmp_path / "there").mkdir()
     with pytest.raises(StoreError, match="cannot write"):
         write_atomically(tmp_path / "there", b"x")

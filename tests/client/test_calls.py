@@ -77,7 +77,7 @@ def test_parts_of_an_address_are_escaped(script: Script, session: HttpSession) -
 
 
 @pytest.mark.spec("CLI-23")
-def test_a_form_is_sent_where_json_is_not_taken(script: Script, session: HttpSession) -> None:
+def test_sends_form_if_json_is_not_accepted(script: Script, session: HttpSession) -> None:
     taken = (
         OperationParameter("a", "body", True, TEXT),
         OperationParameter("n", "body", False, {}),
@@ -90,7 +90,7 @@ def test_a_form_is_sent_where_json_is_not_taken(script: Script, session: HttpSes
 
 
 @pytest.mark.spec("CLI-23")
-def test_a_body_that_is_no_object_is_one_argument(script: Script, session: HttpSession) -> None:
+def test_non_object_body_is_one_argument(script: Script, session: HttpSession) -> None:
     taken = (OperationParameter("body", "body", True, {"type": "array"}),)
     called(session, operation(script, "post_x", "POST", parameters=taken), body=[1, 2])
     assert json.loads(script.came[0].body) == [1, 2]
@@ -108,7 +108,7 @@ def test_a_body_that_is_no_object_is_one_argument(script: Script, session: HttpS
         ("put_subscription", "PUT", 1),
     ],
 )
-def test_what_does_something_each_time_is_not_repeated(
+def test_non_idempotent_call_is_not_repeated(
     script: Script, session: HttpSession, name: str, method: str, times: int
 ) -> None:
     script.say(Answer(503), Answer(broken=NO_ANSWER), Answer())
@@ -121,9 +121,7 @@ def test_what_does_something_each_time_is_not_repeated(
 
 
 @pytest.mark.spec("CLI-24")
-def test_where_a_key_is_understood_one_is_made_up_for_each_call(
-    script: Script, session: HttpSession
-) -> None:
+def test_makes_idempotency_key_where_supported(script: Script, session: HttpSession) -> None:
     of = operation(script, "patch_x", "PATCH", keyed=True)
     script.say(Answer(503), Answer())
     called(session, of)
@@ -147,7 +145,7 @@ def test_where_a_key_is_understood_one_is_made_up_for_each_call(
         ("auth", "must", True),
     ],
 )
-def test_who_hands_out_tokens_is_shown_one_where_it_asks_for_it(
+def test_token_endpoint_gets_token_if_required(
     script: Script, session: HttpSession, service: ServiceName, token: TokenUse, shown: bool
 ) -> None:
     called(session, operation(script, "get_x", service=service, token=token))
@@ -173,9 +171,7 @@ def test_an_answer_is_a_value(
 
 
 @pytest.mark.spec("CLI-25")
-def test_a_redirect_is_told_with_its_headers_and_not_followed(
-    script: Script, session: HttpSession
-) -> None:
+def test_returns_redirect_with_headers(script: Script, session: HttpSession) -> None:
     script.say(Answer(302, b"", {"Location": "https://elsewhere/?sig=1", "X-STORE-SIZE": "3"}))
     found = called(session, operation(script, "get_file"))
     assert found["location"] == "https://elsewhere/?sig=1"
@@ -184,13 +180,13 @@ def test_a_redirect_is_told_with_its_headers_and_not_followed(
 
 
 @pytest.mark.spec("CLI-25")
-def test_of_a_head_the_headers_are_told(script: Script, session: HttpSession) -> None:
+def test_returns_headers_of_head(script: Script, session: HttpSession) -> None:
     script.say(Answer(200, b"", {"X-STORE-SHA1": "ab"}))
     assert called(session, operation(script, "head_file", "HEAD"))["x-store-sha1"] == "ab"
 
 
 @pytest.mark.spec("CLI-25")
-def test_a_page_for_browsers_is_no_answer_of_a_store(script: Script, session: HttpSession) -> None:
+def test_rejects_html_answer(script: Script, session: HttpSession) -> None:
     script.say(Answer(200, b"<html>", {"Content-Type": "text/html"}))
     with pytest.raises(StoreError, match="not from a store"):
         called(session, operation(script, "get_x"))
@@ -198,14 +194,14 @@ def test_a_page_for_browsers_is_no_answer_of_a_store(script: Script, session: Ht
 
 
 @pytest.mark.spec("CLI-25")
-def test_json_that_was_harmed_is_told(script: Script, session: HttpSession) -> None:
+def test_reports_damaged_json(script: Script, session: HttpSession) -> None:
     script.say(Answer(200, b'{"a": '))
     with pytest.raises(Damaged, match="not JSON"):
         called(session, operation(script, "get_x"))
 
 
 @pytest.mark.spec("CLI-25")
-def test_an_answer_may_say_itself_where_its_items_are(script: Script, session: HttpSession) -> None:
+def test_response_may_name_its_items(script: Script, session: HttpSession) -> None:
     script.say(Answer(200, b"{}", {"X-OpenAPI-Paginated-Content-Key": "bundle.files"}))
     of = operation(script, "get_x", paged="results")
     assert list(iterate_pages(session, build_call(of, {}))) == [({}, "bundle.files")]
@@ -214,7 +210,7 @@ def test_an_answer_may_say_itself_where_its_items_are(script: Script, session: H
 
 
 @pytest.mark.spec("CLI-25")
-def test_a_page_without_its_items_is_told() -> None:
+def test_reports_page_without_items() -> None:
     assert page_items({"bundle": {"files": [1]}}, "bundle.files") == [1]
     for page in ({}, {"bundle": None}, {"bundle": {"files": {}}}, [], None):
         with pytest.raises(Damaged, match=r"bundle\.files"):

@@ -61,7 +61,7 @@ def bundled(client: Client, files: int = 1) -> str:
 
 
 @pytest.mark.spec("CLI-26")
-def test_a_file_is_deposited_and_its_headers_and_its_place_are_told(client: Client) -> None:
+def test_deposits_file_and_returns_headers_and_location(client: Client) -> None:
     uuid, version = deposited(client)
     headers = client.head_file(uuid=uuid, replica="aws")
     assert headers["x-store-sha256"] == hashlib.sha256(b"content").hexdigest()
@@ -71,7 +71,7 @@ def test_a_file_is_deposited_and_its_headers_and_its_place_are_told(client: Clie
 
 
 @pytest.mark.spec("CLI-27")
-def test_items_of_all_pages_come_one_after_another(client: Client) -> None:
+def test_iterates_items_of_all_pages(client: Client) -> None:
     uuid = bundled(client, files=7)
     entries = list(client.get_bundle.iterate(uuid=uuid, replica="aws", per_page=3))
     assert [one["name"] for one in entries] == [f"{n}.txt" for n in range(7)]
@@ -93,21 +93,21 @@ def test_a_search_goes_through_its_pages_with_its_query(client: Client) -> None:
 
 
 @pytest.mark.spec("CLI-27")
-def test_iterators_ask_when_they_are_asked(client: Client) -> None:
+def test_iterators_are_lazy(client: Client) -> None:
     uuid = bundled(client, files=3)
     entries = client.get_bundle.iterate(uuid=uuid, replica="aws", per_page=1)
     assert next(entries)["name"] == "0.txt"
 
 
 @pytest.mark.spec("CLI-27")
-def test_what_has_no_pages_is_not_iterated(client: Client) -> None:
+def test_rejects_iteration_of_unpaged_operation(client: Client) -> None:
     with pytest.raises(Misused, match="has no pages"):
         client.get_file.iterate(uuid=str(uuid4()), replica="aws")
 
 
 @pytest.mark.spec("CLI-28")
 @pytest.mark.parametrize("how", ["bytes", "path", "file", "pipe", "pieces", "empty"])
-def test_content_is_taken_from_whatever_holds_it(client: Client, tmp_path: Path, how: str) -> None:
+def test_accepts_content_of_any_source(client: Client, tmp_path: Path, how: str) -> None:
     data = b"" if how == "empty" else b"0123456789" * 200_000
     path = tmp_path / "data"
     path.write_bytes(data)
@@ -140,7 +140,7 @@ class OneWay(io.RawIOBase):
 
 @pytest.mark.spec("CLI-28")
 @pytest.mark.parametrize("content", ["text", 7, io.StringIO("text")])
-def test_content_that_is_no_bytes_is_refused(client: Client, content: Any) -> None:
+def test_rejects_content_that_is_not_bytes(client: Client, content: Any) -> None:
     area = area_of(client)
     with pytest.raises(Misused, match="content"):
         client.put_area_file(uuid=area, filename="x", content=content)
@@ -160,7 +160,7 @@ def test_operations_of_the_authorization_service_are_called_alike(client: Client
 
 
 @pytest.mark.spec("CLI-26")
-def test_an_operation_can_be_looked_at(client: Client) -> None:
+def test_operations_can_be_inspected(client: Client) -> None:
     taken = inspect.signature(client.get_bundle).parameters
     assert list(taken)[:2] == ["uuid", "replica"]
     assert taken["uuid"].default is inspect.Parameter.empty
@@ -174,7 +174,7 @@ def test_an_operation_can_be_looked_at(client: Client) -> None:
 
 
 @pytest.mark.spec("CLI-26")
-def test_an_operation_that_is_not_there_is_told_with_one_that_is(client: Client) -> None:
+def test_unknown_operation_suggests_similar_one(client: Client) -> None:
     with pytest.raises(AttributeError, match="get_bundle"):
         client.get_bundel  # noqa: B018
     with pytest.raises(Misused, match="get-bundle"):
@@ -183,7 +183,7 @@ def test_an_operation_that_is_not_there_is_told_with_one_that_is(client: Client)
 
 
 @pytest.mark.spec("CLI-29")
-def test_arguments_that_cannot_be_right_reach_no_server(client: Client) -> None:
+def test_invalid_arguments_reach_no_server(client: Client) -> None:
     with pytest.raises(Misused, match="needs replica"):
         client.get_bundle(uuid=str(uuid4()))
     with pytest.raises(Misused, match="replica: must be one of aws, gcp"):
@@ -207,7 +207,7 @@ def test_refusals_of_the_server_are_errors_of_their_kind(client: Client) -> None
 
 
 @pytest.mark.spec("CLI-29")
-def test_without_a_token_one_is_nobody(config: Configuration) -> None:
+def test_no_token_is_anonymous(config: Configuration) -> None:
     with Client(config=config) as anonymous:
         assert list(anonymous.get_bundles_all.iterate(replica="aws")) == []
         with pytest.raises(NotAllowed) as told:
@@ -226,7 +226,7 @@ def test_a_patch_has_a_key_so_that_it_may_be_repeated(client: Client) -> None:
 
 
 @pytest.mark.spec("CLI-26")
-def test_headers_of_a_request_can_be_given(client: Client) -> None:
+def test_accepts_request_headers(client: Client) -> None:
     put = client.put_area_file(uuid=area_of(client), filename="x", content=b"x")
     told = client.put_file(
         uuid=str(uuid4()),
@@ -254,7 +254,7 @@ def test_threads_share_a_client(client: Client) -> None:
 
 
 @pytest.mark.spec("CLI-31")
-def test_two_clients_of_two_stores_do_not_disturb_each_other(
+def test_clients_of_two_stores_are_independent(
     client: Client, config: Configuration, store: Served
 ) -> None:
     settings = replace(store.settings, auth_external_url="", wait_s=0.0)
@@ -283,9 +283,7 @@ def make_old(config: Configuration, now: str, then: str) -> None:
 
 
 @pytest.mark.spec("CLI-30")
-def test_a_definition_of_the_past_is_renewed_when_something_is_unknown(
-    client: Client, config: Configuration
-) -> None:
+def test_refreshes_definition_for_unknown_operation(client: Client, config: Configuration) -> None:
     load_definition(client.session, config)
     make_old(config, '"get_replication"', '"get_replication_of_old"')
     for asked in (
@@ -297,9 +295,7 @@ def test_a_definition_of_the_past_is_renewed_when_something_is_unknown(
 
 
 @pytest.mark.spec("CLI-30")
-def test_a_definition_of_the_past_is_renewed_when_a_route_is_gone(
-    client: Client, config: Configuration
-) -> None:
+def test_refreshes_definition_for_missing_route(client: Client, config: Configuration) -> None:
     load_definition(client.session, config)
     make_old(config, '"/replication"', '"/replication/of/old"')
     with Client(config=config, token=ADMIN_TOKEN) as late:
@@ -307,9 +303,7 @@ def test_a_definition_of_the_past_is_renewed_when_a_route_is_gone(
 
 
 @pytest.mark.spec("CLI-30")
-def test_a_definition_of_the_past_is_renewed_when_an_argument_is_unknown(
-    client: Client, config: Configuration
-) -> None:
+def test_refreshes_definition_for_unknown_argument(client: Client, config: Configuration) -> None:
     load_definition(client.session, config)
     make_old(config, '"gcp"', '"azure"')
     with Client(config=config, token=ADMIN_TOKEN) as late:
@@ -350,7 +344,7 @@ class Gone(httpx.BaseTransport):
 
 
 @pytest.mark.spec("CLI-29")
-def test_a_base_url_that_is_no_store_is_told(config: Configuration, store: Served) -> None:
+def test_reports_base_url_that_is_no_store(config: Configuration, store: Served) -> None:
     with (
         Client(config=replace(config, url=store.auth_url)) as client,
         pytest.raises(StoreError, match="is not a data store"),
@@ -359,7 +353,7 @@ def test_a_base_url_that_is_no_store_is_told(config: Configuration, store: Serve
 
 
 @pytest.mark.spec("CLI-26")
-def test_what_is_exported_is_there() -> None:
+def test_exported_names_exist() -> None:
     assert {getattr(store_client, name).__name__ for name in store_client.__all__} == set(
         store_client.__all__
     )

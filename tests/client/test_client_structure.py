@@ -81,6 +81,6 @@ def test_class_names_occur_once() -> None:
 @pytest.mark.parametrize(
     "name", ["Session", "GivenToken", "Policy", "Tell", "Uploaded", "Operation"]
 )
-def test_former_names_warn_and_lead_to_the_present_ones(name: str) -> None:
+def test_former_names_warn_and_work(name: str) -> None:
     with pytest.warns(DeprecationWarning, match=name):
         assert isinstance(getattr(store_client, name), type)

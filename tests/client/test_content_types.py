@@ -37,7 +37,7 @@ def test_content_types_follow_the_last_ending(name: str, kind: str) -> None:
 
 
 @pytest.mark.spec("UPL-06")
-def test_metadata_is_json_whatever_it_is_called() -> None:
+def test_metadata_type_is_json_for_any_name() -> None:
     assert guess_content_type("donor.meta", indexed=True) == "application/json"
 
 

@@ -10,7 +10,7 @@ import pytest
 @pytest.mark.parametrize(
     "module", ["store_client", "store_client.client", "store_client.definition"]
 )
-def test_the_http_library_is_loaded_when_something_is_asked(module: str) -> None:
+def test_http_library_is_loaded_lazily(module: str) -> None:
     code = f"import sys, {module}; print([m for m in ('httpx', 'rich', 'joserfc') if m in sys.modules])"
     done = subprocess.run(
         [sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60

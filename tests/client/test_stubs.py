@@ -18,7 +18,7 @@ def run(client: Client) -> None:
 """
 
 
-def test_stubs_are_what_the_definitions_say() -> None:
+def test_stubs_match_definitions() -> None:
     assert stubs.PATH.read_text(encoding="utf-8") == stubs.written(), "run `make docs`"
 
 

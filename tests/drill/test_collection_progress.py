@@ -27,7 +27,7 @@ class World:
         self.there |= {(name, "aws"), (name, "gcp")}
 
 
-def test_a_version_has_arrived_when_both_replicas_show_it_and_is_asked_for_no_more() -> None:
+def test_arrived_version_is_not_polled_again() -> None:
     world = World(kept={"u.1": 0, "u.2": 0}, there={("u.1", "aws")})
     arrivals = Arrivals(world, world)
     arrivals.look()
@@ -43,7 +43,7 @@ def test_a_version_has_arrived_when_both_replicas_show_it_and_is_asked_for_no_mo
     assert not arrivals.is_complete()
 
 
-def test_what_was_deleted_meanwhile_is_not_waited_for() -> None:
+def test_ignores_deleted_collections() -> None:
     world = World(kept={"u.1": 0})
     arrivals = Arrivals(world, world)
     arrivals.look()
@@ -52,7 +52,7 @@ def test_what_was_deleted_meanwhile_is_not_waited_for() -> None:
     assert arrivals.is_complete()
 
 
-def test_one_look_asks_for_some_and_the_next_for_others() -> None:
+def test_polls_in_turns() -> None:
     count = ASKED_AT_ONCE + 10
     world = World(kept={f"u{number:03d}.1": 0 for number in range(count)})
     arrivals = Arrivals(world, world)
@@ -62,7 +62,7 @@ def test_one_look_asks_for_some_and_the_next_for_others() -> None:
     assert len({name.split()[0] for name in world.asked}) == count
 
 
-def test_the_watch_goes_on_while_collections_arrive_and_ends_with_the_last() -> None:
+def test_watch_ends_with_last_arrival() -> None:
     world = World(kept={f"u{number}.1": 0 for number in range(5)})
     progress = Progress(("a",), frozenset({"a"}))
     progress.acknowledge("a", "b.1")
@@ -82,7 +82,7 @@ def test_the_watch_goes_on_while_collections_arrive_and_ends_with_the_last() -> 
     assert len(arrivals.arrived) == 5
 
 
-def test_the_watch_ends_when_collections_stand_still() -> None:
+def test_watch_ends_without_progress() -> None:
     world = World(kept={"u.1": 0})
     arrivals = Arrivals(world, world)
     everything = Everything(Progress((), frozenset()), arrivals)

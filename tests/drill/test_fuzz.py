@@ -27,7 +27,7 @@ def findings() -> Findings:
     return found
 
 
-def test_what_the_definition_names_is_no_fault(findings) -> None:
+def test_named_status_is_no_fault(findings) -> None:
     findings.answered(PUT, 400, "")
     findings.answered(PUT, 503, "", retry_after=True)
     assert findings.faults(4) == []
@@ -38,12 +38,12 @@ def test_a_status_that_is_not_named_is_a_fault_even_where_others_are_allowed(fin
     assert findings.faults(0) == [f"{GET}: 409 is not named (1×)\nthe request"]
 
 
-def test_another_method_of_a_path_is_not_held_to_the_operations_statuses(findings) -> None:
+def test_other_method_may_have_other_statuses(findings) -> None:
     findings.answered(GET, 405, "", own=False)
     assert findings.faults(0) == []
 
 
-def test_a_failure_of_the_server_says_when_to_come_again(findings) -> None:
+def test_server_error_needs_retry_after(findings) -> None:
     findings.answered(PUT, 503, "")
     assert [fault.partition("\n")[0] for fault in findings.faults(0)] == [
         f"{PUT}: 503 without Retry-After (1×)"
@@ -60,7 +60,7 @@ def test_an_operation_that_only_refused_was_not_reached() -> None:
     assert found.faults(0) == ["get_collections: never reached", "put_thing: never reached"]
 
 
-def test_nothing_but_the_aliases_is_excused(findings) -> None:
+def test_only_aliases_are_excused(findings) -> None:
     def wrong_method(method: str) -> UnsupportedMethodResponse:
         return UnsupportedMethodResponse(
             operation="", method=method, status_code=400, failure_reason="", message=""

@@ -27,7 +27,7 @@ def run(
     )
 
 
-def test_what_lacks_is_named_and_fails_though_the_command_went_well(tmp_path: Path) -> None:
+def test_missing_engine_fails_run(tmp_path: Path) -> None:
     ended = run(tmp_path, "--")
     assert LACKING in ended.stdout
     assert "excuse it by --excuse opensearch" in ended.stdout
@@ -43,7 +43,7 @@ def test_what_lacks_is_named_and_fails_though_the_command_went_well(tmp_path: Pa
         ([], {"STORE_TEST_EXCUSED": "redis opensearch"}),
     ],
 )
-def test_what_was_excused_is_named_and_fails_nothing(
+def test_excused_engine_is_named_only(
     tmp_path: Path, options: Sequence[str], environ: dict[str, str]
 ) -> None:
     ended = run(tmp_path, *options, "--", environ=environ)

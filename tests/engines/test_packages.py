@@ -38,7 +38,7 @@ def built(cache: Path) -> str:
     return (cache / "bin" / "hammer-v1.0.0").read_text()
 
 
-def test_two_who_want_it_at_once_get_it_by_one_build(tmp_path: Path) -> None:
+def test_concurrent_builds_build_once(tmp_path: Path) -> None:
     cache = tmp_path / "cache"
 
     def want(_number: int) -> str:

@@ -45,7 +45,7 @@ distributed = pytest.mark.parametrize(
 
 
 @distributed
-def test_it_is_enough_that_one_passed(tmp_path: Path, options: Sequence[str]) -> None:
+def test_one_passed_test_is_enough(tmp_path: Path, options: Sequence[str]) -> None:
     code, words = run(tmp_path, "named", "assert True", options)
     assert "redis: 1 tests passed" in words
     assert code == 0, words
@@ -55,7 +55,7 @@ def test_it_is_enough_that_one_passed(tmp_path: Path, options: Sequence[str]) ->
 @pytest.mark.parametrize(
     ("parameter", "body"), [("in memory", "assert True"), ("named", "pytest.skip()")]
 )
-def test_other_engines_and_skipped_tests_are_not_enough(
+def test_other_engines_and_skipped_tests_do_not_count(
     tmp_path: Path, options: Sequence[str], parameter: str, body: str
 ) -> None:
     code, words = run(tmp_path, parameter, body, options)

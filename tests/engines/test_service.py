@@ -35,7 +35,7 @@ def test_a_killed_server_is_started_again_until_it_runs(tmp_path: Path) -> None:
         assert "still in use" in (tmp_path / "log").read_text()
 
 
-def test_one_that_never_runs_again_is_told_with_its_last_words(tmp_path: Path) -> None:
+def test_reports_service_that_stays_down(tmp_path: Path) -> None:
     with serving(tmp_path, REFUSES_ONCE.replace("rm left; ", "")) as server:
         server.again_s = 0.3
         (tmp_path / "left").touch()

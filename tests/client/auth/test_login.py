@@ -284,7 +284,7 @@ def described(**changed: object) -> Callable[[httpx.Request], httpx.Response]:
         ({"authorization_endpoint": "javascript:alert(1)"}, "authorization_endpoint"),
     ],
 )
-def test_a_service_is_believed_about_itself_alone(changed: dict[str, object], why: str) -> None:
+def test_accepts_service_metadata_about_itself_only(changed: dict[str, object], why: str) -> None:
     transport = httpx.MockTransport(described(**changed))
     with (
         HttpSession("https://store.example", transport=transport) as session,
@@ -294,7 +294,7 @@ def test_a_service_is_believed_about_itself_alone(changed: dict[str, object], wh
 
 
 @pytest.mark.spec("CLI-84")
-def test_what_does_not_describe_itself_is_no_service() -> None:
+def test_rejects_service_without_metadata() -> None:
     for body in (b"", b"[]", b"<html>", b"[" * 100_000):
         transport = httpx.MockTransport(lambda _, body=body: httpx.Response(200, content=body))
         with (
@@ -305,7 +305,7 @@ def test_what_does_not_describe_itself_is_no_service() -> None:
 
 
 @pytest.mark.spec("CLI-84")
-def test_a_store_that_names_no_service_says_how_to_log_in_all_the_same(
+def test_store_without_service_says_how_to_log_in(
     config: Configuration,
 ) -> None:
     document = {"openapi": "3.0.3", "info": {"title": "t", "version": "1"}, "paths": {}}
@@ -335,7 +335,7 @@ def test_the_clock_of_a_server_is_read_of_its_answer(date: str, ahead: float) ->
 
 
 @pytest.mark.spec("CLI-73")
-def test_a_store_that_cannot_be_reached_is_told_so(config: Configuration, world: World) -> None:
+def test_reports_unreachable_store(config: Configuration, world: World) -> None:
     with unreachable(config) as session, pytest.raises(Unreachable):
         login_with_token(session, config, token_of(world), around=QUIET)
     assert not config.credentials.exists()

@@ -26,7 +26,7 @@ def test_a_file_is_made_private_also_behind_a_link(tmp_path: Path) -> None:
 
 
 @pytest.mark.spec("CLI-104")
-def test_the_rights_of_folders_and_pipes_are_left_alone(tmp_path: Path) -> None:
+def test_leaves_rights_of_folders_and_pipes(tmp_path: Path) -> None:
     folder, pipe = tmp_path / "folder", tmp_path / "pipe"
     folder.mkdir()
     os.mkfifo(pipe)
@@ -37,7 +37,7 @@ def test_the_rights_of_folders_and_pipes_are_left_alone(tmp_path: Path) -> None:
 
 
 @pytest.mark.spec("CLI-104")
-def test_a_variable_that_names_a_folder_is_told_and_changes_nothing(tmp_path: Path) -> None:
+def test_reports_variable_that_names_a_folder(tmp_path: Path) -> None:
     tmp_path.chmod(0o755)
     with pytest.raises(Misused, match="Is a directory"):
         ServiceAccountTokens(tmp_path, "http://127.0.0.1:9").bearer()

@@ -36,7 +36,7 @@ def status(world: World, token: str | None) -> int:
     return httpx.get(f"{world.url}/v1/subscriptions?replica=aws", headers=header).status_code
 
 
-def test_a_program_is_let_in_by_its_credentials_file(
+def test_service_account_logs_in_by_credentials_file(
     world: World, file: Path, config: Configuration, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv(CREDENTIALS_VARIABLE, str(file))
@@ -44,7 +44,7 @@ def test_a_program_is_let_in_by_its_credentials_file(
         assert client.call("get_subscriptions", replica="aws") == {"subscriptions": []}
 
 
-def test_a_token_is_for_the_store_that_is_asked_and_lasts_minutes(world: World, file: Path) -> None:
+def test_token_is_for_one_store_and_lasts_minutes(world: World, file: Path) -> None:
     token = ServiceAccountTokens(file, world.url).bearer()
     said = read_claims(token)
     assert said["aud"] == world.url
@@ -65,7 +65,7 @@ def test_a_token_that_another_store_was_shown_is_worth_nothing_here(
         here.verify(ServiceAccountTokens(file, "https://evil.example").bearer())
 
 
-def test_a_token_serves_until_it_nearly_ends(world: World, file: Path) -> None:
+def test_token_is_reused_until_it_nearly_expires(world: World, file: Path) -> None:
     clock = Moving()
     tokens = ServiceAccountTokens(file, world.url, now=clock)
     first = tokens.bearer()
@@ -103,7 +103,7 @@ def test_a_refused_token_is_followed_by_another_only_if_that_may_help(
     assert status(world, third) == 200
 
 
-def test_a_program_that_was_removed_is_told(
+def test_reports_removed_account(
     world: World, tmp_path: Path, config: Configuration, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     stranger = world.robot(tmp_path / "robot.json")
@@ -114,9 +114,7 @@ def test_a_program_that_was_removed_is_told(
         client.call("get_subscriptions", replica="aws")
 
 
-def test_a_program_whose_token_is_refused_is_told_what_to_look_at(
-    config: Configuration, file: Path
-) -> None:
+def test_reports_refused_token_with_advice(config: Configuration, file: Path) -> None:
     elsewhere = ServiceAccountTokens(file, "https://other.example")
     with HttpSession(config.url) as session, pytest.raises(NotAllowed) as caught:
         fetch_identity(session, config, elsewhere, environ={CREDENTIALS_VARIABLE: str(file)})
@@ -134,7 +132,7 @@ def pem(key: Any) -> str:
     return str(key.private_bytes(*form).decode())
 
 
-def test_a_bad_file_is_told_what_is_wrong_with_it(world: World, file: Path) -> None:
+def test_reports_invalid_credentials_file(world: World, file: Path) -> None:
     weak = pem(rsa.generate_private_key(65_537, 1024))
     other = pem(ec.generate_private_key(ec.SECP256R1()))
     marred = json.loads(file.read_text())["private_key"].replace("MII", "AAA")

@@ -69,14 +69,12 @@ def ending(config: Configuration) -> None:
 
 
 @pytest.mark.spec("CLI-76")
-def test_a_token_that_is_good_is_shown_without_asking_anybody(
-    login: SavedLogin, config: Configuration
-) -> None:
+def test_valid_token_needs_no_request(login: SavedLogin, config: Configuration) -> None:
     assert SavedLoginTokens(config, session_of=nobody_asks).bearer() == login.access_token
 
 
 @pytest.mark.spec("CLI-76")
-def test_a_token_is_followed_by_the_next_one_before_it_ends(
+def test_token_is_refreshed_before_expiry(
     login: SavedLogin, config: Configuration, world: World
 ) -> None:
     assert login.expires is not None
@@ -106,7 +104,7 @@ def test_tokens_follow_one_another(login: SavedLogin, config: Configuration, wor
 
 
 @pytest.mark.spec("CLI-76")
-def test_of_many_threads_one_refreshes(login: SavedLogin, config: Configuration) -> None:
+def test_one_of_many_threads_refreshes(login: SavedLogin, config: Configuration) -> None:
     ending(config)
     asked = Counting()
     tokens = SavedLoginTokens(config, session_of=asked)
@@ -131,7 +129,7 @@ print(tokens.bearer(), len(made))
 
 
 @pytest.mark.spec("CLI-76")
-def test_of_many_processes_one_refreshes_and_the_login_lives_on(
+def test_one_of_many_processes_refreshes_and_login_stays(
     login: SavedLogin, config: Configuration, world: World
 ) -> None:
     ending(config)
@@ -156,7 +154,7 @@ def test_of_many_processes_one_refreshes_and_the_login_lives_on(
 
 
 @pytest.mark.spec("CLI-76")
-def test_a_client_whose_token_is_refused_goes_on_with_the_next_one(
+def test_refused_token_is_replaced_and_request_repeated(
     login: SavedLogin, config: Configuration, world: World
 ) -> None:
     """The store's clock is ahead: our token ended there and not here."""
@@ -179,7 +177,7 @@ def test_a_clock_that_is_wrong_here_does_not_matter(
 
 
 @pytest.mark.spec("CLI-76")
-def test_a_refused_token_that_somebody_else_renewed_is_not_renewed_again(
+def test_token_refreshed_elsewhere_is_not_refreshed_again(
     login: SavedLogin, config: Configuration
 ) -> None:
     tokens = SavedLoginTokens(config, session_of=nobody_asks)
@@ -189,7 +187,7 @@ def test_a_refused_token_that_somebody_else_renewed_is_not_renewed_again(
 
 
 @pytest.mark.spec("CLI-77")
-def test_a_login_that_is_over_is_told_until_somebody_logs_in_again(
+def test_ended_login_is_reported_until_new_login(
     login: SavedLogin, config: Configuration, world: World, session: HttpSession, browser: Browser
 ) -> None:
     world.enable(login.email, allowed=False)
@@ -210,9 +208,7 @@ def test_a_login_that_is_over_is_told_until_somebody_logs_in_again(
 
 
 @pytest.mark.spec("CLI-77")
-def test_who_logged_out_elsewhere_meanwhile_is_nobody(
-    login: SavedLogin, config: Configuration
-) -> None:
+def test_logout_elsewhere_makes_client_anonymous(login: SavedLogin, config: Configuration) -> None:
     here = Moving()
     tokens = SavedLoginTokens(config, session_of=nobody_asks, now=here)
     assert tokens.bearer() == login.access_token
@@ -249,7 +245,7 @@ def refusing(status: int, body: dict[str, str]) -> Callable[[Configuration], Htt
         refusing(404, {}),
     ],
 )
-def test_while_a_token_lasts_nobody_has_to_be_reached(
+def test_valid_token_needs_no_network(
     config: Configuration, session_of: Callable[[Configuration], HttpSession]
 ) -> None:
     kept = SavedLogin("old", "refresh", expires=1030.0, token_endpoint="https://auth.example/token")
@@ -261,7 +257,7 @@ def test_while_a_token_lasts_nobody_has_to_be_reached(
 
 
 @pytest.mark.spec("CLI-77")
-def test_what_cannot_be_written_down_is_used_all_the_same(
+def test_uses_token_that_cannot_be_stored(
     login: SavedLogin, config: Configuration, world: World
 ) -> None:
     ending(config)
@@ -308,7 +304,7 @@ def test_code_goes_before_the_environment_and_that_before_the_login(
 
 
 @pytest.mark.spec("CLI-73")
-def test_a_token_that_was_brought_is_kept_with_its_end_by_our_clock(
+def test_pasted_token_is_stored_with_expiry_by_local_clock(
     login: SavedLogin, config: Configuration, session: HttpSession
 ) -> None:
     here = LoginPrompts(lambda _: None, now=Moving(HOUR))

@@ -74,7 +74,7 @@ def typed(
         ({}, ["--it", '{"a": 1}'], {"a": 1}),
     ],
 )
-def test_what_is_typed_becomes_what_the_schema_wants(
+def test_converts_text_to_type_of_schema(
     schema: dict[str, Any], words: list[str], value: Any
 ) -> None:
     assert sent(schema, *words) == value
@@ -85,7 +85,7 @@ def test_what_is_typed_becomes_what_the_schema_wants(
     "schema",
     [{"type": "string", "default": "x"}, {"type": "boolean", "default": True}, NAMES, {}],
 )
-def test_what_is_not_typed_is_not_sent_whatever_its_default(schema: dict[str, Any]) -> None:
+def test_omitted_options_are_not_sent(schema: dict[str, Any]) -> None:
     assert sent(schema) == "absent"
 
 
@@ -104,7 +104,7 @@ def test_what_is_not_typed_is_not_sent_whatever_its_default(schema: dict[str, An
         ({}, ["--it", "{a"], "is no JSON"),
     ],
 )
-def test_what_cannot_be_meant_is_said(schema: dict[str, Any], words: list[str], said: str) -> None:
+def test_reports_invalid_values(schema: dict[str, Any], words: list[str], said: str) -> None:
     assert said in " ".join(refused(schema, *words).split())
 
 
@@ -114,13 +114,13 @@ def test_a_required_option_is_missed_by_its_name() -> None:
 
 
 @pytest.mark.spec("CLI-42")
-def test_a_required_boolean_is_said_in_a_word() -> None:
+def test_required_boolean_takes_a_word() -> None:
     done, found = typed({"type": "boolean"}, "--it", "false", required=True)
     assert (done.exit_code, found) == (0, {"it": False})
 
 
 @pytest.mark.spec("CLI-43")
-def test_json_comes_from_a_file_or_standard_input(tmp_path: Path) -> None:
+def test_reads_json_from_file_or_standard_input(tmp_path: Path) -> None:
     path = tmp_path / "query.json"
     path.write_text('\ufeff{"query": {"match_all": {}}}\n', encoding="utf-8")
     schema = {"type": "object"}
@@ -129,7 +129,7 @@ def test_json_comes_from_a_file_or_standard_input(tmp_path: Path) -> None:
 
 
 @pytest.mark.spec("CLI-43")
-def test_a_list_comes_from_a_file_as_json_or_a_line_each(tmp_path: Path) -> None:
+def test_reads_list_from_file_as_json_or_lines(tmp_path: Path) -> None:
     lines, whole = tmp_path / "names.txt", tmp_path / "files.json"
     lines.write_text("a\nb c\n\n")
     whole.write_text(json.dumps([{"a": 1}, {"a": 2}]))
@@ -144,14 +144,14 @@ def test_standard_input_is_read_once() -> None:
 
 
 @pytest.mark.spec("CLI-43")
-def test_bytes_that_are_no_text_are_no_argument(tmp_path: Path) -> None:
+def test_rejects_bytes_that_are_not_utf8(tmp_path: Path) -> None:
     path = tmp_path / "odd"
     path.write_bytes(b"\xff\xfe")
     assert "not UTF-8 text" in refused({"type": "object"}, "--it", f"@{path}")
 
 
 @pytest.mark.spec("CLI-43")
-def test_a_secret_need_not_stand_on_the_command_line(tmp_path: Path) -> None:
+def test_reads_secret_from_file(tmp_path: Path) -> None:
     path = tmp_path / "secret"
     path.write_text("hush hush\n")
     name, schema = "hmac_secret_key", {"type": "string"}
@@ -167,7 +167,7 @@ def test_pointers_between_pages_are_not_shown_in_help() -> None:
 
 
 @pytest.mark.spec("CLI-42")
-def test_help_tells_the_default_and_carries_no_control_characters() -> None:
+def test_help_shows_defaults_without_control_characters() -> None:
     about = "Items\x1b[2J on one page."
     schema = {"type": "integer", "default": 100}
     parameter = OperationParameter("per_page", "query", False, schema, about)
@@ -231,7 +231,7 @@ def headed(*words: str) -> tuple[Result, dict[str, Any]]:
 
 
 @pytest.mark.spec("CLI-132")
-def test_headers_of_a_request_are_given_by_name_and_value() -> None:
+def test_accepts_headers_by_name_and_value() -> None:
     _, found = headed("--header", "Prefer: wait=5", "--header", "Idempotency-Key:a:b")
     assert found == {"Prefer": "wait=5", "Idempotency-Key": "a:b"}
 
@@ -247,7 +247,7 @@ def test_headers_of_a_request_are_given_by_name_and_value() -> None:
         ("Prefer:a\x1b[2J", "is not a header"),
     ],
 )
-def test_what_is_no_header_or_nobodys_to_set_is_refused(word: str, said: str) -> None:
+def test_rejects_invalid_and_reserved_headers(word: str, said: str) -> None:
     done, found = headed("--header", word)
     assert (done.exit_code, found) == (2, {})
     assert said in done.output

@@ -27,7 +27,7 @@ def run(line: str, home: Path) -> subprocess.CompletedProcess[str]:
 
 @pytest.mark.spec("CLI-105")
 @pytest.mark.parametrize("closed", [">&-", ">&- 2>&-", "<&- >&- 2>&-"])
-def test_what_nobody_can_read_is_written_nowhere(tmp_path: Path, closed: str) -> None:
+def test_closed_output_is_not_written_to(tmp_path: Path, closed: str) -> None:
     done = run(f"store create-version --json {closed}", tmp_path)
     assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
 
@@ -41,7 +41,7 @@ def test_a_token_is_missed_on_a_standard_input_that_is_closed(tmp_path: Path) ->
 
 @pytest.mark.spec("CLI-105")
 @pytest.mark.parametrize("kind", [FileBytes(), JsonValue(), SecretText()])
-def test_a_standard_input_that_is_closed_is_not_taken_for_an_empty_one(
+def test_closed_standard_input_is_not_empty_input(
     monkeypatch: pytest.MonkeyPatch, kind: click.ParamType[Any]
 ) -> None:
     monkeypatch.setattr(sys, "stdin", None)

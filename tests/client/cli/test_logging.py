@@ -56,7 +56,7 @@ def test_a_signed_url_is_in_no_log_of_a_program_that_uses_the_package(
 
 @pytest.mark.spec("CLI-92")
 @pytest.mark.parametrize("library", ["boto3", "botocore", "google.auth", "urllib3.connectionpool"])
-def test_libraries_of_clouds_tell_nothing_of_what_they_ask(library: str) -> None:
+def test_cloud_libraries_log_nothing(library: str) -> None:
     configure_logging("DEBUG")
     try:
         assert not logging.getLogger(library).isEnabledFor(logging.INFO)

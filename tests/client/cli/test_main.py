@@ -59,7 +59,7 @@ def failing(error: BaseException, *words: str) -> tuple[int, str]:
 
 
 @pytest.mark.spec("CLI-52")
-def test_every_command_of_our_own_can_be_found_and_takes_a_log_level(offline: Typist) -> None:
+def test_client_commands_are_found_and_take_log_level(offline: Typist) -> None:
     for name in registry.COMMANDS:
         found = registry.load_command(name)
         assert isinstance(found, StoreCommand), name
@@ -68,7 +68,7 @@ def test_every_command_of_our_own_can_be_found_and_takes_a_log_level(offline: Ty
 
 
 @pytest.mark.spec("CLI-54")
-def test_without_a_network_the_list_of_commands_says_how_to_get_the_others(
+def test_command_list_without_network_says_how_to_get_the_rest(
     offline: Typist,
 ) -> None:
     done = offline.types("--help")
@@ -84,19 +84,19 @@ def test_without_a_network_the_list_of_commands_says_how_to_get_the_others(
 
 
 @pytest.mark.spec("CLI-54")
-def test_without_any_word_the_program_tells_what_it_can_do(offline: Typist) -> None:
+def test_no_command_shows_help(offline: Typist) -> None:
     assert "create-version" in offline.types().output
 
 
 @pytest.mark.spec("CLI-53")
-def test_a_name_that_is_mistyped_is_answered_with_those_that_are_near(offline: Typist) -> None:
+def test_suggests_names_for_mistyped_command(offline: Typist) -> None:
     done = offline.types("donwload")
     assert done.exit_code == 2
     assert done.stderr == "store: there is no command 'donwload'\n  did you mean: download?\n"
 
 
 @pytest.mark.spec("CLI-49")
-def test_a_store_that_is_not_there_is_told_in_a_line_and_a_code(offline: Typist) -> None:
+def test_unreachable_store_is_one_line_and_a_code(offline: Typist) -> None:
     done = offline.types("get-bundles-all", "--replica", "aws", "--log-level", "ERROR")
     assert done.exit_code == 7
     assert "127.0.0.1:9" in done.stderr
@@ -115,14 +115,12 @@ def test_a_store_that_is_not_there_is_told_in_a_line_and_a_code(offline: Typist)
         (FileNotFoundError(2, "No such file", "x"), 1, "store: x: No such file\n"),
     ],
 )
-def test_what_fails_ends_with_a_line_and_its_code(
-    error: BaseException, code: int, text: str
-) -> None:
+def test_errors_end_with_one_line_and_code(error: BaseException, code: int, text: str) -> None:
     assert failing(error) == (code, text)
 
 
 @pytest.mark.spec("CLI-50")
-def test_a_fault_of_our_own_shows_no_traceback_unless_somebody_debugs() -> None:
+def test_internal_error_shows_traceback_only_in_debug() -> None:
     code, text = failing(ZeroDivisionError("by zero"))
     assert code == 1
     assert text.splitlines()[0] == "store: an error in this client: ZeroDivisionError: by zero"
@@ -134,7 +132,7 @@ def test_a_fault_of_our_own_shows_no_traceback_unless_somebody_debugs() -> None:
 
 
 @pytest.mark.spec("CLI-54")
-def test_what_is_told_before_the_command_is_known_is_found_anywhere_on_the_line() -> None:
+def test_accepts_global_options_anywhere() -> None:
     assert parse_early(["get-x", "--url=http://a", "--env", "b"]) == EarlyOptions("http://a", "b")
     assert parse_early(["--log-level", "DEBUG", "--", "--url", "c"]) == EarlyOptions(
         log_level="DEBUG"
@@ -150,7 +148,7 @@ def test_a_log_level_that_there_is_not_is_refused(offline: Typist) -> None:
 
 
 @pytest.mark.spec("CLI-52")
-def test_the_log_is_told_on_standard_error_as_wanted(store: Served, tmp_path: Path) -> None:
+def test_logs_to_standard_error_by_level(store: Served, tmp_path: Path) -> None:
     there = {"STORE_CLIENT_URL": store.url}
     done = typed(tmp_path, "get-echo", "--log-level", "DEBUG", **there)
     assert "store_client.http" in done.stderr
@@ -159,14 +157,14 @@ def test_the_log_is_told_on_standard_error_as_wanted(store: Served, tmp_path: Pa
 
 
 @pytest.mark.spec("CLI-52")
-def test_a_quiet_command_says_only_its_result(tmp_path: Path) -> None:
+def test_quiet_command_prints_result_only(tmp_path: Path) -> None:
     assert "cleared" in typed(tmp_path, "clear-cache").stderr
     done = typed(tmp_path, "clear-cache", "-q")
     assert (done.stdout, done.stderr, done.exit_code) == ("", "", 0)
 
 
 @pytest.mark.spec("CLI-55")
-def test_the_installed_program_tells_its_version(tmp_path: Path) -> None:
+def test_installed_program_shows_version(tmp_path: Path) -> None:
     assert re.fullmatch(r"store \d+\.\d+\.\d+\n", program(tmp_path, "--version").stdout)
 
 
@@ -216,7 +214,7 @@ def test_the_list_of_known_commands_needs_no_network_code(store: Served, tmp_pat
         "profiles 2>&1",
     ],
 )
-def test_who_stops_reading_is_not_told_of_it(store: Served, tmp_path: Path, words: str) -> None:
+def test_closed_pipe_ends_silently(store: Served, tmp_path: Path, words: str) -> None:
     environ = {**os.environ, "STORE_CLIENT_HOME": str(tmp_path), "STORE_CLIENT_URL": store.url}
     save_profile(Configuration(tmp_path, tmp_path, store.url), "here", default=True)
     piped = f"set -o pipefail; (sleep 0.5; {PROGRAM} {words}) | true"
@@ -227,7 +225,7 @@ def test_who_stops_reading_is_not_told_of_it(store: Served, tmp_path: Path, word
 
 
 @pytest.mark.spec("CLI-51")
-def test_an_interrupt_ends_the_program_with_its_code(tmp_path: Path) -> None:
+def test_interrupt_ends_with_its_code(tmp_path: Path) -> None:
     environ = {**os.environ, "STORE_CLIENT_HOME": str(tmp_path), **NOWHERE}
     with subprocess.Popen(
         [str(PROGRAM), "get-echo"], env=environ, stderr=subprocess.PIPE, text=True
@@ -252,7 +250,7 @@ def test_completion_is_a_script_that_calls_the_program(shell: str, offline: Typi
 
 
 @pytest.mark.spec("CLI-56")
-def test_the_script_for_bash_is_one_that_bash_takes(tmp_path: Path) -> None:
+def test_bash_accepts_completion_script(tmp_path: Path) -> None:
     script = program(tmp_path, "completion", "bash").stdout
     subprocess.run(["bash", "-n"], input=script, text=True, check=True, timeout=60)
 
@@ -266,7 +264,7 @@ def completed(home: Path, line: str, at: int, **environ: str) -> list[str]:
 
 
 @pytest.mark.spec("CLI-56")
-def test_completion_knows_what_was_fetched_and_asks_nobody(store: Served, tmp_path: Path) -> None:
+def test_completion_uses_cache_without_network(store: Served, tmp_path: Path) -> None:
     assert completed(tmp_path, "store create", 1, **NOWHERE) == ["create-version"]
     assert completed(tmp_path, "store get-bundles-a", 1, **NOWHERE) == []
     typed(tmp_path, "get-echo", "--url", store.url)
@@ -278,12 +276,12 @@ def test_completion_knows_what_was_fetched_and_asks_nobody(store: Served, tmp_pa
 
 
 @pytest.mark.spec("CLI-56")
-def test_completion_of_a_line_that_is_wrong_says_nothing(tmp_path: Path) -> None:
+def test_completion_of_invalid_line_is_silent(tmp_path: Path) -> None:
     assert completed(tmp_path, "store --profile nobody get-b", 3) == []
 
 
 @pytest.mark.spec("CLI-49")
-def test_exit_codes_are_told_where_people_look_first(offline: Typist) -> None:
+def test_help_lists_exit_codes(offline: Typist) -> None:
     shown = " ".join(offline.types("-h").output.split())
     for kind in (Misused, Refused, NotAllowed, NotFound, Conflict, Unreachable, Damaged, TimedOut):
         assert f" {kind.exit_code} " in shown
@@ -302,7 +300,7 @@ def test_a_command_of_its_own_may_have_an_option_that_all_have() -> None:
 
 
 @pytest.mark.spec("CLI-49")
-def test_an_unknown_fault_has_a_name_even_without_words() -> None:
+def test_unknown_error_has_name_without_message() -> None:
     def work() -> None:
         raise StoreError("")
 

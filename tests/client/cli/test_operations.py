@@ -117,7 +117,7 @@ def test_every_operation_that_is_served_is_listed(admin: Typist, client: Client)
 
 
 @pytest.mark.spec("CLI-41")
-def test_help_has_what_the_definition_says(admin: Typist) -> None:
+def test_help_shows_texts_of_definition(admin: Typist) -> None:
     shown = " ".join(admin.types("put-subscription", "--help").output.split())
     assert "--replica [aws|gcp] The replica to use. [required]" in shown
     assert "--method [POST|PUT] [default: POST]" in shown
@@ -129,9 +129,7 @@ def test_help_has_what_the_definition_says(admin: Typist) -> None:
 
 
 @pytest.mark.spec("CLI-44")
-def test_files_and_bundles_are_written_and_read_by_commands_alone(
-    admin: Typist, tmp_path: Path
-) -> None:
+def test_writes_and_reads_files_and_bundles_by_commands(admin: Typist, tmp_path: Path) -> None:
     entry = stored(admin, b"some\x00bytes\xff", tmp_path)
     uuid = bundled(admin, [entry])
     found = admin.reads("get-bundle", "--uuid", uuid, "--replica", "aws")["bundle"]
@@ -157,7 +155,7 @@ def test_a_header_that_a_description_speaks_of_can_be_sent(admin: Typist, tmp_pa
 
 
 @pytest.mark.spec("CLI-134")
-def test_entries_that_lack_a_member_are_refused_before_anything_is_asked(admin: Typist) -> None:
+def test_rejects_incomplete_entries_before_request(admin: Typist) -> None:
     name = ("--uuid", str(uuid4()), "--version", create_version(), "--replica", "aws")
     for option in ("--add-files", "--remove-files"):
         done = admin.types("patch-bundle", *name, option, '{"name": "a"}')
@@ -166,7 +164,7 @@ def test_entries_that_lack_a_member_are_refused_before_anything_is_asked(admin: 
 
 
 @pytest.mark.spec("CLI-44")
-def test_content_comes_from_standard_input_too(admin: Typist) -> None:
+def test_reads_content_from_standard_input(admin: Typist) -> None:
     area = str(uuid4())
     admin.reads("post-area", "--uuid", area)
     words = ("put-area-file", "--uuid", area, "--filename", "x", "--content", "-")
@@ -174,7 +172,7 @@ def test_content_comes_from_standard_input_too(admin: Typist) -> None:
 
 
 @pytest.mark.spec("CLI-45")
-def test_pages_become_one_document_unless_one_page_is_wanted(admin: Typist) -> None:
+def test_merges_pages_unless_not_paginated(admin: Typist) -> None:
     for number in range(7):
         admin.reads("post-v1-group", "--group-id", f"group{number}")
     whole = admin.reads("get-v1-groups", "--per-page", "5")["groups"]
@@ -207,7 +205,7 @@ def test_pages_of_a_list_inside_an_object_become_one_object(admin: Typist, tmp_p
 
 
 @pytest.mark.spec("CLI-44")
-def test_lists_are_given_by_repeating_an_option_or_as_json(admin: Typist) -> None:
+def test_accepts_lists_by_repetition_or_json(admin: Typist) -> None:
     user = ("--user-id", "ada@example.org")
     admin.reads("post-v1-group", "--group-id", "one")
     admin.reads("post-v1-group", "--group-id", "two")
@@ -248,7 +246,7 @@ def test_a_name_that_could_mean_two_commands_means_none() -> None:
         (["post-area", "--uuid", "--json"], 2, "uuid"),
     ],
 )
-def test_what_fails_is_one_line_what_to_do_and_a_code(
+def test_refusal_is_one_line_with_hint_and_code(
     admin: Typist, words: list[str], code: int, said: str
 ) -> None:
     done = admin.types(*words)
@@ -260,7 +258,7 @@ def test_what_fails_is_one_line_what_to_do_and_a_code(
 
 
 @pytest.mark.spec("CLI-49")
-def test_a_stranger_is_told_to_log_in(store: Served, tmp_path: Path) -> None:
+def test_tells_anonymous_user_to_log_in(store: Served, tmp_path: Path) -> None:
     stranger = Typist(tmp_path, lambda config: Client(config=config))
     done = stranger.types("get-collections", "--url", store.url)
     assert done.exit_code == 4
@@ -268,7 +266,7 @@ def test_a_stranger_is_told_to_log_in(store: Served, tmp_path: Path) -> None:
 
 
 @pytest.mark.spec("CLI-54")
-def test_what_is_known_of_a_store_is_known_without_it(admin: Typist) -> None:
+def test_cached_definition_works_without_store(admin: Typist) -> None:
     admin.reads("get-echo")
     away = Typist(admin.home, nowhere, admin.environ)
     assert "get-bundles-all" in away.types("--help").output
@@ -278,14 +276,14 @@ def test_what_is_known_of_a_store_is_known_without_it(admin: Typist) -> None:
 
 
 @pytest.mark.spec("CLI-54")
-def test_two_stores_have_each_their_own_commands(admin: Typist) -> None:
+def test_stores_have_separate_commands(admin: Typist) -> None:
     admin.reads("get-echo")
     assert "get-bundle" in admin.types("--help").output
     assert "not listed" in admin.types("--url", "http://127.0.0.1:9", "--help").output
 
 
 @pytest.mark.spec("CLI-54")
-def test_the_list_of_commands_asks_a_store_that_was_never_asked(admin: Typist) -> None:
+def test_command_list_fetches_definition_of_new_store(admin: Typist) -> None:
     assert "get-bundles-all" in admin.types("--help").output
 
 

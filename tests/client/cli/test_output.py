@@ -55,7 +55,7 @@ def shown(value: Any, form: OutputFormat, *, terminal: bool = False) -> str:
 
 
 @pytest.mark.spec("CLI-46")
-def test_into_a_pipe_goes_one_document_on_one_line() -> None:
+def test_pipe_gets_one_document_on_one_line() -> None:
     text = shown({"rows": ROWS, "é": "日本"}, OutputFormat("json", chosen=False))
     assert text.count("\n") == 1
     assert "日本" in text
@@ -75,7 +75,7 @@ def test_a_terminal_gets_lists_as_tables_and_documents_indented() -> None:
 
 
 @pytest.mark.spec("CLI-46")
-def test_a_table_that_was_asked_for_shows_the_one_list_of_a_document() -> None:
+def test_table_shows_list_of_document() -> None:
     document = {"rows": ROWS, "total": 2}
     assert shown(document, OutputFormat("table")).splitlines()[0].split() == ["name", "size", "of"]
     assert shown({"users": ["ada", "b\n"]}, OutputFormat("table")) == "ada\nb\\n\n"

@@ -37,7 +37,7 @@ class Clock:
 
 
 @pytest.mark.spec("CLI-58")
-def test_many_threads_lose_no_count() -> None:
+def test_counts_are_exact_with_many_threads() -> None:
     bar = ProgressCounter(ProgressDisplay())
 
     def work() -> None:
@@ -56,7 +56,7 @@ def test_many_threads_lose_no_count() -> None:
 
 
 @pytest.mark.spec("CLI-58")
-def test_bytes_of_an_attempt_that_failed_are_taken_back() -> None:
+def test_failed_attempt_takes_its_bytes_back() -> None:
     bar = ProgressCounter(ProgressDisplay())
     bar.bytes(10)
     bar.bytes(-10)
@@ -65,7 +65,7 @@ def test_bytes_of_an_attempt_that_failed_are_taken_back() -> None:
 
 
 @pytest.mark.spec("CLI-58")
-def test_without_a_terminal_a_line_is_told_every_ten_seconds(
+def test_prints_a_line_every_ten_seconds_without_terminal(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     clock = Clock()
@@ -82,7 +82,7 @@ def test_without_a_terminal_a_line_is_told_every_ten_seconds(
 
 
 @pytest.mark.spec("CLI-58")
-def test_what_no_rate_is_known_of_has_no_remaining_time() -> None:
+def test_unknown_rate_has_no_remaining_time() -> None:
     assert progress_line(ProgressState(0.0), 5.0) == "0 of 0 files, 0 bytes of 0 bytes, 0 bytes/s"
 
 
@@ -102,7 +102,7 @@ def test_a_terminal_gets_a_bar_with_files_bytes_and_rate() -> None:
 
 
 @pytest.mark.spec("CLI-58")
-def test_progress_is_silenced_and_says_nothing_where_nobody_looks(
+def test_quiet_and_closed_output_show_no_progress(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     for enabled in (False, True):
@@ -113,7 +113,7 @@ def test_progress_is_silenced_and_says_nothing_where_nobody_looks(
 
 
 @pytest.mark.spec("CLI-58")
-def test_whoever_transfers_may_tell_nobody() -> None:
+def test_transfer_works_without_progress() -> None:
     listeners: list[TransferProgress] = [
         NoProgress(),
         NO_PROGRESS,

@@ -21,9 +21,7 @@ COMMANDS = {
 
 @pytest.mark.spec("UPL-60", "CLI-142")
 @pytest.mark.parametrize(("command", "note"), COMMANDS.items())
-def test_an_answer_that_does_not_come_is_not_waited_for(
-    tmp_path: Path, command: str, note: str
-) -> None:
+def test_slow_response_times_out(tmp_path: Path, command: str, note: str) -> None:
     (tmp_path / "data").mkdir()
     (tmp_path / "data/a").write_bytes(b"a")
     row = (UUID, VERSION, "a", UUID, "0" * 64, "1")

@@ -10,7 +10,7 @@ NASTY = "\x1b[2J\x07\x9b1m\x7f\r\u202e\u2066\ud800"
 
 
 @pytest.mark.spec("CLI-48")
-def test_control_sequences_are_escaped_and_words_are_not() -> None:
+def test_escapes_control_sequences_only() -> None:
     assert escape_text("Größe\t日本\nok") == "Größe\t日本\nok"
     assert escape_text(NASTY) == r"\x1b[2J\x07\x9b1m\x7f\r\u202e\u2066\ud800"
 
@@ -21,7 +21,7 @@ def test_a_line_stays_one() -> None:
 
 
 @pytest.mark.spec("CLI-48")
-def test_json_that_is_escaped_says_the_same() -> None:
+def test_escaped_json_is_equal() -> None:
     text = escape_json(json.dumps({"name": NASTY}, ensure_ascii=False))
     assert json.loads(text) == {"name": NASTY}
     assert text.isprintable()
@@ -29,6 +29,6 @@ def test_json_that_is_escaped_says_the_same() -> None:
 
 @pytest.mark.spec("CLI-48")
 @pytest.mark.parametrize("shown", [escape_text, escape_line, escape_json])
-def test_whatever_is_escaped_can_be_encoded(shown: object) -> None:
+def test_escaped_text_can_be_encoded(shown: object) -> None:
     assert callable(shown)
     assert shown(NASTY).encode("ascii")

@@ -36,7 +36,7 @@ def looked_at(patient: DoctorContext) -> dict[str, DoctorFinding]:
     return {finding.about: finding for finding in found}
 
 
-def test_all_is_well(patient: DoctorContext, browser: Browser) -> None:
+def test_reports_healthy_setup(patient: DoctorContext, browser: Browser) -> None:
     around = LoginPrompts(lambda _: None, browser.visit, wait_s=20)
     login_with_consent(patient.session, patient.config, around=around)
     found = looked_at(patient)
@@ -53,27 +53,27 @@ def test_all_is_well(patient: DoctorContext, browser: Browser) -> None:
     assert token.access_token not in repr(found)
 
 
-def test_who_is_not_logged_in_is_not_ill(patient: DoctorContext) -> None:
+def test_missing_login_is_no_error(patient: DoctorContext) -> None:
     found = looked_at(patient)
     assert (found["login"].verdict, found["login"].advice) == ("warn", "store login")
     assert found["credentials"].verdict == "ok"
 
 
-def test_a_login_that_the_store_does_not_take_is_told(patient: DoctorContext) -> None:
+def test_reports_refused_login(patient: DoctorContext) -> None:
     files.write_login(patient.config, SavedLogin("e30.eyJhIjoxfQ.c2ln", email=ADA))
     found = looked_at(patient)
     assert found["login"].verdict == "fail"
     assert worst_exit_code(list(found.values())) == 4
 
 
-def test_a_file_that_others_may_read_is_told_and_mended(patient: DoctorContext) -> None:
+def test_reports_and_repairs_readable_credentials_file(patient: DoctorContext) -> None:
     files.write_login(patient.config, SavedLogin("a", expires=1.0))
     patient.config.credentials.chmod(0o644)
     assert looked_at(patient)["credentials"].verdict == "warn"
     assert patient.config.credentials.stat().st_mode & 0o777 == 0o600
 
 
-def test_a_file_that_is_none_is_told(patient: DoctorContext) -> None:
+def test_reports_invalid_file(patient: DoctorContext) -> None:
     files.write_login(patient.config, SavedLogin("a"))
     patient.config.credentials.write_text("{")
     found = looked_at(patient)
@@ -81,7 +81,7 @@ def test_a_file_that_is_none_is_told(patient: DoctorContext) -> None:
     assert "store logout" in found["credentials"].advice
 
 
-def test_a_cache_that_is_broken_is_told(patient: DoctorContext) -> None:
+def test_reports_broken_cache(patient: DoctorContext) -> None:
     patient.config.definitions.mkdir(parents=True)
     (patient.config.definitions / "other.json").write_text("{")
     found = looked_at(patient)["cache"]
@@ -89,13 +89,13 @@ def test_a_cache_that_is_broken_is_told(patient: DoctorContext) -> None:
 
 
 @pytest.mark.parametrize(("ahead", "side"), [(3600.0, "ahead of"), (-3600.0, "behind")])
-def test_a_clock_that_is_wrong_is_told(patient: DoctorContext, ahead: float, side: str) -> None:
+def test_reports_wrong_clock(patient: DoctorContext, ahead: float, side: str) -> None:
     found = looked_at(replace(patient, now=Moving(ahead)))["clock"]
     assert found.verdict == "warn"
     assert side in found.text
 
 
-def test_a_program_is_told_its_account_or_what_is_wrong_with_its_file(
+def test_reports_service_account_or_its_invalid_file(
     patient: DoctorContext, world: World, tmp_path: Path
 ) -> None:
     path = world.robot(tmp_path / "robot.json")
@@ -106,7 +106,7 @@ def test_a_program_is_told_its_account_or_what_is_wrong_with_its_file(
     assert (found.verdict, "robot.json" in found.text) == ("fail", True)
 
 
-def test_a_folder_that_cannot_be_written_to_is_told(patient: DoctorContext, tmp_path: Path) -> None:
+def test_reports_unwritable_folder(patient: DoctorContext, tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     home = tmp_path / "file" / "home"
     found = looked_at(replace(patient, config=replace(patient.config, home=home)))
@@ -129,7 +129,7 @@ def absent(request: httpx.Request) -> httpx.Response:
 
 
 @pytest.mark.parametrize(("answer", "code"), [(refuse, 7), (page, 1), (absent, 1)])
-def test_what_is_no_store_or_nowhere_is_told(
+def test_reports_wrong_or_missing_store(
     patient: DoctorContext, answer: Answering, code: int
 ) -> None:
     transport = httpx.MockTransport(answer)
@@ -166,12 +166,12 @@ def test_a_store_that_is_not_encrypted_is_warned_of(patient: DoctorContext) -> N
     assert found["store in use"].verdict == "warn"
 
 
-def test_a_machine_without_room_is_told(patient: DoctorContext, tmp_path: Path) -> None:
+def test_reports_full_disk(patient: DoctorContext, tmp_path: Path) -> None:
     found = looked_at(replace(patient, folder=tmp_path / "absent"))
     assert found["disk"].verdict == "warn"
 
 
-def test_it_is_typed(typist: Typist) -> None:
+def test_runs_as_command(typist: Typist) -> None:
     began = time.monotonic()
     shown = typist.types("doctor", "--output", "table")
     assert "ok    server" in shown.stdout

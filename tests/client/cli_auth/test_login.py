@@ -30,7 +30,7 @@ def token(world: World) -> str:
 
 
 @pytest.mark.spec("CLI-73")
-def test_somebody_logs_in_with_a_token_and_out_again(typist: Typist, token: str) -> None:
+def test_logs_in_with_token_and_out_again(typist: Typist, token: str) -> None:
     done = typist.types("login", "--access-token", "-", given=f"{token}\n")
     assert f"Logged in at {typist.url} as {ADA} until 20" in done.stderr
     assert "history" not in done.output
@@ -57,7 +57,7 @@ def test_a_token_on_the_command_line_is_warned_of_and_not_repeated(
 
 
 @pytest.mark.spec("CLI-73")
-def test_what_is_no_token_here_is_refused_in_one_line(typist: Typist, world: World) -> None:
+def test_invalid_token_is_refused_in_one_line(typist: Typist, world: World) -> None:
     assert "not an access token" in typist.types("login", "--access-token", "x", code=2).stderr
     typist.types("login", "--access-token", "-", given="", code=2)
     other = issue_token(
@@ -75,7 +75,7 @@ def test_what_is_no_token_here_is_refused_in_one_line(typist: Typist, world: Wor
 
 
 @pytest.mark.spec("CLI-73")
-def test_options_that_cannot_go_together_are_told(typist: Typist) -> None:
+def test_rejects_conflicting_options(typist: Typist) -> None:
     typist.types("login", "--access-token", "x", "--remote", code=2)
     typist.types("login", "--default", code=2)
     typist.types("login", "--timeout-seconds", "0", code=2)
@@ -86,7 +86,7 @@ def printed_url(line: str) -> str:
 
 
 @pytest.mark.spec("CLI-70")
-def test_somebody_logs_in_at_a_browser_that_does_not_open_by_itself(
+def test_logs_in_with_browser_that_must_be_opened_by_hand(
     typist: Typist, browser: Browser, config: Configuration
 ) -> None:
     with typist.starts("login", "--log-level", "DEBUG") as process:
@@ -109,7 +109,7 @@ def test_somebody_logs_in_at_a_browser_that_does_not_open_by_itself(
 
 
 @pytest.mark.spec("CLI-70")
-def test_ctrl_c_ends_waiting_for_the_browser(typist: Typist) -> None:
+def test_ctrl_c_ends_wait_for_browser(typist: Typist) -> None:
     with typist.starts("login") as process:
         assert process.stderr is not None
         lines = [process.stderr.readline() for _ in range(2)]
@@ -121,13 +121,13 @@ def test_ctrl_c_ends_waiting_for_the_browser(typist: Typist) -> None:
 
 
 @pytest.mark.spec("CLI-70")
-def test_nobody_comes_to_the_browser_in_time(typist: Typist) -> None:
+def test_reports_time_out_of_browser_login(typist: Typist) -> None:
     done = typist.types("login", "--timeout-seconds", "1", code=9)
     assert "store login --remote" in done.stderr
 
 
 @pytest.mark.spec("CLI-72")
-def test_somebody_logs_in_with_a_code_from_elsewhere(typist: Typist, browser: Browser) -> None:
+def test_logs_in_with_device_code(typist: Typist, browser: Browser) -> None:
     with typist.starts("login", "--remote", "--quiet") as process:
         assert process.stderr is not None
         line = ""
@@ -161,14 +161,14 @@ def test_a_profile_is_a_name_for_a_store(typist: Typist, token: str) -> None:
 
 
 @pytest.mark.spec("CLI-82")
-def test_a_store_that_cannot_be_reached_is_no_profile(typist: Typist) -> None:
+def test_unreachable_store_creates_no_profile(typist: Typist) -> None:
     away = replace(typist, url="http://127.0.0.1:9")
     away.types("login", "--profile", "away", code=7)
     assert json.loads(away.types_anywhere("profiles", "--json").stdout) == []
 
 
 @pytest.mark.spec("CLI-79")
-def test_what_is_kept_is_told_when_the_store_cannot_be_asked(
+def test_whoami_shows_stored_login_during_outage(
     typist: Typist, token: str, config: Configuration
 ) -> None:
     typist.types("login", "--access-token", "-", given=token)
@@ -197,7 +197,7 @@ def test_a_program_goes_before_the_login(
 
 
 @pytest.mark.spec("CLI-73")
-def test_results_are_json_when_that_is_asked_for(typist: Typist, token: str) -> None:
+def test_prints_results_as_json(typist: Typist, token: str) -> None:
     done = typist.types("login", "--access-token", "-", "--json", "--quiet", given=token)
     assert json.loads(done.stdout)["email"] == ADA
     assert done.stderr == ""

@@ -71,9 +71,7 @@ def check(**arguments: Any) -> dict[str, Any]:
         ({"labels": {"a": "b"}}, {"labels": {"a": "b"}}),
     ],
 )
-def test_what_can_be_sent_is_sent_as_json_has_it(
-    given: dict[str, Any], sent: dict[str, Any]
-) -> None:
+def test_sends_values_as_json(given: dict[str, Any], sent: dict[str, Any]) -> None:
     assert check(**given) == {"uuid": UUID_TEXT, **sent}
 
 
@@ -113,20 +111,20 @@ def test_what_can_be_sent_is_sent_as_json_has_it(
         ({"zzz": 1}, "put_thing takes no 'zzz'"),
     ],
 )
-def test_what_cannot_be_right_is_told_with_its_place(given: dict[str, Any], told: str) -> None:
+def test_reports_invalid_values_with_position(given: dict[str, Any], told: str) -> None:
     with pytest.raises(Misused) as error:
         check(**given)
     assert str(error.value).startswith(told) or told in str(error.value)
 
 
 @pytest.mark.spec("CLI-22")
-def test_what_is_missing_is_named() -> None:
+def test_names_missing_arguments() -> None:
     with pytest.raises(Misused, match="put_thing needs uuid"):
         check_arguments(OPERATION, {"uuid": None})
 
 
 @pytest.mark.spec("CLI-22")
-def test_bytes_are_not_looked_into() -> None:
+def test_accepts_any_bytes() -> None:
     content = OperationParameter("content", "body", False, {"type": "string", "format": "binary"})
     upload = ApiOperation("put", "store", "PUT", "http://x", parameters=(content,))
     assert check_arguments(upload, {"content": b"\xff"}) == {"content": b"\xff"}

@@ -53,7 +53,7 @@ def site(tmp_path: Path) -> Iterator[Site]:
 
 
 @pytest.mark.spec("CLI-18")
-def test_both_services_are_known_after_loading(site: Site) -> None:
+def test_loads_definitions_of_both_services(site: Site) -> None:
     found = site.load()
     assert {(one.name, one.service, one.url) for one in found.operations.values()} == {
         ("get_a", "store", f"{site.store.url}/v1/get_a"),
@@ -73,7 +73,7 @@ def test_nobodys_token_is_shown_for_it(site: Site) -> None:
 
 
 @pytest.mark.spec("CLI-18")
-def test_for_an_hour_nothing_is_asked(site: Site) -> None:
+def test_definition_is_cached_for_an_hour(site: Site) -> None:
     before = site.load()
     site.now += 3599
     assert site.load() == before == cached_definition(site.config)
@@ -101,7 +101,7 @@ def test_after_an_hour_what_has_changed_is_known(site: Site) -> None:
 
 
 @pytest.mark.spec("CLI-18")
-def test_a_clock_that_was_set_back_makes_a_copy_old(site: Site) -> None:
+def test_clock_set_back_expires_cache(site: Site) -> None:
     site.load()
     site.now -= 10
     site.load()
@@ -109,7 +109,7 @@ def test_a_clock_that_was_set_back_makes_a_copy_old(site: Site) -> None:
 
 
 @pytest.mark.spec("CLI-18")
-def test_fresh_asks_at_any_rate(site: Site) -> None:
+def test_fresh_option_skips_cache(site: Site) -> None:
     site.serve("get_a", etag="1")
     site.load()
     site.serve("get_c")
@@ -135,7 +135,7 @@ def test_fresh_asks_at_any_rate(site: Site) -> None:
         lambda text: "\x00\ud800".encode("utf-8", "surrogatepass").decode("latin-1"),
     ],
 )
-def test_a_copy_that_is_harmed_repairs_itself(site: Site, harm: Any) -> None:
+def test_replaces_damaged_cache(site: Site, harm: Any) -> None:
     before = site.load()
     site.file.write_text(harm(site.file.read_text()))
     assert cached_definition(site.config) is None
@@ -157,7 +157,7 @@ def test_an_old_copy_serves_while_the_store_cannot_be_reached(
 
 
 @pytest.mark.spec("CLI-19")
-def test_without_a_copy_a_store_that_cannot_be_reached_is_told(site: Site) -> None:
+def test_reports_unreachable_store_without_cache(site: Site) -> None:
     site.store.say(Answer(503))
     with pytest.raises(Unreachable):
         site.load()
@@ -177,7 +177,7 @@ def test_without_a_copy_a_store_that_cannot_be_reached_is_told(site: Site) -> No
         Answer(204, b""),
     ],
 )
-def test_what_is_no_store_is_told_so(site: Site, answer: Answer) -> None:
+def test_reports_url_that_is_no_store(site: Site, answer: Answer) -> None:
     site.store.say(answer)
     with pytest.raises(StoreError, match="is not a data store") as told:
         site.load()
@@ -197,14 +197,14 @@ def test_a_store_without_its_authorization_service_is_of_use(
 
 
 @pytest.mark.spec("CLI-19")
-def test_what_was_known_of_the_authorization_service_serves_while_it_is_away(site: Site) -> None:
+def test_uses_cached_authorization_definition_during_outage(site: Site) -> None:
     site.load()
     site.auth.say(Answer(500))
     assert "get_users" in site.load(fresh=True).operations
 
 
 @pytest.mark.spec("CLI-18")
-def test_of_two_operations_of_one_name_the_stores_has_it(site: Site) -> None:
+def test_store_operation_wins_over_authorization_operation(site: Site) -> None:
     site.auth.say(served(document({"/a": {"get": operation("get_a")}})))
     found = site.load()
     assert found.operations["get_a"].service == "store"

@@ -64,7 +64,7 @@ def test_parameters_have_their_places_and_members_of_a_body_are_arguments() -> N
 
 
 @pytest.mark.spec("CLI-17")
-def test_a_body_that_is_no_object_with_members_is_one_argument() -> None:
+def test_non_object_body_is_one_argument() -> None:
     found = one_of(body({"type": "array", "items": {"type": "string"}}))
     assert [(one.name, one.place, one.required) for one in found.parameters] == [
         ("body", "body", True)
@@ -99,7 +99,7 @@ def test_bytes_and_forms_are_known() -> None:
         ({"n": {"type": "integer"}}, ""),
     ],
 )
-def test_where_the_items_of_a_page_are_is_found(members: dict[str, Any], key: str) -> None:
+def test_finds_items_of_pages(members: dict[str, Any], key: str) -> None:
     page = {"$ref": "#/components/schemas/Page"}
     responses = {"206": {"content": {"application/json": {"schema": page}}}}
     found = one_of({"responses": responses}, Page={"type": "object", "properties": members})
@@ -107,14 +107,14 @@ def test_where_the_items_of_a_page_are_is_found(members: dict[str, Any], key: st
 
 
 @pytest.mark.spec("CLI-17")
-def test_whether_a_token_is_wanted_is_known() -> None:
+def test_knows_whether_a_token_is_required() -> None:
     assert one_of({}).token == "no"
     assert one_of({"security": [{"bearer": []}, {}]}).token == "may"
     assert one_of({"security": [{"bearer": []}]}).token == "must"
 
 
 @pytest.mark.spec("CLI-17")
-def test_schemas_that_hold_themselves_are_taken_as_anything_in_their_depth() -> None:
+def test_recursive_schema_is_anything_below_its_depth() -> None:
     node = {"type": "object", "properties": {"next": {"$ref": "#/components/schemas/Node"}}}
     found = one_of(body({"$ref": "#/components/schemas/Node"}), Node=node)
     assert [one.name for one in found.parameters] == ["next"]

@@ -53,9 +53,7 @@ def bundle(depositor: Depositor) -> str:
 
 
 @pytest.mark.spec("DWN-01")
-def test_a_bundle_comes_as_it_is_linked_from_the_cache(
-    client: Client, bundle: str, options: DownloadOptions
-) -> None:
+def test_links_bundle_from_cache(client: Client, bundle: str, options: DownloadOptions) -> None:
     report = download(client, bundle.upper(), options=options)
     directory = options.directory / f"{bundle}.{VERSION}"
     assert report.directory == str(directory)
@@ -66,7 +64,9 @@ def test_a_bundle_comes_as_it_is_linked_from_the_cache(
 
 
 @pytest.mark.spec("DWN-03")
-def test_a_second_time_nothing_comes(client: Client, bundle: str, options: DownloadOptions) -> None:
+def test_second_download_fetches_nothing(
+    client: Client, bundle: str, options: DownloadOptions
+) -> None:
     first = download(client, bundle, options=options, version=VERSION)
     second = download(client, bundle, options=options)
     assert first.counts.bytes == second.counts.bytes == sum(map(len, CONTENTS.values()))
@@ -74,7 +74,7 @@ def test_a_second_time_nothing_comes(client: Client, bundle: str, options: Downl
 
 
 @pytest.mark.spec("DWN-03")
-def test_what_was_edited_is_noticed_in_the_cache_and_mended_in_the_directory(
+def test_restores_edited_file_from_cache(
     client: Client, bundle: str, options: DownloadOptions
 ) -> None:
     directory = Path(download(client, bundle, options=options).directory)
@@ -88,9 +88,7 @@ def test_what_was_edited_is_noticed_in_the_cache_and_mended_in_the_directory(
 
 
 @pytest.mark.spec("DWN-02")
-def test_what_is_there_and_the_same_is_left_alone(
-    client: Client, bundle: str, options: DownloadOptions
-) -> None:
+def test_leaves_identical_files(client: Client, bundle: str, options: DownloadOptions) -> None:
     directory = options.directory / f"{bundle}.{VERSION}"
     directory.mkdir()
     (directory / "sample.json").write_bytes(CONTENTS["sample.json"])
@@ -130,9 +128,7 @@ def test_a_kind_is_not_filtered_and_left_out_at_once(
 
 
 @pytest.mark.spec("DWN-19")
-def test_what_cannot_be_is_said_before_anything_is_asked(
-    client: Client, options: DownloadOptions
-) -> None:
+def test_rejects_invalid_options_before_request(client: Client, options: DownloadOptions) -> None:
     for wrong in (
         replace(options, jobs=0),
         replace(options, replica="az"),
@@ -154,7 +150,7 @@ def test_an_absent_bundle_is_not_found(client: Client, options: DownloadOptions)
 
 
 @pytest.mark.spec("DWN-18")
-def test_a_dry_run_tells_and_writes_nothing(
+def test_dry_run_reports_and_writes_nothing(
     client: Client, bundle: str, options: DownloadOptions
 ) -> None:
     report = download(client, bundle, options=replace(options, dry_run=True))
@@ -164,9 +160,7 @@ def test_a_dry_run_tells_and_writes_nothing(
 
 
 @pytest.mark.spec("DWN-19")
-def test_progress_ends_at_what_there_was_to_do(
-    client: Client, bundle: str, options: DownloadOptions
-) -> None:
+def test_progress_ends_at_total(client: Client, bundle: str, options: DownloadOptions) -> None:
     heard = Heard()
     download(client, bundle, options=replace(options, tell=heard))
     assert (heard.done, heard.files) == (heard.all_bytes, heard.all_files)
@@ -174,7 +168,7 @@ def test_progress_ends_at_what_there_was_to_do(
 
 
 @pytest.mark.spec("DWN-01")
-def test_pages_of_many_files_come_all(
+def test_fetches_bundle_of_many_pages(
     client: Client, depositor: Depositor, options: DownloadOptions
 ) -> None:
     one = depositor.file("first", b"the same")
@@ -208,9 +202,7 @@ class Hostile:
 
 @pytest.mark.spec("DWN-13")
 @pytest.mark.parametrize("name", ["../evil", "/etc/passwd", "a/../../b", "a\\..\\b", "a\nb", ""])
-def test_a_name_that_leads_away_is_refused_before_a_byte_comes(
-    options: DownloadOptions, name: str
-) -> None:
+def test_rejects_unsafe_name_before_any_byte(options: DownloadOptions, name: str) -> None:
     with pytest.raises(Damaged, match="name"):
         download(Hostile(name), uuid_of(1), options=options)
 
@@ -231,7 +223,7 @@ def test_a_directory_that_is_a_link_is_refused(
 
 
 @pytest.mark.spec("DWN-13")
-def test_a_directory_in_a_files_place_is_told(
+def test_reports_directory_in_place_of_file(
     client: Client, bundle: str, options: DownloadOptions
 ) -> None:
     (options.directory / f"{bundle}.{VERSION}" / "empty").mkdir(parents=True)
@@ -251,7 +243,7 @@ NO_BUNDLES = [
 
 @pytest.mark.spec("DWN-13")
 @pytest.mark.parametrize("answer", NO_BUNDLES)
-def test_an_answer_that_is_no_bundle_is_damaged(options: DownloadOptions, answer: object) -> None:
+def test_malformed_bundle_is_damaged(options: DownloadOptions, answer: object) -> None:
     class Odd(Hostile):
         def pages(self, name: str, /, **arguments: object):  # type: ignore[no-untyped-def]
             yield answer
@@ -261,6 +253,6 @@ def test_an_answer_that_is_no_bundle_is_damaged(options: DownloadOptions, answer
 
 
 @pytest.mark.spec("DWN-67")
-def test_two_files_of_one_name_are_no_bundle(options: DownloadOptions) -> None:
+def test_rejects_duplicate_names(options: DownloadOptions) -> None:
     with pytest.raises(Damaged, match="two files of one name"):
         download(Hostile("a", "b", "a"), uuid_of(1), options=options)

@@ -30,18 +30,18 @@ def again(kept: ContentCache) -> ContentCache:
 
 
 @pytest.mark.spec("DWN-02")
-def test_a_file_lies_where_its_content_says(kept: ContentCache) -> None:
+def test_path_follows_from_digest(kept: ContentCache) -> None:
     assert kept.path(KEY) == kept.root / "v2" / "files_2_4" / KEY[:2] / KEY[2:6] / KEY
     assert kept.path(KEY).read_bytes() == DATA
 
 
 @pytest.mark.parametrize("key", ["", "../../x", KEY.upper(), KEY + "\n", "0" * 63])
-def test_what_is_no_digest_leads_nowhere(kept: ContentCache, key: str) -> None:
+def test_rejects_invalid_digest(kept: ContentCache, key: str) -> None:
     with pytest.raises(Damaged):
         kept.path(key)
 
 
-def test_what_was_proved_is_not_read_again(kept: ContentCache) -> None:
+def test_verified_file_is_not_read_again(kept: ContentCache) -> None:
     path = kept.path(KEY)
     before = path.stat()
     path.write_bytes(b"CONTENT")
@@ -50,7 +50,7 @@ def test_what_was_proved_is_not_read_again(kept: ContentCache) -> None:
     assert again(kept).has(KEY, len(DATA))
 
 
-def test_what_was_edited_is_read_again_and_thrown_away(kept: ContentCache) -> None:
+def test_edited_file_is_read_again_and_dropped(kept: ContentCache) -> None:
     path = kept.path(KEY)
     path.write_bytes(b"CONTENT")
     os.utime(path, ns=(1, 1))
@@ -58,13 +58,13 @@ def test_what_was_edited_is_read_again_and_thrown_away(kept: ContentCache) -> No
     assert not path.exists()
 
 
-def test_what_was_touched_alone_is_read_again_and_kept(kept: ContentCache) -> None:
+def test_touched_file_is_read_again_and_kept(kept: ContentCache) -> None:
     os.utime(kept.path(KEY), ns=(1, 1))
     assert again(kept).has(KEY, len(DATA))
     assert again(kept).has(KEY, len(DATA))
 
 
-def test_another_size_is_not_what_was_asked_for(kept: ContentCache) -> None:
+def test_file_of_other_size_is_a_miss(kept: ContentCache) -> None:
     assert not kept.has(KEY, len(DATA) + 1)
     assert not kept.has_size(KEY, len(DATA) + 1)
 
@@ -74,7 +74,7 @@ def test_damaged_notes_of_what_was_proved_cost_a_reading_only(kept: ContentCache
     assert again(kept).has(KEY, len(DATA))
 
 
-def test_what_killed_runs_left_of_small_files_is_swept_when_it_is_old(kept: ContentCache) -> None:
+def test_removes_old_leftovers_of_killed_runs(kept: ContentCache) -> None:
     old, new = (kept.partial_path("1" * 64, f"{number}.tmp") for number in range(2))
     old.write_bytes(b"")
     new.write_bytes(b"")
@@ -84,14 +84,14 @@ def test_what_killed_runs_left_of_small_files_is_swept_when_it_is_old(kept: Cont
     assert (old.exists(), new.exists()) == (False, True)
 
 
-def test_a_cache_that_cannot_be_made_is_told(tmp_path: Path) -> None:
+def test_reports_unusable_cache_folder(tmp_path: Path) -> None:
     (tmp_path / ".store").write_text("a file")
     with pytest.raises(StoreError, match="cannot create the cache"):
         cache.open_cache(tmp_path / ".store", make=True)
 
 
 @pytest.mark.spec("DWN-11")
-def test_a_lock_is_held_by_one_at_a_time_and_leaves_nothing(tmp_path: Path) -> None:
+def test_lock_is_exclusive_and_leaves_no_file(tmp_path: Path) -> None:
     path = tmp_path / "deep" / "one.lock"
     inside, most = 0, 0
 
@@ -114,7 +114,7 @@ def test_a_lock_is_held_by_one_at_a_time_and_leaves_nothing(tmp_path: Path) -> N
 
 
 @pytest.mark.spec("DWN-64")
-def test_what_is_no_file_is_no_content(kept: ContentCache, tmp_path: Path) -> None:
+def test_folder_is_not_a_cached_file(kept: ContentCache, tmp_path: Path) -> None:
     path = kept.path(KEY)
     path.unlink()
     (tmp_path / "outside").write_bytes(DATA)
@@ -129,7 +129,7 @@ def test_what_is_no_file_is_no_content(kept: ContentCache, tmp_path: Path) -> No
 
 
 @pytest.mark.spec("DWN-65")
-def test_what_has_come_of_a_large_file_needs_no_more_room(kept: ContentCache) -> None:
+def test_resumed_large_file_needs_less_space(kept: ContentCache) -> None:
     size = 8_000_000
     assert kept.missing_bytes(KEY, size) == size
     with kept.part_path(KEY).open("wb") as file:

@@ -40,7 +40,7 @@ def filled(depositor: Depositor) -> str:
     )
 
 
-def test_all_that_it_leads_to_is_laid_out(
+def test_downloads_everything_that_is_linked(
     client: Client, filled: str, options: DownloadOptions
 ) -> None:
     report = download_collection(client, filled, options=options)
@@ -61,7 +61,7 @@ def test_all_that_it_leads_to_is_laid_out(
     assert (report.collections, report.bundles, report.fragments) == (2, 3, 3)
 
 
-def test_circles_come_to_an_end(
+def test_ends_on_circular_links(
     client: Client, depositor: Depositor, options: DownloadOptions
 ) -> None:
     one, other = uuid_of(0x31), uuid_of(0x32)
@@ -99,14 +99,14 @@ def test_circles_come_to_an_end(
 
 
 @pytest.mark.spec("DWN-03")
-def test_a_second_time_nothing_comes(client: Client, filled: str, options: DownloadOptions) -> None:
+def test_second_download_fetches_nothing(
+    client: Client, filled: str, options: DownloadOptions
+) -> None:
     download_collection(client, filled, options=options)
     assert download_collection(client, filled, options=options).counts.fetched_files == 0
 
 
-def test_what_is_gone_fails_alone_and_the_rest_comes(
-    client: Client, filled: str, options: DownloadOptions
-) -> None:
+def test_missing_target_fails_alone(client: Client, filled: str, options: DownloadOptions) -> None:
     client.call("delete_bundle", uuid=uuid_of(1), replica="aws", reason="test")
     with pytest.raises(NotFound, match="2 more failed"):
         download_collection(client, filled, options=replace(options, jobs=1))

@@ -76,7 +76,7 @@ def test_bundles_manifests_and_dry_runs(types: Types, depositor: Depositor, tmp_
 
 
 @pytest.mark.spec("DWN-17")
-def test_a_collection_wants_its_owner(types: Types, depositor: Depositor) -> None:
+def test_collection_requires_login_of_owner(types: Types, depositor: Depositor) -> None:
     bundle = depositor.bundle(1, {"b.txt": b"b"})
     uuid = depositor.collection(0x20, [link("bundle", bundle)])
     done = types("download-collection", "--uuid", uuid, "--replica", "aws")
@@ -84,7 +84,7 @@ def test_a_collection_wants_its_owner(types: Types, depositor: Depositor) -> Non
 
 
 @pytest.mark.spec("DWN-19")
-def test_codes_say_what_happened(types: Types) -> None:
+def test_exit_codes_tell_what_happened(types: Types) -> None:
     for code, words in (
         (5, ("download", "--bundle-uuid", uuid_of(9), "--replica", "aws")),
         (2, ("download", "--bundle-uuid", "9", "--replica", "aws")),
@@ -96,7 +96,7 @@ def test_codes_say_what_happened(types: Types) -> None:
 
 
 @pytest.mark.spec("DWN-07", "CLI-142")
-def test_a_break_is_said_to_be_gone_on_with(
+def test_interrupt_says_how_to_resume(
     start: Started, store: Served, depositor: Depositor, tmp_path: Path
 ) -> None:
     bundle = depositor.bundle(1, CONTENTS)

@@ -19,9 +19,7 @@ from tests.client.download.bucket import Bucket, Harm
 LONG = bytes(range(256)) * 8192
 
 
-def test_a_proxy_of_the_environment_is_asked_for_the_whole_address(
-    bucket: Bucket, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_sends_absolute_url_to_proxy(bucket: Bucket, monkeypatch: pytest.MonkeyPatch) -> None:
     bucket.always = Harm(status=418)
     monkeypatch.setenv("http_proxy", bucket.url.replace("http://", "http://me:pass%20word@"))
     wire = BucketConnections()
@@ -31,7 +29,7 @@ def test_a_proxy_of_the_environment_is_asked_for_the_whole_address(
     wire.close()
 
 
-def test_a_connection_that_the_server_closed_meanwhile_is_made_anew(bucket: Bucket) -> None:
+def test_reopens_connection_closed_by_server(bucket: Bucket) -> None:
     wire = BucketConnections()
     bucket.contents["a"] = b"abc"
     bucket.harms = [Harm(), Harm(cut_at=3)]
@@ -107,7 +105,7 @@ def test_repeats_request_when_server_closes_idle_connection_without_answer() -> 
         thread.join(5)
 
 
-def test_a_closed_wire_gives_nothing_more(bucket: Bucket) -> None:
+def test_closed_connection_returns_no_bytes(bucket: Bucket) -> None:
     wire = BucketConnections()
     wire.close()
     with pytest.raises(TransferFailure, match="ended"), wire.get(bucket.signed("a")):
@@ -115,9 +113,7 @@ def test_a_closed_wire_gives_nothing_more(bucket: Bucket) -> None:
 
 
 @pytest.mark.parametrize("last", [False, True])
-def test_closing_wakes_who_reads_also_from_a_connection_that_is_to_end(
-    bucket: Bucket, last: bool
-) -> None:
+def test_closing_wakes_readers(bucket: Bucket, last: bool) -> None:
     wire = BucketConnections()
     bucket.contents["a"] = b"abc"
     bucket.always = Harm(stall_at=1, last=last)
@@ -145,7 +141,7 @@ NO_URLS = """ftp://x/y file:///etc/passwd http://[::1 http:///x http://x:99999/ 
 
 @pytest.mark.spec("DWN-67")
 @pytest.mark.parametrize("url", [*NO_URLS.split(), "", "http://a b/", f"http://{'a' * 300}/"])
-def test_a_url_that_is_none_is_told_as_the_stores_fault(url: str) -> None:
+def test_invalid_url_is_the_stores_fault(url: str) -> None:
     none = pytest.raises(StoreError, match="not an http or https URL")
     with contextlib.closing(BucketConnections()) as wire, none, wire.get(url):
         pass

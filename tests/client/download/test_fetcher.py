@@ -35,7 +35,7 @@ def left_over(folder: Path) -> list[str]:
 
 @pytest.mark.spec("DWN-06")
 @pytest.mark.parametrize("data", [b"", SMALL, DATA], ids=["empty", "small", "blocks"])
-def test_bytes_come_as_they_are_and_once(
+def test_fetches_exact_bytes_once(
     bucket: Bucket, fetching: Make, tmp_path: Path, data: bytes
 ) -> None:
     wanted = bucket.wanted("a", data)
@@ -81,7 +81,7 @@ MENDED = {
 @pytest.mark.spec("DWN-06")
 @pytest.mark.parametrize("harms", MENDED.values(), ids=MENDED)
 @pytest.mark.parametrize("parts", [False, True], ids=["whole", "parts"])
-def test_what_happens_now_and_then_is_got_over(
+def test_survives_occasional_faults(
     bucket: Bucket, fetching: Make, tmp_path: Path, harms: list[Harm], parts: bool
 ) -> None:
     bucket.harms = list(harms)
@@ -104,7 +104,7 @@ LASTING = {
 @pytest.mark.spec("DWN-06")
 @pytest.mark.parametrize(("harm", "error"), LASTING.values(), ids=LASTING)
 @pytest.mark.parametrize("parts", [False, True], ids=["whole", "parts"])
-def test_what_lasts_is_an_error_that_says_so_and_no_file(
+def test_lasting_fault_is_an_error_without_file(
     bucket: Bucket,
     fetching: Make,
     tmp_path: Path,
@@ -122,9 +122,7 @@ def test_what_lasts_is_an_error_that_says_so_and_no_file(
 
 
 @pytest.mark.spec("DWN-05")
-def test_nobody_listening_is_told_without_the_signature(
-    bucket: Bucket, fetching: Make, stop: Unhurried
-) -> None:
+def test_logs_retries_without_signature(bucket: Bucket, fetching: Make, stop: Unhurried) -> None:
     wanted = bucket.wanted("a", SMALL, url="http://127.0.0.1:9/a?signature=secret")
     with pytest.raises(Unreachable, match=r"127\.0\.0\.1:9") as caught:
         fetching(num_retries=2).fetch(wanted)
@@ -133,16 +131,14 @@ def test_nobody_listening_is_told_without_the_signature(
 
 
 @pytest.mark.spec("DWN-07")
-def test_it_goes_on_where_it_was_cut(bucket: Bucket, fetching: Make) -> None:
+def test_resumes_after_cut_connection(bucket: Bucket, fetching: Make) -> None:
     bucket.harms = [Harm(cut_at=2 * MB)]
     fetching().fetch(bucket.wanted("a", DATA))
     assert [first for _, first, _ in bucket.asked] == [0, 2 * MB]
 
 
 @pytest.mark.spec("DWN-07")
-def test_the_next_run_goes_on_where_this_one_gave_up(
-    bucket: Bucket, fetching: Make, tmp_path: Path
-) -> None:
+def test_next_run_resumes(bucket: Bucket, fetching: Make, tmp_path: Path) -> None:
     wanted = bucket.wanted("a", DATA)
     bucket.harms, bucket.always = [Harm(cut_at=2 * MB)], Harm(status=503)
     with pytest.raises(Unreachable):
@@ -155,18 +151,14 @@ def test_the_next_run_goes_on_where_this_one_gave_up(
 
 
 @pytest.mark.spec("DWN-06")
-def test_a_server_that_knows_no_ranges_begins_anew(
-    bucket: Bucket, fetching: Make, tmp_path: Path
-) -> None:
+def test_server_without_ranges_starts_again(bucket: Bucket, fetching: Make, tmp_path: Path) -> None:
     bucket.harms = [Harm(cut_at=2 * MB), Harm(whole=True)]
     fetching().fetch(bucket.wanted("a", DATA))
     assert list(cached(tmp_path).values()) == [DATA]
 
 
 @pytest.mark.spec("DWN-05")
-def test_one_that_always_begins_anew_and_never_ends_is_given_up(
-    bucket: Bucket, fetching: Make
-) -> None:
+def test_gives_up_on_server_that_always_starts_again(bucket: Bucket, fetching: Make) -> None:
     bucket.always = Harm(cut_at=2 * MB, whole=True)
     with pytest.raises(Damaged, match="bytes arrived"):
         fetching().fetch(bucket.wanted("a", DATA))
@@ -174,9 +166,7 @@ def test_one_that_always_begins_anew_and_never_ends_is_given_up(
 
 
 @pytest.mark.spec("DWN-06")
-def test_what_was_left_damaged_is_not_believed(
-    bucket: Bucket, fetching: Make, tmp_path: Path
-) -> None:
+def test_rejects_damaged_partial_file(bucket: Bucket, fetching: Make, tmp_path: Path) -> None:
     wanted = bucket.wanted("a", DATA)
     one = fetching()
     for rest in (b"wrong", b"x" * len(DATA), b"x" * (len(DATA) + 1)):
@@ -187,7 +177,7 @@ def test_what_was_left_damaged_is_not_believed(
 
 
 @pytest.mark.spec("DWN-09")
-def test_a_url_that_expired_is_asked_for_anew(bucket: Bucket, fetching: Make) -> None:
+def test_requests_new_url_after_expiry(bucket: Bucket, fetching: Make) -> None:
     wanted = bucket.wanted("a", SMALL)
     bucket.good = "2"
     fetching(num_retries=1).fetch(wanted)
@@ -195,21 +185,19 @@ def test_a_url_that_expired_is_asked_for_anew(bucket: Bucket, fetching: Make) ->
 
 
 @pytest.mark.spec("DWN-09")
-def test_a_file_without_a_url_is_asked_for(bucket: Bucket, fetching: Make) -> None:
+def test_requests_missing_url(bucket: Bucket, fetching: Make) -> None:
     fetching().fetch(bucket.wanted("a", SMALL, url=""))
     assert len(bucket.asked) == 1
 
 
 @pytest.mark.spec("DWN-09")
-def test_an_address_that_is_none_of_http_is_refused(bucket: Bucket, fetching: Make) -> None:
+def test_rejects_non_http_url(bucket: Bucket, fetching: Make) -> None:
     with pytest.raises(StoreError, match="http"):
         fetching().fetch(bucket.wanted("a", SMALL, url="file:///etc/passwd"))
 
 
 @pytest.mark.spec("DWN-11")
-def test_two_who_want_the_same_bring_it_once(
-    bucket: Bucket, fetching: Make, tmp_path: Path
-) -> None:
+def test_concurrent_downloads_fetch_once(bucket: Bucket, fetching: Make, tmp_path: Path) -> None:
     wanted = bucket.wanted("a", DATA)
     bucket.always = Harm(wait_s=0.2)
     # Two caches of one folder are as two processes.
@@ -228,7 +216,9 @@ def test_two_who_want_the_same_bring_it_once(
 
 
 @pytest.mark.spec("DWN-07")
-def test_who_is_stopped_leaves_what_came(bucket: Bucket, fetching: Make, stop: Unhurried) -> None:
+def test_stopped_download_keeps_partial_file(
+    bucket: Bucket, fetching: Make, stop: Unhurried
+) -> None:
     bucket.always = Harm(wait_s=0.5)
     one = fetching()
     threading.Timer(0.1, stop.set).start()
@@ -237,9 +227,7 @@ def test_who_is_stopped_leaves_what_came(bucket: Bucket, fetching: Make, stop: U
 
 
 @pytest.mark.spec("DWN-06")
-def test_a_disk_that_takes_nothing_is_said_to(
-    bucket: Bucket, fetching: Make, tmp_path: Path
-) -> None:
+def test_reports_full_disk(bucket: Bucket, fetching: Make, tmp_path: Path) -> None:
     one = fetching()
     (tmp_path / ".store" / "partial").write_text("in the way")
     with pytest.raises(StoreError, match="cannot write"):

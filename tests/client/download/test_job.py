@@ -17,7 +17,7 @@ from store_client.transfer.engine import MAX_FAILURES, StopSignal, Task
 
 
 @pytest.mark.spec("DWN-10")
-def test_tasks_lead_to_tasks_and_all_are_done_once() -> None:
+def test_runs_tasks_of_tasks_once() -> None:
     done: list[int] = []
 
     def leaf(number: int) -> Task:
@@ -31,7 +31,7 @@ def test_tasks_lead_to_tasks_and_all_are_done_once() -> None:
 
 
 @pytest.mark.spec("DWN-10")
-def test_a_source_is_not_taken_apart_faster_than_it_is_worked_off() -> None:
+def test_expands_source_only_as_fast_as_needed() -> None:
     taken, done, most = 0, 0, 0
 
     def source() -> Iterator[Task]:
@@ -52,7 +52,7 @@ def test_a_source_is_not_taken_apart_faster_than_it_is_worked_off() -> None:
 
 @pytest.mark.spec("DWN-10")
 @pytest.mark.parametrize("jobs", [1, 4])
-def test_a_failure_of_one_alone_lets_the_others_go_on(jobs: int) -> None:
+def test_failure_of_one_task_keeps_others(jobs: int) -> None:
     done: list[int] = []
 
     def task(number: int) -> Task:
@@ -89,7 +89,7 @@ def test_the_first_task_that_fails_decides_whichever_fails_first(first_to_fail: 
 
 
 @pytest.mark.spec("DWN-10")
-def test_a_failure_of_all_ends_the_others() -> None:
+def test_fatal_failure_ends_others() -> None:
     done: list[int] = []
 
     def fails() -> None:
@@ -115,7 +115,7 @@ def test_too_many_failures_end_all() -> None:
 
 
 @pytest.mark.spec("DWN-10")
-def test_what_waits_is_woken_by_the_end() -> None:
+def test_end_wakes_waiting_tasks() -> None:
     def waits(stop: StopSignal) -> Task:
         return lambda: stop.pause(60)
 
@@ -131,7 +131,7 @@ def test_what_waits_is_woken_by_the_end() -> None:
 
 
 @pytest.mark.spec("DWN-10")
-def test_threads_are_no_more_than_jobs() -> None:
+def test_starts_no_more_threads_than_tasks() -> None:
     seen: set[int] = set()
 
     def task() -> None:
@@ -154,7 +154,7 @@ def test_room_is_promised_once(tmp_path: Path) -> None:
 
 
 @pytest.mark.spec("DWN-12")
-def test_nothing_more_to_come_needs_no_room(tmp_path: Path) -> None:
+def test_finished_download_needs_no_space(tmp_path: Path) -> None:
     DiskSpace(tmp_path, free=lambda _: 0).reserve({})
 
 
@@ -173,7 +173,7 @@ VALUE = {"a": [1, {"b/c": 2, "~": 3}], "": 4, "01": 5}
     ("pointer", "found"),
     [("", VALUE), ("/a/1/b~1c", 2), ("/a/1/~0", 3), ("/", 4), ("/a/0", 1), ("/01", 5)],
 )
-def test_a_pointer_leads_to_its_value(pointer: str, found: object) -> None:
+def test_resolves_json_pointer(pointer: str, found: object) -> None:
     assert bundles.resolve_pointer(VALUE, pointer) == found
 
 
@@ -181,7 +181,7 @@ def test_a_pointer_leads_to_its_value(pointer: str, found: object) -> None:
 @pytest.mark.parametrize(
     "pointer", ["a", "/a/2", "/a/01", "/a/-", "/b", "/a/0/x", "/a/" + "9" * 40]
 )
-def test_a_pointer_to_nothing_is_told(pointer: str, tmp_path: Path) -> None:
+def test_reports_unresolvable_pointer(pointer: str, tmp_path: Path) -> None:
     with pytest.raises(LookupError):
         bundles.resolve_pointer(VALUE, pointer)
     (tmp_path / "x").write_text("{}")
@@ -191,7 +191,7 @@ def test_a_pointer_to_nothing_is_told(pointer: str, tmp_path: Path) -> None:
 
 @pytest.mark.spec("DWN-17")
 @pytest.mark.parametrize("text", [b"", b"{", b"\xff", b"[" * 100_000])
-def test_a_fragment_of_what_is_no_json_is_told(text: bytes, tmp_path: Path) -> None:
+def test_reports_fragment_of_invalid_json(text: bytes, tmp_path: Path) -> None:
     (tmp_path / "x").write_bytes(text)
     with pytest.raises(Damaged, match="not JSON"):
         bundles.extract_fragment(tmp_path / "x", "/a", "x")
@@ -206,7 +206,7 @@ def test_fragments_of_one_file_have_names_of_their_own() -> None:
 
 
 @pytest.mark.spec("DWN-19")
-def test_the_package_gives_what_a_library_wants() -> None:
+def test_package_exports_public_names() -> None:
     for name in package.__all__:
         assert callable(getattr(package, name))
     with pytest.raises(AttributeError):

@@ -70,7 +70,7 @@ def started(told: Told, folder: Path) -> "subprocess.Popen[str]":
 
 @pytest.mark.spec("CLI-142")
 @pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGINT])
-def test_a_small_file_that_has_not_come_whole_leaves_nothing(
+def test_killed_download_leaves_no_partial_small_file(
     bucket: Bucket, tmp_path: Path, how: signal.Signals
 ) -> None:
     bucket.harms = [Harm(stall_at=3, last=True)]
@@ -86,7 +86,7 @@ def test_a_small_file_that_has_not_come_whole_leaves_nothing(
 
 @pytest.mark.spec("DWN-07")
 @pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGINT])
-def test_finished_files_and_bytes_do_not_come_again(
+def test_resumed_download_fetches_nothing_twice(
     bucket: Bucket, tmp_path: Path, how: signal.Signals
 ) -> None:
     small = [bucket.wanted(f"s{n}", b"%d" % n) for n in range(5)]

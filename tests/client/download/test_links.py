@@ -32,9 +32,7 @@ def test_a_link_is_made_with_the_folders_that_it_needs(source: Path, tmp_path: P
 
 
 @pytest.mark.parametrize("before", [None, b"other"])
-def test_where_links_fail_a_copy_is_made(
-    source: Path, tmp_path: Path, before: bytes | None
-) -> None:
+def test_copies_if_links_fail(source: Path, tmp_path: Path, before: bytes | None) -> None:
     target = tmp_path / "target"
     if before is not None:
         target.write_bytes(before)
@@ -53,7 +51,7 @@ def test_the_same_again_changes_nothing(source: Path, tmp_path: Path) -> None:
         assert os.path.samestat(target.stat(), before)
 
 
-def test_what_differs_is_replaced(source: Path, tmp_path: Path) -> None:
+def test_replaces_different_file(source: Path, tmp_path: Path) -> None:
     target = tmp_path / "target"
     for other in (b"another length", b"CONTENT"):
         target.unlink(missing_ok=True)
@@ -62,9 +60,7 @@ def test_what_differs_is_replaced(source: Path, tmp_path: Path) -> None:
         assert target.samefile(source)
 
 
-def test_a_link_in_its_place_is_replaced_and_what_it_led_to_stays(
-    source: Path, tmp_path: Path
-) -> None:
+def test_replaces_link_and_keeps_its_target(source: Path, tmp_path: Path) -> None:
     (tmp_path / "mine").write_bytes(b"mine")
     (tmp_path / "target").symlink_to(tmp_path / "mine")
     job.link_file(source, tmp_path / "target", sha256=KEY)
@@ -72,7 +68,7 @@ def test_a_link_in_its_place_is_replaced_and_what_it_led_to_stays(
     assert not (tmp_path / "target").is_symlink()
 
 
-def test_what_cannot_be_written_is_told(source: Path, tmp_path: Path) -> None:
+def test_reports_unwritable_target(source: Path, tmp_path: Path) -> None:
     (tmp_path / "folder").mkdir()
     with pytest.raises(StoreError, match="is a directory"):
         job.link_file(source, tmp_path / "folder", sha256=KEY)

@@ -36,7 +36,7 @@ def manifest(folder: Path, text: str, *, encoding: str = "utf-8") -> Path:
 
 
 @given(st.permutations([*REQUIRED, "note", "file_version"]), st.sampled_from(["\n", "\r\n"]))
-def test_columns_stand_in_any_order_among_others(
+def test_accepts_columns_in_any_order(
     tmp_path_factory: pytest.TempPathFactory, columns: list[str], end: str
 ) -> None:
     row = {**GOOD, "note": "x", "file_version": VERSION}
@@ -45,7 +45,7 @@ def test_columns_stand_in_any_order_among_others(
     assert (found.uuid, found.sha256, found.size, found.version) == (UUID, "ab" * 32, 12, VERSION)
 
 
-def test_a_mark_quotes_and_empty_lines_are_taken(tmp_path: Path) -> None:
+def test_accepts_bom_quotes_and_empty_lines(tmp_path: Path) -> None:
     quoted = {**GOOD, "file_name": '"a ""b"""'}
     text = lines(quoted) + "\n\n\t\t\n" + "\t".join(GOOD[c] for c in REQUIRED) + "\n\n"
     table = manifests.read_manifest(manifest(tmp_path, text, encoding="utf-8-sig"))
@@ -84,7 +84,7 @@ def test_a_column_that_is_missing_is_named(tmp_path: Path, missing: str) -> None
         manifests.read_manifest(manifest(tmp_path, lines(GOOD, columns=columns)))
 
 
-def test_what_is_no_manifest_is_refused(tmp_path: Path) -> None:
+def test_rejects_invalid_manifests(tmp_path: Path) -> None:
     with pytest.raises(Misused, match="two columns"):
         manifests.read_manifest(manifest(tmp_path, lines(GOOD, columns=(*REQUIRED, "file_name"))))
     with pytest.raises(Misused, match="empty"):
@@ -121,7 +121,7 @@ def test_a_quote_that_belongs_to_the_text_swallows_no_line(tmp_path: Path, secon
 
 
 @pytest.mark.spec("DWN-60")
-def test_a_cell_of_several_lines_is_taken(tmp_path: Path) -> None:
+def test_accepts_multi_line_cells(tmp_path: Path) -> None:
     text = lines({**GOOD, "note": '"one\ntwo"'}, GOOD | {"note": ""}, columns=(*REQUIRED, "note"))
     table = manifests.read_manifest(manifest(tmp_path, text))
     assert [row.cells[-1] for row in table.rows] == ["one\ntwo", ""]

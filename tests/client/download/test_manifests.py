@@ -53,7 +53,7 @@ def read(path: str) -> list[dict[str, str]]:
 
 
 @pytest.mark.spec("DWN-15")
-def test_listed_files_come_into_the_cache_and_a_copy_says_where(
+def test_downloads_listed_files_and_writes_paths(
     client: Client, bundle: str, options: DownloadOptions, tmp_path: Path
 ) -> None:
     manifest = write(tmp_path / "wanted.tsv", rows_of(client, bundle, "a.gz", "b.gz"), "note")
@@ -127,7 +127,7 @@ def test_a_copy_downloads_again_without_asking_the_store(
 
 
 @pytest.mark.spec("DWN-14")
-def test_few_files_of_a_known_version_are_asked_for_by_themselves(
+def test_queries_few_files_of_known_versions_directly(
     client: Client, bundle: str, options: DownloadOptions, tmp_path: Path
 ) -> None:
     rows = [{**row, "file_version": VERSION} for row in rows_of(client, bundle, "a.gz")]
@@ -188,7 +188,7 @@ def test_an_unknown_layout_is_refused(
 
 
 @pytest.mark.spec("DWN-61")
-def test_a_file_of_the_copys_name_that_is_no_copy_stays_as_it_is(
+def test_keeps_other_file_of_copys_name(
     client: Client, bundle: str, options: DownloadOptions, tmp_path: Path
 ) -> None:
     manifest = write(tmp_path / "wanted.tsv", rows_of(client, bundle))
@@ -210,7 +210,7 @@ def test_a_file_that_a_bundle_has_under_two_names_is_laid_out_under_both(
 
 
 @pytest.mark.spec("DWN-63")
-def test_a_wrong_size_of_a_known_version_is_told_at_once(
+def test_reports_wrong_size_at_once(
     client: Client, bundle: str, options: DownloadOptions, tmp_path: Path
 ) -> None:
     (row,) = rows_of(client, bundle, "a.gz")

@@ -28,7 +28,7 @@ def test_names_have_the_faults_that_the_store_finds(name: str) -> None:
 
 
 @given(st.text(alphabet="ab./\\~:*% CON1é\x01", max_size=12), st.booleans())
-def test_no_name_leads_out_of_its_folder(name: str, windows: bool) -> None:
+def test_names_never_leave_folder(name: str, windows: bool) -> None:
     root = Path("/some/where")
     if name_fault(name) is not None:
         return
@@ -44,7 +44,7 @@ def test_on_windows_no_two_names_are_spelled_the_same(names: list[str]) -> None:
 
 
 @given(st.text(alphabet='aA.: %3<>"|?*NULCOM1$', min_size=1, max_size=8))
-def test_on_windows_every_name_is_one_that_it_takes(name: str) -> None:
+def test_windows_names_are_valid(name: str) -> None:
     if name_fault(name) is not None:
         return
     for part in local_name(name, windows=True).split("/"):
@@ -82,7 +82,7 @@ def test_a_link_in_the_way_is_refused(tmp_path: Path) -> None:
         safe_path(tmp_path / "root", "reads")
 
 
-def test_names_that_differ_in_case_alone_get_places_of_their_own(tmp_path: Path) -> None:
+def test_names_differing_in_case_get_separate_paths(tmp_path: Path) -> None:
     places = LocalPaths(tmp_path, insensitive=True, windows=False)
     names = ["README", "readme", "ReadMe", "a/b", "A/B", "x", "X/y"]
     found = [places.path(name) for name in names]
@@ -94,7 +94,7 @@ def test_names_that_differ_in_case_alone_get_places_of_their_own(tmp_path: Path)
     assert [places.path(name) for name in names] == found
 
 
-def test_where_case_matters_names_stay(tmp_path: Path) -> None:
+def test_keeps_names_on_case_sensitive_systems(tmp_path: Path) -> None:
     places = LocalPaths(tmp_path, insensitive=False)
     assert places.path("README").name == "README"
     assert PurePosixPath(places.path("readme")).name == "readme"

@@ -27,9 +27,7 @@ def content(folder: Path) -> bytes:
     return path.read_bytes()
 
 
-def test_parts_come_in_several_streams_and_make_the_file(
-    bucket: Bucket, fetching: Make, tmp_path: Path
-) -> None:
+def test_fetches_parts_in_parallel_streams(bucket: Bucket, fetching: Make, tmp_path: Path) -> None:
     bucket.always = Harm(wait_s=0.05)
     fetching(large_from=1).fetch(bucket.wanted("a", DATA))
     assert content(tmp_path) == DATA
@@ -37,7 +35,7 @@ def test_parts_come_in_several_streams_and_make_the_file(
     assert 1 < bucket.connections <= 4
 
 
-def test_the_next_run_asks_only_for_what_is_missing(
+def test_next_run_fetches_missing_parts_only(
     bucket: Bucket, fetching: Make, tmp_path: Path
 ) -> None:
     wanted = bucket.wanted("a", DATA)
@@ -90,7 +88,7 @@ ORDERS = list(permutations(range(1, 4)))
     ("harms", "error"),
     [({1: [CUT], 2: [BUSY], 3: [GOOD]}, Damaged), ({1: [GOOD], 2: [BUSY], 3: [CUT]}, Unreachable)],
 )
-def test_the_first_part_that_fails_decides_whatever_the_order_of_answers(
+def test_first_failed_part_decides(
     bucket: Bucket,
     fetching: Make,
     order: tuple[int, ...],
@@ -105,7 +103,7 @@ def test_the_first_part_that_fails_decides_whatever_the_order_of_answers(
 
 @pytest.mark.spec("CLI-141")
 @pytest.mark.parametrize("order", ORDERS)
-def test_each_part_may_fail_as_often_as_the_quota_says_whatever_the_order_of_answers(
+def test_each_part_has_its_own_quota(
     bucket: Bucket, fetching: Make, tmp_path: Path, order: tuple[int, ...]
 ) -> None:
     bucket.harm_at = Turns((*order, 0), {part: [CUT, GOOD] for part in range(4)})
@@ -113,7 +111,7 @@ def test_each_part_may_fail_as_often_as_the_quota_says_whatever_the_order_of_ans
     assert content(tmp_path) == FOUR
 
 
-def test_a_server_without_ranges_gives_it_in_one_stream(
+def test_server_without_ranges_uses_one_stream(
     bucket: Bucket, fetching: Make, tmp_path: Path
 ) -> None:
     bucket.always = Harm(whole=True)
@@ -136,7 +134,7 @@ def test_a_map_that_does_not_fit_its_file_is_not_believed(
         one.cache.path(wanted.sha256).unlink()
 
 
-def test_a_map_that_lies_is_found_out(bucket: Bucket, fetching: Make, tmp_path: Path) -> None:
+def test_detects_false_map_of_parts(bucket: Bucket, fetching: Make, tmp_path: Path) -> None:
     wanted = bucket.wanted("a", DATA)
     one = fetching(large_from=1)
     one.cache.part_path(wanted.sha256).write_bytes(bytes(len(DATA)))
@@ -146,9 +144,7 @@ def test_a_map_that_lies_is_found_out(bucket: Bucket, fetching: Make, tmp_path: 
     assert content(tmp_path) == DATA
 
 
-def test_what_came_in_parts_is_not_taken_for_a_beginning(
-    bucket: Bucket, fetching: Make, tmp_path: Path
-) -> None:
+def test_partial_parts_are_no_prefix(bucket: Bucket, fetching: Make, tmp_path: Path) -> None:
     wanted = bucket.wanted("a", DATA)
     bucket.harms, bucket.always = [Harm()], Harm(status=503)
     with pytest.raises(Unreachable):
@@ -169,7 +165,7 @@ def _all_done(path: Path) -> bytes:
     return path.read_bytes()
 
 
-def test_a_spare_slot_is_one_that_nobody_waits_for() -> None:
+def test_spare_slots_are_those_without_waiters() -> None:
     slots = StreamSlots(2)
     slots.acquire()
     assert slots.try_acquire()

@@ -19,7 +19,7 @@ pytestmark = pytest.mark.spec("DWN-05")
 TROUBLE = TransferFailure(Damaged("cut"))
 
 
-def test_it_starts_at_num_retries_and_the_failure_after_them_is_the_last() -> None:
+def test_fails_after_num_retries() -> None:
     waits: list[float] = []
     quota = FailureQuota(3, 0.25, pause=waits.append)
     for _ in range(3):
@@ -47,7 +47,7 @@ def test_the_delay_falls_with_blocks_and_never_below_the_minimum() -> None:
         assert quota.delay_s == expected
 
 
-def test_what_a_server_asks_to_be_waited_is_within_a_bound() -> None:
+def test_bounds_requested_wait() -> None:
     waits: list[float] = []
     quota = FailureQuota(5, 0.25, pause=waits.append)
     quota.record_failure(TransferFailure(Damaged("busy"), retry_after_s=7))
@@ -56,9 +56,7 @@ def test_what_a_server_asks_to_be_waited_is_within_a_bound() -> None:
 
 
 @given(st.integers(0, 20), st.floats(0, 5), st.lists(st.booleans(), max_size=200))
-def test_whatever_happens_it_is_what_was_counted(
-    num_retries: int, least_s: float, story: list[bool]
-) -> None:
+def test_quota_matches_model(num_retries: int, least_s: float, story: list[bool]) -> None:
     waits: list[float] = []
     quota = FailureQuota(num_retries, least_s, pause=waits.append)
     left = num_retries
@@ -77,7 +75,7 @@ def test_whatever_happens_it_is_what_was_counted(
     assert all(wait >= least_s for wait in waits)
 
 
-def test_a_block_that_comes_again_does_not_count() -> None:
+def test_repeated_block_does_not_count() -> None:
     quota = FailureQuota(0, 0.25, pause=lambda _: None)
     quota.record_block(5 * BLOCK)
     quota.record_block(5 * BLOCK)

@@ -26,7 +26,7 @@ def where(person: Person, uuid: object) -> Path:
     return found
 
 
-def test_a_directory_goes_up_and_comes_down_the_same(
+def test_uploaded_directory_downloads_unchanged(
     wrangler: Person, scientist: Person, tmp_path: Path
 ) -> None:
     source = a_sample(tmp_path / "sample", seed=1)
@@ -74,7 +74,7 @@ def files_of(shown: object) -> list[dict[str, object]]:
     return found
 
 
-def test_a_manifest_brings_what_it_lists_and_a_copy_says_where(
+def test_downloads_manifest_and_writes_paths(
     wrangler: Person, scientist: Person, tmp_path: Path
 ) -> None:
     source = a_sample(tmp_path / "sample", seed=3)
@@ -122,7 +122,7 @@ def test_a_manifest_brings_what_it_lists_and_a_copy_says_where(
         ]
 
 
-def test_a_collection_comes_with_all_that_it_leads_to(wrangler: Person, tmp_path: Path) -> None:
+def test_downloads_collection_with_targets(wrangler: Person, tmp_path: Path) -> None:
     source = a_sample(tmp_path / "sample", seed=4)
     made = deposit(wrangler, source)
     bundle = {"type": "bundle", "uuid": made["bundle_uuid"], "version": made["version"]}
@@ -155,7 +155,7 @@ def test_a_collection_comes_with_all_that_it_leads_to(wrangler: Person, tmp_path
         (("doctor",), 0),
     ],
 )
-def test_it_ends_with_a_code_that_says_what_happened(
+def test_exit_code_tells_what_happened(
     scientist: Person, words: tuple[str, ...], code: int
 ) -> None:
     done = scientist.types(*words)
@@ -165,7 +165,7 @@ def test_it_ends_with_a_code_that_says_what_happened(
         assert len(done.stderr.strip().splitlines()) <= 4, done.stderr
 
 
-def test_without_a_store_it_says_so(tmp_path: Path) -> None:
+def test_reports_missing_store(tmp_path: Path) -> None:
     person = a_person(tmp_path, "http://127.0.0.1:9")
     done = person.types("get-bundles-all", "--replica", "aws")
     assert done.returncode == 7
@@ -173,7 +173,7 @@ def test_without_a_store_it_says_so(tmp_path: Path) -> None:
     assert "Traceback" not in done.stderr
 
 
-def test_credentials_are_the_user_s_alone(wrangler: Person, stage: LocalStore) -> None:
+def test_credentials_are_private(wrangler: Person, stage: LocalStore) -> None:
     kept = list((wrangler.home / "client" / "credentials").glob("*.json"))
     assert kept
     for path in kept:

@@ -43,7 +43,7 @@ def person(proxy: Proxy, tmp_path: Path) -> Person:
 
 
 @pytest.mark.parametrize("mode", [Mode.TRUNCATE, Mode.FLIP])
-def test_content_comes_whole_or_is_said_not_to_have(
+def test_content_is_complete_or_reported_missing(
     proxy: Proxy, person: Person, bundle: Bundle, mode: Mode
 ) -> None:
     proxy.only = CONTENT
@@ -63,15 +63,13 @@ def test_a_network_that_gets_well_is_only_waited_for(
     assert trouble.arrived(person, bundle.uuid) == contents(bundle.source)
 
 
-def test_a_download_that_was_killed_goes_on_where_it_was(
-    proxy: Proxy, person: Person, bundle: Bundle
-) -> None:
+def test_killed_download_resumes(proxy: Proxy, person: Person, bundle: Bundle) -> None:
     proxy.only = CONTENT
     trouble.a_stopped_download_goes_on(proxy, person, bundle, signal.SIGKILL)
 
 
 @pytest.mark.long
-def test_an_upload_that_was_interrupted_goes_on_where_it_was(
+def test_interrupted_upload_resumes(
     stage: LocalStore, proxy: Proxy, person: Person, tmp_path: Path
 ) -> None:
     source = a_sample(tmp_path / "sample", files=8, size=50_000)
@@ -81,7 +79,7 @@ def test_an_upload_that_was_interrupted_goes_on_where_it_was(
     )
 
 
-def test_an_upload_through_trouble_is_right_or_says_that_it_is_not_done(
+def test_upload_through_faults_is_complete_or_fails(
     stage: LocalStore, proxy: Proxy, person: Person, tmp_path: Path
 ) -> None:
     source = a_sample(tmp_path / "sample", files=6)

@@ -32,18 +32,14 @@ def test_a_token_that_a_caller_put_into_a_header_does_not_follow_to_another_serv
 
 
 @pytest.mark.spec("CLI-100")
-def test_it_stays_with_the_server_that_it_was_meant_for(
-    script: Script, session: HttpSession
-) -> None:
+def test_authorization_stays_with_its_origin(script: Script, session: HttpSession) -> None:
     script.say(Answer(301, b"", {"Location": "/v1/other", "Retry-After": "1"}), Answer())
     session.request("GET", "/v1/subscriptions", headers=TOKEN, authorize=False)
     assert [one.headers["authorization"] for one in script.came] == ["Bearer secret"] * 2
 
 
 @pytest.mark.spec("CLI-101")
-def test_a_route_that_asks_for_next_to_no_wait_is_not_asked_without_an_end(
-    script: Script, session: HttpSession
-) -> None:
+def test_bounds_redirects_with_tiny_wait(script: Script, session: HttpSession) -> None:
     script.say(Answer(301, b"", {"Location": "/v1/x", "Retry-After": "0.0001"}))
     with pytest.raises(StoreError, match="too often"):
         session.request("GET", "/v1/x")
@@ -52,7 +48,7 @@ def test_a_route_that_asks_for_next_to_no_wait_is_not_asked_without_an_end(
 
 @pytest.mark.spec("CLI-101")
 @pytest.mark.parametrize("said", ["999999999", "1000000"])
-def test_a_wait_that_nobody_waits_for_is_told_in_whole_seconds(
+def test_unwaited_retry_after_is_shown_in_seconds(
     script: Script, session: HttpSession, said: str
 ) -> None:
     script.say(Answer(503, b"", {"Retry-After": said}))
@@ -66,18 +62,14 @@ def test_a_wait_that_nobody_waits_for_is_told_in_whole_seconds(
 @pytest.mark.parametrize(
     "said", ["-5", "soon", "Fri, 31 Dec 99999999999 23:59:59 GMT", "nan", "1e3"]
 )
-def test_a_wait_that_is_none_is_as_if_nothing_was_said(
-    script: Script, session: HttpSession, said: str
-) -> None:
+def test_ignores_invalid_retry_after(script: Script, session: HttpSession, said: str) -> None:
     script.say(Answer(503, b"", {"Retry-After": said}), Answer())
     session.request("GET", "/v1/x")
     assert script.waited == [1]
 
 
 @pytest.mark.spec("CLI-106")
-def test_what_is_not_found_need_not_be_something_with_a_version(
-    script: Script, session: HttpSession
-) -> None:
+def test_not_found_hint_fits_objects_without_version(script: Script, session: HttpSession) -> None:
     script.say(Answer(404, b'{"title": "Not Found", "detail": "There is no user x."}'))
     with pytest.raises(StoreError, match="There is no user x") as told:
         session.request("GET", "/v1/user/x")
@@ -138,7 +130,7 @@ def test_an_error_with_a_large_body_is_still_that_error(
 
 @pytest.mark.spec("CLI-144")
 @pytest.mark.parametrize("piece", [b"{},", b"[],", b'{"":1},'])
-def test_json_of_more_values_than_memory_bears_is_refused(
+def test_rejects_json_of_too_many_values(
     script: Script, session: HttpSession, piece: bytes
 ) -> None:
     script.say(Answer(200, b"[" + piece * MAX_JSON_VALUES + b"0]"))
@@ -184,6 +176,6 @@ def test_an_answer_that_cannot_be_decoded_is_damaged(
 
 
 @pytest.mark.spec("CLI-144")
-def test_an_empty_answer_may_say_that_it_is_encoded(script: Script, session: HttpSession) -> None:
+def test_accepts_encoded_empty_response(script: Script, session: HttpSession) -> None:
     script.say(Answer(200, b"", GZIP))
     assert session.request("GET", "/v1/x").content == b""

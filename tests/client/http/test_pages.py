@@ -14,9 +14,7 @@ def page(body: bytes, link: str | None = None, status: int = 206) -> Answer:
 
 
 @pytest.mark.spec("CLI-03")
-def test_every_page_is_asked_for_once_and_the_last_has_no_link(
-    script: Script, session: HttpSession
-) -> None:
+def test_fetches_every_page_once(script: Script, session: HttpSession) -> None:
     script.say(page(b"[1]", f"{script.url}/v1/l?token=2"), page(b"[2]", "/v1/l?token=3"), Answer())
     bodies = [one.content for one in session.pages("GET", "/v1/l", params={"per_page": 1})]
     assert bodies == [b"[1]", b"[2]", b"{}"]
@@ -24,9 +22,7 @@ def test_every_page_is_asked_for_once_and_the_last_has_no_link(
 
 
 @pytest.mark.spec("CLI-03")
-def test_a_page_of_a_search_is_asked_for_with_the_same_body(
-    script: Script, session: HttpSession
-) -> None:
+def test_repeats_search_body_for_next_page(script: Script, session: HttpSession) -> None:
     script.say(page(b"{}", "/v1/search?search_after=x"), Answer())
     list(session.pages("POST", "/v1/search", json={"es_query": {}}, repeatable=True))
     assert [one.body for one in script.came] == [b'{"es_query": {}}'] * 2
@@ -42,7 +38,7 @@ def test_a_link_to_another_host_is_not_followed(script: Script, session: HttpSes
 
 
 @pytest.mark.spec("CLI-04")
-def test_pages_that_lead_in_a_circle_have_an_end(script: Script, session: HttpSession) -> None:
+def test_circular_pages_end(script: Script, session: HttpSession) -> None:
     script.say(page(b"{}", "/v1/b"), page(b"{}", "/v1/a"))
     with pytest.raises(StoreError, match="loop"):
         list(session.pages("GET", "/v1/a"))
@@ -50,16 +46,14 @@ def test_pages_that_lead_in_a_circle_have_an_end(script: Script, session: HttpSe
 
 
 @pytest.mark.spec("CLI-04")
-def test_a_page_that_is_not_the_last_and_leads_nowhere_is_told(
-    script: Script, session: HttpSession
-) -> None:
+def test_reports_partial_page_without_link(script: Script, session: HttpSession) -> None:
     script.say(page(b"{}"))
     with pytest.raises(Damaged, match="more pages"):
         list(session.pages("GET", "/v1/a"))
 
 
 @pytest.mark.spec("CLI-03")
-def test_a_page_that_fails_is_asked_for_again(script: Script, session: HttpSession) -> None:
+def test_retries_failed_page(script: Script, session: HttpSession) -> None:
     script.say(page(b"1", "/v1/b"), Answer(503), Answer(200, b"2"))
     assert [one.content for one in session.pages("GET", "/v1/a")] == [b"1", b"2"]
     assert script.waited == [1]

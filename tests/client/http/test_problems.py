@@ -68,16 +68,14 @@ def test_the_arguments_that_are_wrong_are_named(script: Script, session: HttpSes
         (405, "method_not_allowed", "clear-cache"),
     ],
 )
-def test_a_refusal_says_what_to_do(
+def test_refusal_has_hint(
     script: Script, session: HttpSession, status: int, code: str, hint: str
 ) -> None:
     assert hint in refused(script, session, problem(status, code, "No.")).hint
 
 
 @pytest.mark.spec("CLI-13")
-def test_a_wait_is_told_and_a_request_can_be_found_in_the_servers_log(
-    script: Script, session: HttpSession
-) -> None:
+def test_reports_wait_and_request_id(script: Script, session: HttpSession) -> None:
     answer = problem(409, "file_pending", "Not yet.")
     later = Answer(answer.status, answer.body, {**answer.headers, "Retry-After": "2"})
     assert "not before 2 s" in refused(script, session, later).hint
@@ -113,7 +111,7 @@ def test_errors_of_object_storage_are_understood(script: Script, session: HttpSe
         (799, b"x", "text/plain"),
     ],
 )
-def test_a_body_that_is_no_problem_still_makes_a_line(
+def test_non_problem_body_is_one_line(
     script: Script, session: HttpSession, status: int, body: bytes, kind: str
 ) -> None:
     error = refused(script, session, Answer(status, body, {"Content-Type": kind}))

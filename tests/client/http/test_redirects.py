@@ -14,9 +14,7 @@ def moved(target: str, wait: str = "", status: int = 301) -> Answer:
 
 
 @pytest.mark.spec("CLI-01")
-def test_a_route_that_leads_to_itself_is_asked_again_after_the_wait(
-    script: Script, session: HttpSession
-) -> None:
+def test_self_redirect_is_repeated_after_wait(script: Script, session: HttpSession) -> None:
     here = f"{script.url}/v1/files/x?replica=aws"
     script.say(moved(here, "10"), moved(here, "5"), Answer(302, b"", {"Location": "http://x/"}))
     answer = session.request("GET", "/v1/files/x", params={"replica": "aws"})
@@ -39,7 +37,7 @@ def test_a_relative_place_is_understood_and_method_and_body_stay(
 
 
 @pytest.mark.spec("CLI-01")
-def test_a_route_that_leads_to_itself_and_does_not_say_when_is_not_pressed(
+def test_self_redirect_without_retry_after_is_not_hurried(
     script: Script, session: HttpSession
 ) -> None:
     script.say(moved("/v1/x"), Answer())
@@ -48,7 +46,7 @@ def test_a_route_that_leads_to_itself_and_does_not_say_when_is_not_pressed(
 
 
 @pytest.mark.spec("CLI-01")
-def test_addresses_that_lead_in_a_circle_have_an_end(script: Script, session: HttpSession) -> None:
+def test_circular_redirects_end(script: Script, session: HttpSession) -> None:
     script.say(*[moved("/v1/b"), moved("/v1/a")] * 20)
     with pytest.raises(StoreError, match="too often"):
         session.request("GET", "/v1/a")
@@ -56,7 +54,7 @@ def test_addresses_that_lead_in_a_circle_have_an_end(script: Script, session: Ht
 
 
 @pytest.mark.spec("CLI-01")
-def test_what_is_never_ready_is_waited_for_as_long_as_allowed(script: Script) -> None:
+def test_pending_resource_times_out(script: Script) -> None:
     script.say(moved("/v1/a", "10"))
     with (
         script.session(policy=RetryPolicy(redirected_s=35)) as session,
@@ -77,7 +75,7 @@ def test_faults_on_the_way_are_counted_for_each_address(
 
 @pytest.mark.spec("CLI-01")
 @pytest.mark.parametrize("target", ["", "ftp://x/", "http://", "http://[bad/"])
-def test_a_place_that_is_none_is_told(script: Script, session: HttpSession, target: str) -> None:
+def test_reports_invalid_location(script: Script, session: HttpSession, target: str) -> None:
     script.say(Answer(301, b"", {"Location": target} if target else {}), Answer(404))
     with pytest.raises(StoreError):
         session.request("GET", "/v1/x")
@@ -99,14 +97,16 @@ def test_a_token_and_a_body_do_not_follow_to_another_host(script: Script) -> Non
 
 @pytest.mark.spec("CLI-02")
 @pytest.mark.parametrize("status", [302, 303, 304, 307])
-def test_other_redirects_are_the_callers(script: Script, session: HttpSession, status: int) -> None:
+def test_returns_other_redirects_to_caller(
+    script: Script, session: HttpSession, status: int
+) -> None:
     script.say(Answer(status, b"", {"Location": "/v1/y"}))
     assert session.request("GET", "/v1/x").status_code == status
     assert len(script.came) == 1
 
 
 @pytest.mark.spec("CLI-02")
-def test_what_was_encrypted_stays_so_but_on_this_machine() -> None:
+def test_never_downgrades_to_http_except_loopback() -> None:
     assert is_downgrade("https://a/", "http://a/")
     assert not is_downgrade("http://a/", "https://a/")
     assert not is_downgrade("https://a/", "http://127.0.0.1:1/")

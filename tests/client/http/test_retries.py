@@ -42,16 +42,14 @@ def test_an_answer_after_faults_is_the_answer(script: Script, session: HttpSessi
 
 
 @pytest.mark.spec("CLI-06")
-def test_the_server_says_how_long_is_waited(script: Script, session: HttpSession) -> None:
+def test_waits_as_server_says(script: Script, session: HttpSession) -> None:
     script.say(Answer(503, headers={"Retry-After": "7"}), Answer(503), Answer())
     session.request("GET", "/v1/x")
     assert script.waited == [7, 2]
 
 
 @pytest.mark.spec("CLI-06")
-def test_a_server_that_asks_for_too_long_a_wait_is_not_waited_for(
-    script: Script, session: HttpSession
-) -> None:
+def test_does_not_wait_too_long(script: Script, session: HttpSession) -> None:
     script.say(Answer(503, headers={"Retry-After": "3600"}))
     with pytest.raises(Unreachable) as told:
         session.request("GET", "/v1/x")
@@ -60,9 +58,7 @@ def test_a_server_that_asks_for_too_long_a_wait_is_not_waited_for(
 
 
 @pytest.mark.spec("CLI-05")
-def test_too_many_requests_are_retried_whatever_the_method(
-    script: Script, session: HttpSession
-) -> None:
+def test_retries_429_for_every_method(script: Script, session: HttpSession) -> None:
     script.say(Answer(429, headers={"Retry-After": "3"}), Answer())
     session.request("POST", "/v1/x", json={})
     assert script.waited == [3]
@@ -78,7 +74,7 @@ def test_too_many_requests_that_stay_so_are_refused(script: Script, session: Htt
 
 @pytest.mark.spec("CLI-08")
 @pytest.mark.parametrize("method", ["POST", "PATCH"])
-def test_what_may_not_be_done_twice_is_not_sent_twice(
+def test_does_not_retry_non_idempotent_requests(
     script: Script, session: HttpSession, method: str
 ) -> None:
     for answer in (Answer(503), Answer(broken=NO_ANSWER), Answer(broken=CUT_OFF)):
@@ -90,14 +86,14 @@ def test_what_may_not_be_done_twice_is_not_sent_twice(
 
 
 @pytest.mark.spec("CLI-08")
-def test_a_key_makes_a_patch_one_that_may_be_repeated(script: Script, session: HttpSession) -> None:
+def test_idempotency_key_allows_retry_of_patch(script: Script, session: HttpSession) -> None:
     script.say(Answer(broken=NO_ANSWER), Answer(500), Answer())
     session.request("PATCH", "/v1/x", json={}, headers={"Idempotency-Key": "k"})
     assert [one.headers["idempotency-key"] for one in script.came] == ["k"] * 3
 
 
 @pytest.mark.spec("CLI-08")
-def test_a_caller_may_say_that_a_request_is_harmless(script: Script, session: HttpSession) -> None:
+def test_caller_may_mark_request_as_safe(script: Script, session: HttpSession) -> None:
     script.say(Answer(500), Answer())
     session.request("POST", "/v1/search", json={"es_query": {}}, repeatable=True)
     assert [one.body for one in script.came] == [b'{"es_query": {}}'] * 2
@@ -105,9 +101,7 @@ def test_a_caller_may_say_that_a_request_is_harmless(script: Script, session: Ht
 
 @pytest.mark.spec("CLI-07")
 @pytest.mark.parametrize("how", [NO_ANSWER, CUT_OFF])
-def test_an_answer_that_breaks_off_is_asked_for_again(
-    script: Script, session: HttpSession, how: str
-) -> None:
+def test_retries_truncated_response(script: Script, session: HttpSession, how: str) -> None:
     session.request("GET", "/v1/x")
     script.say(Answer(broken=how), Answer(broken=how), Answer(200, b'{"b": 2}'))
     assert session.request("GET", "/v1/x").json() == {"b": 2}
@@ -115,7 +109,7 @@ def test_an_answer_that_breaks_off_is_asked_for_again(
 
 
 @pytest.mark.spec("CLI-07")
-def test_a_slow_answer_is_a_time_out_and_asked_for_again() -> None:
+def test_retries_timed_out_response() -> None:
     waited: list[float] = []
     with socket.create_server(("127.0.0.1", 0)) as silent:
         url = f"http://127.0.0.1:{silent.getsockname()[1]}"
@@ -134,7 +128,7 @@ def free_port() -> int:
 
 
 @pytest.mark.spec("CLI-07")
-def test_a_server_that_never_answered_is_soon_given_up_and_one_that_did_is_not() -> None:
+def test_gives_up_soon_on_server_that_never_answered() -> None:
     waited: list[float] = []
     url = f"http://127.0.0.1:{free_port()}"
     with HttpSession(url, sleep=waited.append) as session:
@@ -213,7 +207,7 @@ def _certificate(folder: Path) -> Path:
 
 
 @pytest.mark.spec("CLI-09")
-def test_a_certificate_that_nobody_vouches_for_is_refused_at_once(tls: str) -> None:
+def test_rejects_untrusted_certificate_at_once(tls: str) -> None:
     waited: list[float] = []
     with (
         HttpSession(tls, sleep=waited.append) as session,
@@ -225,7 +219,7 @@ def test_a_certificate_that_nobody_vouches_for_is_refused_at_once(tls: str) -> N
 
 
 @pytest.mark.spec("CLI-09")
-def test_a_server_without_encryption_is_told_from_one_with(script: Script) -> None:
+def test_distinguishes_plain_from_tls_server(script: Script) -> None:
     waited: list[float] = []
     url = script.url.replace("http://", "https://")
     with (
@@ -251,7 +245,7 @@ def test_every_retry_is_logged_without_what_may_be_secret(
 
 
 @pytest.mark.spec("CLI-08")
-def test_a_refusal_after_a_lost_answer_says_that_it_may_have_been_done(
+def test_refusal_after_lost_response_says_that_it_may_have_succeeded(
     script: Script, session: HttpSession
 ) -> None:
     session.request("GET", "/v1/x")

@@ -20,9 +20,7 @@ def test_an_answer_is_read_piece_by_piece(script: Script, session: HttpSession) 
 
 
 @pytest.mark.spec("CLI-15")
-def test_a_body_that_breaks_off_while_it_is_read_is_told(
-    script: Script, session: HttpSession
-) -> None:
+def test_reports_truncated_body(script: Script, session: HttpSession) -> None:
     script.say(Answer(200, b"01234", broken=CUT_OFF))
     got: list[bytes] = []
     with pytest.raises(Unreachable, match="broke"), session.stream("GET", "/v1/x") as answer:
@@ -31,9 +29,7 @@ def test_a_body_that_breaks_off_while_it_is_read_is_told(
 
 
 @pytest.mark.spec("CLI-15")
-def test_headers_are_asked_for_again_until_an_answer_begins(
-    script: Script, session: HttpSession
-) -> None:
+def test_retries_until_response_begins(script: Script, session: HttpSession) -> None:
     script.say(Answer(broken=NO_ANSWER), Answer(503), Answer(200, b"x"))
     with session.stream("GET", "/v1/x") as answer:
         assert answer.read() == b"x"
@@ -41,14 +37,14 @@ def test_headers_are_asked_for_again_until_an_answer_begins(
 
 
 @pytest.mark.spec("CLI-15")
-def test_an_error_of_a_stream_is_told_as_any_other(script: Script, session: HttpSession) -> None:
+def test_stream_error_is_like_any_other(script: Script, session: HttpSession) -> None:
     script.say(problem(404, "not_found", "Nothing there."))
     with pytest.raises(NotFound, match="Nothing there"), session.stream("GET", "/v1/x"):
         raise AssertionError
 
 
 @pytest.mark.spec("CLI-15")
-def test_a_body_is_made_anew_for_each_attempt(script: Script, session: HttpSession) -> None:
+def test_body_is_recreated_for_each_attempt(script: Script, session: HttpSession) -> None:
     made = []
 
     def pieces() -> Iterator[bytes]:
@@ -75,7 +71,7 @@ def test_a_body_of_unknown_size_goes_in_chunks(script: Script, session: HttpSess
 
 
 @pytest.mark.spec("CLI-16")
-def test_many_threads_share_a_session(script: Script, session: HttpSession) -> None:
+def test_threads_share_session(script: Script, session: HttpSession) -> None:
     with ThreadPoolExecutor(16) as pool:
         found = list(pool.map(lambda n: session.request("GET", f"/v1/{n}").json(), range(200)))
     assert found == [{}] * 200
@@ -91,7 +87,9 @@ def test_a_session_that_was_closed_opens_again(session: HttpSession) -> None:
 
 
 @pytest.mark.spec("CLI-16")
-def test_booleans_and_what_is_not_given_in_a_query(script: Script, session: HttpSession) -> None:
+def test_formats_booleans_and_omits_absent_query_values(
+    script: Script, session: HttpSession
+) -> None:
     session.request("GET", "/v1/x?a=1", params={"b": True, "c": False, "d": None, "e": "ä b&"})
     session.request("GET", "/v1/y", params={"d": None})
     assert script.paths == ["/v1/x?a=1&b=true&c=false&e=%C3%A4+b%26", "/v1/y"]
@@ -99,7 +97,7 @@ def test_booleans_and_what_is_not_given_in_a_query(script: Script, session: Http
 
 @pytest.mark.spec("CLI-16")
 @pytest.mark.parametrize("token", ["a\nb", "ä", "a\x00"])
-def test_a_token_that_cannot_be_sent_is_told_and_not_shown(script: Script, token: str) -> None:
+def test_reports_unsendable_token_without_showing_it(script: Script, token: str) -> None:
     with (
         script.session(tokens=StaticToken(f"secret{token}")) as session,
         pytest.raises(Unreachable, match="cannot be sent") as told,
@@ -111,21 +109,21 @@ def test_a_token_that_cannot_be_sent_is_told_and_not_shown(script: Script, token
 
 @pytest.mark.spec("CLI-16")
 @pytest.mark.parametrize("value", [float("nan"), b"bytes", "\ud800", object()])
-def test_what_is_no_json_is_not_sent(script: Script, session: HttpSession, value: object) -> None:
+def test_rejects_unserializable_json(script: Script, session: HttpSession, value: object) -> None:
     with pytest.raises(Misused, match="JSON"):
         session.request("POST", "/v1/x", json={"a": value})
     assert script.came == []
 
 
 @pytest.mark.spec("CLI-16")
-def test_texts_that_cannot_be_part_of_an_address_are_told(session: HttpSession) -> None:
+def test_rejects_text_that_urls_cannot_carry(session: HttpSession) -> None:
     with pytest.raises(Misused, match="part of a URL"):
         session.request("GET", "/v1/x", params={"a": "\ud800"})
 
 
 @pytest.mark.spec("CLI-16")
 @pytest.mark.parametrize(("size", "told"), [(2, r"more bytes .*\(2"), (4, r"fewer bytes .*\(4")])
-def test_content_that_changes_while_it_is_sent_is_told(
+def test_reports_content_changed_while_sending(
     script: Script, session: HttpSession, size: int, told: str
 ) -> None:
     sent = session.stream("PUT", "/v1/x", content=lambda: iter([b"ab", b"c"]), size=size)
@@ -135,6 +133,6 @@ def test_content_that_changes_while_it_is_sent_is_told(
 
 
 @pytest.mark.spec("CLI-16")
-def test_who_asks_is_said(script: Script, session: HttpSession) -> None:
+def test_sends_user_agent(script: Script, session: HttpSession) -> None:
     session.request("GET", "/v1/x")
     assert script.came[0].headers["user-agent"].startswith("store-client/")

@@ -27,7 +27,7 @@ class Fresh:
 
 
 @pytest.mark.spec("CLI-11")
-def test_a_token_is_shown_to_the_store_and_to_whom_it_is_trusted_with_and_to_nobody_else(
+def test_token_is_sent_to_store_and_trusted_origins_only(
     script: Script,
 ) -> None:
     with scripted() as other, script.session(tokens=StaticToken("t")) as session:
@@ -53,7 +53,7 @@ def test_a_refused_token_is_renewed_once_and_the_request_sent_again(script: Scri
 
 
 @pytest.mark.spec("CLI-12")
-def test_a_renewed_token_that_is_refused_too_ends_it(script: Script) -> None:
+def test_refused_renewed_token_is_an_error(script: Script) -> None:
     tokens = Fresh()
     script.say(problem(401, "unauthorized", "Expired."))
     with script.session(tokens=tokens) as session, pytest.raises(NotAllowed) as told:
@@ -92,7 +92,7 @@ def test_a_token_is_not_shown_where_it_would_be_less_safe_than_at_the_store() ->
 
 
 @pytest.mark.spec("CLI-11")
-def test_a_host_that_leads_to_its_encrypted_self_is_the_same() -> None:
+def test_https_redirect_of_same_host_is_same_origin() -> None:
     known = [parse_origin("http://store.example")]
     assert is_trusted("https://store.example/x", known)
     assert not is_trusted("https://store.example:8443/x", known)

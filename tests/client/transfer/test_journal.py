@@ -94,7 +94,7 @@ def test_bits_that_flipped_are_never_believed(tmp_path: Path) -> None:
 
 
 @pytest.mark.spec("UPL-17")
-def test_a_journal_that_grew_is_written_anew_with_what_still_counts(tmp_path: Path) -> None:
+def test_compacts_grown_journal(tmp_path: Path) -> None:
     path = tmp_path / "j.jsonl"
     journal = written(path)
     for _ in range(200):
@@ -129,7 +129,7 @@ def test_a_file_is_the_same_only_if_it_could_not_have_changed_unseen() -> None:
 
 
 @pytest.mark.spec("UPL-17")
-def test_finished_uploads_are_forgotten_after_a_while_unfinished_ones_never(tmp_path: Path) -> None:
+def test_forgets_finished_uploads_after_a_while(tmp_path: Path) -> None:
     for name, finished in (("old", True), ("new", True), ("open", False)):
         journal = written(tmp_path / f"{name}.jsonl")
         journal.record_attempt(replace(ATTEMPT, finished=finished))
@@ -149,7 +149,7 @@ def test_each_directory_store_replica_and_bundle_has_its_own(tmp_path: Path) -> 
 
 
 @pytest.mark.spec("UPL-17")
-def test_a_folder_that_cannot_be_written_is_told(tmp_path: Path) -> None:
+def test_reports_unwritable_folder(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     for open_it in (
         lambda: UploadJournal(tmp_path / "file" / "j.jsonl"),
@@ -161,7 +161,7 @@ def test_a_folder_that_cannot_be_written_is_told(tmp_path: Path) -> None:
 
 
 @pytest.mark.spec("UPL-18")
-def test_only_one_upload_of_a_directory_goes_on_at_a_time(tmp_path: Path) -> None:
+def test_one_upload_per_directory_at_a_time(tmp_path: Path) -> None:
     path = tmp_path / "j.lock"
     with (
         hold_lock(path, "busy already"),
@@ -187,7 +187,7 @@ def test_lines_that_another_version_wrote_are_left_out(tmp_path: Path) -> None:
 
 
 @pytest.mark.spec("UPL-61")
-def test_a_disk_that_takes_half_a_line_is_told(tmp_path: Path) -> None:
+def test_reports_full_disk_in_mid_line(tmp_path: Path) -> None:
     code = """if True:
         import resource, signal, sys
         from pathlib import Path

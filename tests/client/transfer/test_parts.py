@@ -66,9 +66,7 @@ SMALL = [one for one in VECTORS if one["size"] <= 65 * MB]
 
 @pytest.mark.spec("UPL-07")
 @pytest.mark.parametrize("vector", SMALL, ids=lambda one: str(one["size"]))
-def test_checksums_are_the_known_ones_whichever_way_a_file_is_read(
-    tmp_path: Path, vector: dict[str, str]
-) -> None:
+def test_checksums_are_right_in_every_reading_mode(tmp_path: Path, vector: dict[str, str]) -> None:
     size = int(vector["size"])
     file = made(tmp_path / "s" / "file", size)
     # At exactly 64 MB two forms of the entity tag are right: ours is that of parts.
@@ -89,7 +87,7 @@ def test_parts_follow_the_rule_of_the_entity_tag() -> None:
 
 
 @pytest.mark.spec("UPL-07")
-def test_metadata_carry_the_names_that_the_store_wants() -> None:
+def test_metadata_names_follow_store() -> None:
     sums = compute_checksums([b"x"], 1)
     assert sorted(sums.metadata()) == [
         f"{METADATA_PREFIX}{name}" for name in ("crc32c", "s3_etag", "sha1", "sha256")
@@ -106,7 +104,7 @@ def test_a_pass_that_is_hashed_by_threads_is_the_same(tmp_path: Path) -> None:
 
 
 @pytest.mark.spec("UPL-10")
-def test_only_what_did_not_arrive_is_sent(tmp_path: Path) -> None:
+def test_sends_missing_parts_only(tmp_path: Path) -> None:
     path = large(tmp_path / "s" / "big", 130 * MB)
     data = path.read_bytes()
     stored = {1: md5_digest(data[: 64 * MB]), 2: b"something else"}
@@ -125,7 +123,7 @@ def test_only_what_did_not_arrive_is_sent(tmp_path: Path) -> None:
 
 
 @pytest.mark.spec("UPL-07")
-def test_no_more_is_held_than_there_is_room_for(tmp_path: Path) -> None:
+def test_memory_is_bounded(tmp_path: Path) -> None:
     path = large(tmp_path / "s" / "big", 320 * MB)
     held, most, lock = 0, 0, threading.Lock()
 
@@ -146,7 +144,7 @@ def test_no_more_is_held_than_there_is_room_for(tmp_path: Path) -> None:
 
 
 @pytest.mark.spec("UPL-07")
-def test_what_is_larger_than_all_the_room_goes_alone() -> None:
+def test_oversized_part_goes_alone() -> None:
     with open_transfer(1, memory=10) as shared, shared.memory(100):
         waiter = threading.Thread(target=lambda: shared.reserve(1), daemon=True)
         waiter.start()
@@ -157,7 +155,7 @@ def test_what_is_larger_than_all_the_room_goes_alone() -> None:
 
 
 @pytest.mark.spec("UPL-07")
-def test_whoever_waits_for_room_hears_of_the_stop() -> None:
+def test_stop_wakes_waiters_for_memory() -> None:
     shared = TransferContext(1, memory=10)
     shared.reserve(10)
     raised: list[BaseException] = []
@@ -177,7 +175,7 @@ def test_whoever_waits_for_room_hears_of_the_stop() -> None:
 
 
 @pytest.mark.spec("UPL-07")
-def test_a_part_that_fails_ends_the_file_and_gives_its_room_back(tmp_path: Path) -> None:
+def test_failed_part_ends_file_and_releases_memory(tmp_path: Path) -> None:
     path = large(tmp_path / "s" / "big", 200 * MB)
 
     def send(number: int, part: bytes, digest: bytes) -> None:
@@ -203,7 +201,7 @@ def test_a_file_that_is_another_one_now_is_noticed(tmp_path: Path) -> None:
 
 
 @pytest.mark.spec("UPL-22")
-def test_a_body_tells_what_was_read_and_takes_back_what_is_sent_again() -> None:
+def test_body_reports_progress_and_takes_it_back() -> None:
     counted: list[int] = []
 
     class Counting:
@@ -298,7 +296,7 @@ def test_a_file_that_became_shorter_or_longer_is_changed(tmp_path: Path) -> None
             shared.reserve(MAX_MEMORY)
 
 
-def test_results_come_as_they_are_done_and_the_first_error_stops_the_rest() -> None:
+def test_returns_results_as_completed_and_first_error_stops() -> None:
     stop = StopSignal()
     found = run_each(lambda n: n * n, [3, 1, 2], jobs=2, stop=stop)
     assert sorted(found) == [(0, 9), (1, 1), (2, 4)]
@@ -318,7 +316,7 @@ def test_results_come_as_they_are_done_and_the_first_error_stops_the_rest() -> N
     assert time.monotonic() - began < 10
 
 
-def test_progress_of_a_file_that_was_sent_in_vain_is_taken_back() -> None:
+def test_takes_back_progress_of_failed_file() -> None:
     counted: list[int] = []
 
     class Counting(NoProgress):

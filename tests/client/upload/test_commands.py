@@ -16,7 +16,7 @@ def typist(store: Served, tmp_path: Path) -> Typist:
 
 
 @pytest.mark.spec("UPL-02")
-def test_it_prints_uuid_version_and_files(typist: Typist, source: Path) -> None:
+def test_prints_uuid_version_and_files(typist: Typist, source: Path) -> None:
     words = ("upload", "--src-dir", str(source), "--replica", "aws", "--no-progress")
     done = typist.types(*words)
     assert done.exit_code == 0, done.output
@@ -33,7 +33,7 @@ def test_it_prints_uuid_version_and_files(typist: Typist, source: Path) -> None:
 
 
 @pytest.mark.spec("UPL-02")
-def test_all_options_are_understood(typist: Typist, source: Path) -> None:
+def test_accepts_every_option(typist: Typist, source: Path) -> None:
     shown = typist.reads(
         *("upload", "--src-dir", str(source), "--replica", "gcp", "--timeout-seconds", "60"),
         *("--bundle-uuid", "0B0B0B0B-0000-4000-8000-00000000000B", "--creator-uid", "8008"),
@@ -67,9 +67,7 @@ def test_a_dry_run_lists_what_would_be_sent(typist: Typist, source: Path) -> Non
 
 
 @pytest.mark.spec("CLI-135")
-def test_a_directory_that_changed_is_another_bundle_and_who_means_the_same_is_told_how(
-    typist: Typist, source: Path
-) -> None:
+def test_changed_directory_is_new_bundle_with_hint(typist: Typist, source: Path) -> None:
     words = ("upload", "--src-dir", str(source), "--replica", "aws", "--no-progress")
     first = typist.reads(*words)["bundle_uuid"]
     assert "uploaded before" not in typist.types(*words).stderr
@@ -106,7 +104,7 @@ def test_a_table_of_files_is_headed_by_the_bundle(typist: Typist, source: Path) 
         (("--src-dir", "{source}", "--replica", "aws", "--jobs", "0"), "jobs"),
     ],
 )
-def test_what_cannot_be_used_ends_with_2_and_one_line(
+def test_invalid_options_exit_2_with_one_line(
     typist: Typist, source: Path, words: tuple[str, ...], said: str
 ) -> None:
     done = typist.types("upload", *(word.format(source=source) for word in words))

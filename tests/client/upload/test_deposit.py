@@ -136,7 +136,7 @@ def test_a_bundle_is_put_until_its_files_are_verified(folder: Path, tmp_path: Pa
 
 
 @pytest.mark.spec("UPL-63")
-def test_a_store_of_an_earlier_release_is_told_of_each_file(folder: Path, tmp_path: Path) -> None:
+def test_registers_files_one_by_one_at_older_store(folder: Path, tmp_path: Path) -> None:
     played = Played(iter([written()]), status("RUNNING"), old=True)
     assert run(played, folder, tmp_path / "home").state == "uploaded"
     files = played.puts("/v1/files/")
@@ -145,9 +145,7 @@ def test_a_store_of_an_earlier_release_is_told_of_each_file(folder: Path, tmp_pa
 
 
 @pytest.mark.spec("UPL-63")
-def test_a_file_that_is_refused_among_others_is_told_of_by_itself(
-    folder: Path, tmp_path: Path
-) -> None:
+def test_registers_refused_file_alone_again(folder: Path, tmp_path: Path) -> None:
     played = Played(iter([written()]), status("RUNNING"), refusing=True)
     assert run(played, folder, tmp_path / "home").state == "uploaded"
     assert len(played.puts("/v1/files/")) == 1
@@ -156,7 +154,7 @@ def test_a_file_that_is_refused_among_others_is_told_of_by_itself(
 
 @pytest.mark.spec("UPL-63")
 @pytest.mark.parametrize(("busy_s", "waited"), [(7, [7]), (1000, [])])
-def test_a_store_that_is_busy_is_given_the_time_it_asks_for(
+def test_waits_as_busy_store_asks(
     folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, busy_s: int, waited: list[float]
 ) -> None:
     pauses: list[float] = []
@@ -179,7 +177,7 @@ def test_many_files_take_few_requests(tmp_path: Path) -> None:
 
 
 @pytest.mark.spec("UPL-19")
-def test_after_the_time_out_the_same_command_goes_on_waiting(folder: Path, tmp_path: Path) -> None:
+def test_same_command_continues_after_time_out(folder: Path, tmp_path: Path) -> None:
     played = Played(iter(lambda: problem(409, "file_pending"), None), status("RUNNING"))
     with pytest.raises(TimedOut) as told:
         run(played, folder, tmp_path / "home", timeout=30)
@@ -193,7 +191,7 @@ def test_after_the_time_out_the_same_command_goes_on_waiting(folder: Path, tmp_p
 
 
 @pytest.mark.spec("UPL-19")
-def test_no_time_to_wait_asks_once(folder: Path, tmp_path: Path) -> None:
+def test_zero_timeout_asks_once(folder: Path, tmp_path: Path) -> None:
     played = Played(iter([problem(409, "file_pending")]), status("RUNNING"))
     with pytest.raises(TimedOut):
         run(played, folder, tmp_path / "home", timeout=0)
@@ -220,9 +218,7 @@ def test_a_file_that_the_store_refused_is_named(folder: Path, tmp_path: Path) ->
 
 
 @pytest.mark.spec("UPL-20")
-def test_files_that_an_earlier_run_told_of_in_vain_are_told_of_again(
-    folder: Path, tmp_path: Path
-) -> None:
+def test_registers_files_again_after_failed_run(folder: Path, tmp_path: Path) -> None:
     """Their verification failed, or they were purged, when nobody was looking."""
     first = Played(iter([problem(409, "file_pending")]), status("RUNNING"))
     with pytest.raises(TimedOut):
@@ -234,14 +230,14 @@ def test_files_that_an_earlier_run_told_of_in_vain_are_told_of_again(
 
 
 @pytest.mark.spec("UPL-20")
-def test_what_stays_missing_is_an_error(folder: Path, tmp_path: Path) -> None:
+def test_missing_files_are_an_error(folder: Path, tmp_path: Path) -> None:
     played = Played(iter(lambda: problem(400, "file_missing"), None), status("SUCCEEDED"))
     with pytest.raises(Damaged):
         run(played, folder, tmp_path / "home")
 
 
 @pytest.mark.spec("UPL-20")
-def test_a_tombstone_is_no_reason_to_wait(folder: Path, tmp_path: Path) -> None:
+def test_tombstone_ends_wait(folder: Path, tmp_path: Path) -> None:
     played = Played(iter([problem(409, "bundle_tombstone_already_exists")]), status("RUNNING"))
     with pytest.raises(Conflict):
         run(played, folder, tmp_path / "home")

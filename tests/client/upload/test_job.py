@@ -92,7 +92,7 @@ def test_files_that_were_only_touched_are_not_sent_again(
 
 
 @pytest.mark.spec("UPL-15")
-def test_what_was_written_just_before_is_read_again(client: Client, source: Path) -> None:
+def test_reads_just_written_files_again(client: Client, source: Path) -> None:
     file = source / "sample.json"
     file.write_text('{"a": 1}')
     told = file.stat()
@@ -135,7 +135,7 @@ def test_a_bundle_that_is_named_gets_a_new_version(client: Client, source: Path)
 
 
 @pytest.mark.spec("UPL-15")
-def test_another_machine_compares_with_the_bundle_that_is_named(
+def test_other_machine_compares_with_named_bundle(
     client: Client, config: Configuration, source: Path, tmp_path: Path
 ) -> None:
     first = upload(client, UploadOptions(source, "aws", bundle_uuid=str(uuid4())))
@@ -153,7 +153,7 @@ def test_another_machine_compares_with_the_bundle_that_is_named(
 
 
 @pytest.mark.spec("UPL-16")
-def test_a_bundle_that_was_deleted_since_is_made_anew(client: Client, source: Path) -> None:
+def test_deleted_bundle_is_created_anew(client: Client, source: Path) -> None:
     first = upload(client, UploadOptions(source, "aws"))
     client.call(
         "delete_bundle",
@@ -167,7 +167,7 @@ def test_a_bundle_that_was_deleted_since_is_made_anew(client: Client, source: Pa
 
 
 @pytest.mark.spec("UPL-16")
-def test_another_creator_or_other_metadata_is_not_the_same(client: Client, source: Path) -> None:
+def test_other_creator_or_metadata_is_a_change(client: Client, source: Path) -> None:
     first = upload(client, UploadOptions(source, "aws"))
     other = upload(client, UploadOptions(source, "aws", creator_uid=7))
     odd = UploadOptions(source, "aws", indexed=("*.txt",), allow_invalid_json=True)
@@ -179,7 +179,7 @@ def test_another_creator_or_other_metadata_is_not_the_same(client: Client, sourc
 
 
 @pytest.mark.spec("UPL-21")
-def test_a_dry_run_says_what_would_be_sent_and_sends_nothing(
+def test_dry_run_lists_and_sends_nothing(
     recorded: Client, recording: Recording, source: Path, config: Configuration
 ) -> None:
     done = upload(recorded, UploadOptions(source, "aws", dry_run=True))
@@ -237,7 +237,7 @@ DEATHS = [
 
 @pytest.mark.spec("UPL-14")
 @pytest.mark.parametrize(("what", "number"), DEATHS)
-def test_a_killed_upload_goes_on_without_repeating_what_was_finished(
+def test_killed_upload_resumes_without_repeating(
     store: Served, config: Configuration, source: Path, what: str, number: int
 ) -> None:
     died = signalled(config, source, (signal.SIGKILL, what, number))
@@ -259,7 +259,7 @@ def test_a_killed_upload_goes_on_without_repeating_what_was_finished(
 
 @pytest.mark.spec("UPL-14")
 @pytest.mark.parametrize(("what", "number"), [("PUT /v1/area", 2), ("PUT /v1/bundles", 1)])
-def test_an_interrupted_upload_says_that_it_goes_on_and_does(
+def test_interrupted_upload_says_how_to_resume(
     store: Served, config: Configuration, source: Path, what: str, number: int
 ) -> None:
     done = signalled(config, source, (signal.SIGINT, what, number))
@@ -274,7 +274,7 @@ def test_an_interrupted_upload_says_that_it_goes_on_and_does(
 
 
 @pytest.mark.spec("UPL-62")
-def test_an_upload_goes_on_whose_area_was_deleted_meanwhile(
+def test_resumes_after_area_was_deleted(
     client: Client, store: Served, config: Configuration, source: Path
 ) -> None:
     died = signalled(config, source, (signal.SIGKILL, "PUT /v1/area", 3))
@@ -289,7 +289,7 @@ def test_an_upload_goes_on_whose_area_was_deleted_meanwhile(
 
 
 @pytest.mark.spec("UPL-14")
-def test_a_bundle_that_a_dead_run_had_put_is_not_written_over(
+def test_finds_bundle_that_crashed_run_had_put(
     client: Client, store: Served, config: Configuration, source: Path
 ) -> None:
     """It died between the bundle and the note of it, and a file changed since."""
@@ -306,9 +306,7 @@ def test_a_bundle_that_a_dead_run_had_put_is_not_written_over(
 
 
 @pytest.mark.spec("UPL-17")
-def test_a_journal_that_is_lost_or_harmed_costs_work_and_nothing_else(
-    client: Client, config: Configuration, source: Path
-) -> None:
+def test_lost_journal_costs_only_work(client: Client, config: Configuration, source: Path) -> None:
     uuid = str(uuid4())
     first = upload(client, UploadOptions(source, "aws", bundle_uuid=uuid))
     path = next(config.uploads.glob("*.jsonl"))
@@ -318,7 +316,7 @@ def test_a_journal_that_is_lost_or_harmed_costs_work_and_nothing_else(
 
 
 @pytest.mark.spec("UPL-03")
-def test_those_who_may_not_are_told(config: Configuration, source: Path) -> None:
+def test_reports_missing_permission(config: Configuration, source: Path) -> None:
     with (
         client_of(config, httpx.HTTPTransport(), "reader") as reader,
         pytest.raises(NotAllowed),
@@ -327,9 +325,7 @@ def test_those_who_may_not_are_told(config: Configuration, source: Path) -> None
 
 
 @pytest.mark.spec("UPL-14")
-def test_a_store_that_is_away_leaves_something_to_go_on_with(
-    config: Configuration, source: Path
-) -> None:
+def test_upload_resumes_after_outage(config: Configuration, source: Path) -> None:
     def away(request: httpx.Request) -> httpx.Response:
         raise httpx.ConnectError("nobody is there")
 
@@ -359,7 +355,7 @@ def test_a_store_that_is_away_leaves_something_to_go_on_with(
         {"src_dir": Path("/nowhere at all")},
     ],
 )
-def test_what_cannot_be_used_is_refused_at_once(tmp_path: Path, wrong: dict[str, object]) -> None:
+def test_rejects_invalid_options_at_once(tmp_path: Path, wrong: dict[str, object]) -> None:
     usual: dict[str, object] = {"src_dir": tmp_path, "replica": "aws"}
     with pytest.raises(Misused):
         UploadOptions(**{**usual, **wrong})  # type: ignore[arg-type]
@@ -389,7 +385,7 @@ def test_twenty_files_of_the_same_content_are_twenty_files(client: Client, tmp_p
 
 
 @pytest.mark.spec("UPL-17")
-def test_two_directories_do_not_share_a_journal(client: Client, tmp_path: Path) -> None:
+def test_directories_have_separate_journals(client: Client, tmp_path: Path) -> None:
     one, two = filled(tmp_path / "one"), filled(tmp_path / "two")
     made = {upload(client, UploadOptions(each, "aws")).bundle_uuid for each in (one, two)}
     assert len(made) == 2

@@ -37,16 +37,14 @@ def test_a_link_to_a_file_is_its_content(source: Path, tmp_path: Path) -> None:
 
 
 @pytest.mark.spec("UPL-04")
-def test_a_link_to_a_directory_is_left_out_and_told(
-    source: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_skips_directory_links_with_warning(source: Path, caplog: pytest.LogCaptureFixture) -> None:
     (source / "circle").symlink_to(source)
     assert names(source) == NAMES
     assert "circle is a link to a directory" in caplog.text
 
 
 @pytest.mark.spec("UPL-04")
-def test_a_link_that_leads_nowhere_is_refused(source: Path) -> None:
+def test_rejects_broken_links(source: Path) -> None:
     (source / "broken").symlink_to(source / "nothing")
     with pytest.raises(Misused, match="broken"):
         list_files(source)
@@ -60,7 +58,7 @@ def test_an_empty_directory_is_refused(tmp_path: Path) -> None:
 
 
 @pytest.mark.spec("UPL-04")
-def test_what_is_no_file_is_refused(source: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_rejects_special_files(source: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     # A socket's path is short.
     monkeypatch.chdir(source)
     with socket.socket(socket.AF_UNIX) as there:
@@ -74,7 +72,7 @@ def test_what_is_no_file_is_refused(source: Path, monkeypatch: pytest.MonkeyPatc
 
 
 @pytest.mark.spec("UPL-04")
-def test_what_may_not_be_read_is_refused(source: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_rejects_unreadable_files(source: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     if os.geteuid():
         (source / "sample.json").chmod(0)
     else:
@@ -97,7 +95,7 @@ def test_names_that_no_bundle_can_have_are_refused(source: Path, name: str) -> N
 
 
 @pytest.mark.spec("UPL-05")
-def test_names_that_are_no_text_are_refused(source: Path) -> None:
+def test_rejects_names_that_are_not_text(source: Path) -> None:
     with open(os.fsencode(source) + b"/\xff.txt", "wb"):
         pass
     with pytest.raises(Misused):
@@ -113,7 +111,7 @@ def test_names_that_differ_only_in_how_marks_are_written_are_refused(source: Pat
 
 
 @pytest.mark.spec("UPL-05")
-def test_a_file_named_as_a_folder_with_marks_written_otherwise_is_refused(source: Path) -> None:
+def test_rejects_file_and_folder_of_equivalent_names(source: Path) -> None:
     (source / unicodedata.normalize("NFC", "é")).write_text("x")
     folder = source / unicodedata.normalize("NFD", "é")
     folder.mkdir()

@@ -39,16 +39,14 @@ def files(
         (b"[" * 200_000, "a.json: nested too deeply"),
     ],
 )
-def test_what_is_not_json_is_refused_with_its_position(
-    tmp_path: Path, data: bytes, told: str
-) -> None:
+def test_rejects_invalid_json_with_position(tmp_path: Path, data: bytes, told: str) -> None:
     with pytest.raises(Misused) as refused:
         check_metadata(files(tmp_path, a=data))
     assert str(refused.value).startswith(told)
     assert "--allow-invalid-json" in refused.value.hint
 
 
-def test_others_that_are_wrong_are_counted(tmp_path: Path) -> None:
+def test_counts_further_errors(tmp_path: Path) -> None:
     with pytest.raises(Misused, match=r"^b\.json, line 1.* \(and 1 more files\)$"):
         check_metadata(files(tmp_path, a=b"{}", b=b"{", c=b"]"))
 
@@ -62,11 +60,11 @@ def test_others_that_are_wrong_are_counted(tmp_path: Path) -> None:
         b"[" * 90 + b"]" * 90,
     ],
 )
-def test_what_is_json_passes(tmp_path: Path, data: bytes) -> None:
+def test_accepts_valid_json(tmp_path: Path, data: bytes) -> None:
     check_metadata(files(tmp_path, a=data))
 
 
-def test_data_files_and_those_that_the_store_does_not_look_into_may_be_anything(
+def test_skips_data_files_and_ignored_metadata(
     tmp_path: Path,
 ) -> None:
     check_metadata(files(tmp_path, a=b"{", indexed=("*.meta",)))

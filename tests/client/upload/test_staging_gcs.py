@@ -90,7 +90,7 @@ def test_a_large_file_goes_through_a_session_and_then_gets_its_checksums(
 
 
 @pytest.mark.spec("UPL-12")
-def test_a_session_is_taken_up_where_it_is(
+def test_resumes_session(
     gcs: Gcs, staging: GcsStaging, journal: UploadJournal, tmp_path: Path
 ) -> None:
     path = large(tmp_path / "s" / "big.bam", 40 * MB)
@@ -115,7 +115,7 @@ def test_a_connection_that_breaks_costs_only_what_did_not_arrive(
 
 
 @pytest.mark.spec("UPL-12")
-def test_a_session_that_ended_half_way_goes_on_there(
+def test_half_finished_session_resumes(
     gcs: Gcs, objects: Any, staging: GcsStaging, *, journal: UploadJournal, tmp_path: Path
 ) -> None:
     path = large(tmp_path / "s" / "big.bam", 40 * MB)
@@ -144,7 +144,7 @@ class Stopping:
 
 
 @pytest.mark.spec("UPL-12")
-def test_what_google_has_otherwise_is_damaged_and_begun_anew(
+def test_other_bytes_at_google_are_damaged_and_sent_again(
     gcs: Gcs, staging: GcsStaging, journal: UploadJournal, tmp_path: Path
 ) -> None:
     path = large(tmp_path / "s" / "big.bam", 9 * MB)

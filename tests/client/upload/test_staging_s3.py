@@ -135,7 +135,7 @@ def test_a_large_file_has_the_parts_of_its_entity_tag_and_tags(
 
 
 @pytest.mark.spec("UPL-09")
-def test_where_tags_cannot_be_set_the_object_is_copied_onto_itself(
+def test_copies_object_onto_itself_if_tags_are_forbidden(
     s3: Any, bucket: str, staging: S3Staging, tmp_path: Path
 ) -> None:
     path = large(tmp_path / "s" / "big.bam", ETAG_CHUNK + MB)
@@ -148,7 +148,7 @@ def test_where_tags_cannot_be_set_the_object_is_copied_onto_itself(
 
 
 @pytest.mark.spec("UPL-09")
-def test_where_the_store_cannot_see_tags_they_are_restated_as_metadata(
+def test_repeats_tags_as_metadata_if_store_cannot_read_them(
     s3: Any, bucket: str, staging: S3Staging, tmp_path: Path
 ) -> None:
     large(tmp_path / "s" / "big.bam", ETAG_CHUNK)
@@ -159,7 +159,7 @@ def test_where_the_store_cannot_see_tags_they_are_restated_as_metadata(
 
 
 @pytest.mark.spec("UPL-10")
-def test_only_the_parts_that_did_not_arrive_are_sent_by_the_next_run(
+def test_next_run_sends_missing_parts_only(
     s3: Any, bucket: str, staging: S3Staging, tmp_path: Path
 ) -> None:
     path = large(tmp_path / "s" / "big.bam", ETAG_CHUNK + MB)
@@ -211,7 +211,7 @@ def test_a_run_that_died_before_the_tags_left_the_object_whole(
 
 
 @pytest.mark.spec("UPL-10")
-def test_an_upload_that_s3_has_forgotten_begins_anew(
+def test_forgotten_upload_starts_again(
     s3: Any, bucket: str, staging: S3Staging, journal: UploadJournal, tmp_path: Path
 ) -> None:
     path = large(tmp_path / "s" / "big.bam", ETAG_CHUNK)
@@ -241,7 +241,7 @@ class Meddling:
 
 
 @pytest.mark.spec("UPL-08")
-def test_of_a_file_that_changes_while_it_is_read_nothing_is_left(
+def test_file_changed_while_reading_leaves_nothing(
     s3: Any, bucket: str, journal: UploadJournal, tmp_path: Path
 ) -> None:
     path = large(tmp_path / "s" / "big.bam", ETAG_CHUNK + MB)
@@ -272,7 +272,7 @@ def test_a_file_that_changed_since_it_was_listed_is_not_sent(
 
 
 @pytest.mark.spec("UPL-11")
-def test_no_leave_is_asked_to_send_a_body(s3: Any, bucket: str) -> None:
+def test_sends_bodies_without_expect_continue(s3: Any, bucket: str) -> None:
     headers: list[Any] = []
     s3.meta.events.register("before-send.s3", lambda request, **_: headers.append(request.headers))
     s3.put_object(Bucket=bucket, Key="k", Body=b"x")
@@ -291,7 +291,7 @@ def test_a_name_that_is_too_long_for_a_key_is_left_out_of_it(
 
 
 @pytest.mark.spec("UPL-11")
-def test_a_bucket_that_is_not_there_is_told(s3: Any, source: Path, journal: UploadJournal) -> None:
+def test_reports_missing_bucket(s3: Any, source: Path, journal: UploadJournal) -> None:
     with open_transfer(2) as shared, pytest.raises(NotFound, match="s3://not-there"):
         S3Staging(StagingBucket("s3", "not-there-at-all", ""), s3, shared, journal).stage(
             item(source, "sample.json")
@@ -299,9 +299,7 @@ def test_a_bucket_that_is_not_there_is_told(s3: Any, source: Path, journal: Uplo
 
 
 @pytest.mark.spec("UPL-11")
-def test_without_credentials_it_says_how_to_give_them(
-    s3: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_explains_missing_credentials(s3: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("AWS_ACCESS_KEY_ID")
     monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
     with pytest.raises(NotAllowed) as told, s3_transfer.translate_errors("s3://x"):
@@ -322,7 +320,7 @@ def test_a_server_that_is_away_is_unreachable(s3: Any, monkeypatch: pytest.Monke
     ("module", "bucket", "extra"),
     [("boto3.session", "s3://b-b", "[s3]"), ("google.cloud.storage", "gs://b-b", "[gcs]")],
 )
-def test_what_is_not_installed_is_named(
+def test_names_missing_package(
     *,
     client: Client,
     source: Path,
@@ -354,7 +352,7 @@ def test_a_directory_goes_by_way_of_a_bucket(
 
 
 @pytest.mark.spec("UPL-10")
-def test_what_was_staged_and_is_gone_is_staged_again(
+def test_stages_lost_objects_again(
     s3: Any, client: Client, bucket: str, source: Path, config: Configuration
 ) -> None:
     """The store was away when all was staged; then the bucket was cleared."""
@@ -375,7 +373,7 @@ def test_what_was_staged_and_is_gone_is_staged_again(
 
 
 @pytest.mark.spec("UPL-20")
-def test_a_file_that_comes_to_the_store_as_another_is_named_and_sent_anew(
+def test_names_and_resends_mismatched_file(
     s3: Any, client: Client, bucket: str, source: Path, config: Configuration
 ) -> None:
     """Harmed in the bucket, after it was sent and before the store read it."""
@@ -405,7 +403,7 @@ def test_a_file_that_comes_to_the_store_as_another_is_named_and_sent_anew(
 
 
 @pytest.mark.spec("UPL-22")
-def test_progress_takes_back_what_is_sent_again(s3: Any, bucket: str, source: Path) -> None:
+def test_takes_back_progress_of_resent_parts(s3: Any, bucket: str, source: Path) -> None:
     counted: list[int] = []
 
     class Counting(Meddling):

@@ -9,9 +9,10 @@ Python 3.11 has them, but before 3.11.5 they sometimes match wrongly or never re
 
 import re
 import sys
+import tomllib
+from collections.abc import Mapping
 from functools import cache
-
-from storage.search import word_classes
+from pathlib import Path
 
 POSSESSIVE_WORKS = sys.version_info >= (3, 11, 5)
 POSSESSIVE = "+" if POSSESSIVE_WORKS else ""
@@ -24,10 +25,16 @@ MAX_WORD_CHARACTERS = 255
 """Longer words are cut into pieces of this length, as in the standard analysis."""
 
 
-def _class_members(*ranges: str) -> str:
-    """Return ranges of hexadecimal code points as the inside of a character class."""
+WORD_CLASSES: Mapping[str, str] = tomllib.loads(
+    Path(__file__).with_name("word_classes.toml").read_text(encoding="utf-8")
+)
+"""Ranges of code points by the name of their class."""
+
+
+def _class_members(*names: str) -> str:
+    """Return the characters of these classes as the inside of a character class."""
     members = []
-    for part in " ".join(ranges).split():
+    for part in " ".join(WORD_CLASSES[name] for name in names).split():
         first, _, last = part.partition("-")
         members.append(f"\\U{int(first, 16):08x}-\\U{int(last or first, 16):08x}")
     return "".join(members)
@@ -35,18 +42,16 @@ def _class_members(*ranges: str) -> str:
 
 def word_expression(p: str = POSSESSIVE) -> str:
     """Return the expression of a word; `p` makes quantifiers possessive, with the same matches."""
-    letter = f"[{_class_members(word_classes.LETTER, word_classes.HEBREW)}]"
-    hebrew, digit = (
-        f"[{_class_members(word_classes.HEBREW)}]",
-        f"[{_class_members(word_classes.NUMERIC)}]",
-    )
-    marks = f"[{_class_members(word_classes.EXTEND)}]*{p}"
-    connector = f"(?:[{_class_members(word_classes.CONNECTOR)}]{marks})"
-    mid_letter = f"[{_class_members(word_classes.MID_LETTER, word_classes.MID_BOTH)}']"
-    mid_number = f"[{_class_members(word_classes.MID_NUMBER, word_classes.MID_BOTH)}']"
+    letter = f"[{_class_members('letter', 'hebrew')}]"
+    hebrew = f"[{_class_members('hebrew')}]"
+    digit = f"[{_class_members('numeric')}]"
+    marks = f"[{_class_members('extend')}]*{p}"
+    connector = f"(?:[{_class_members('connector')}]{marks})"
+    mid_letter = f"[{_class_members('mid_letter', 'mid_both')}']"
+    mid_number = f"[{_class_members('mid_number', 'mid_both')}']"
     # After a Hebrew letter an apostrophe is kept; unless a letter follows, it ends the word. No
     # mark follows either: marks that give one back would find that no letter does.
-    follows = f"[{_class_members(word_classes.LETTER, word_classes.HEBREW, word_classes.EXTEND)}]"
+    follows = f"[{_class_members('letter', 'hebrew', 'extend')}]"
     closing = f"(?:{hebrew}{marks}'{marks}(?!{follows}))"
     # A joining sign is taken with what stands before it, and only if the right thing follows.
     unit = (
@@ -54,12 +59,12 @@ def word_expression(p: str = POSSESSIVE) -> str:
         f"|(?!{closing}){letter}{marks}(?:{mid_letter}{marks}(?={letter}))?{p}"
         f"|{digit}{marks}(?:{mid_number}{marks}(?={digit}))?{p})"
     )
-    katakana = f"(?:[{_class_members(word_classes.KATAKANA)}]{marks})+{p}"
+    katakana = f"(?:[{_class_members('katakana')}]{marks})+{p}"
     run = f"(?:{unit}+{p}{closing}?{p}|{closing}|{katakana})"
     more = f"(?<!'){connector}+{p}"
     word = f"{connector}+{p}(?:{run}{more})*{p}{run}?{p}|{run}(?:{more}{run})*{p}(?:{more})?{p}"
-    single = f"[{_class_members(word_classes.SINGLE)}]{marks}"
-    complex_run = f"(?:[{_class_members(word_classes.COMPLEX)}]{marks})+{p}"
+    single = f"[{_class_members('single')}]{marks}"
+    complex_run = f"(?:[{_class_members('complex')}]{marks})+{p}"
     return f"{word}|{single}|{complex_run}"
 
 
@@ -76,7 +81,7 @@ def _unicode_word() -> re.Pattern[str]:
     return re.compile(word_expression())
 
 
-CONNECTORS = re.compile(f"[{_class_members(word_classes.CONNECTOR, word_classes.EXTEND)}]*")
+CONNECTORS = re.compile(f"[{_class_members('connector', 'extend')}]*")
 
 
 def split_words(text: str) -> list[str]:

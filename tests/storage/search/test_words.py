@@ -11,10 +11,10 @@ from uniseg.linebreak import line_break
 from uniseg.wordbreak import word_break
 from uniseg.wordbreak import words as segments
 
-from storage.search import word_classes
 from storage.search.words import (
     MAX_SLICE,
     MAX_WORD_CHARACTERS,
+    WORD_CLASSES,
     fold_case,
     slice_at_blanks,
     split_words,
@@ -24,17 +24,17 @@ from storage.search.words import (
 pytestmark = pytest.mark.spec("SEA-21")
 
 PROPERTIES = {
-    "ALetter": word_classes.LETTER,
-    "Hebrew_Letter": word_classes.HEBREW,
-    "Numeric": word_classes.NUMERIC,
-    "Katakana": word_classes.KATAKANA,
-    "ExtendNumLet": word_classes.CONNECTOR,
-    "MidLetter": word_classes.MID_LETTER,
-    "MidNum": word_classes.MID_NUMBER,
-    "MidNumLet": word_classes.MID_BOTH,
-    "Extend": word_classes.EXTEND,
-    "Format": word_classes.EXTEND,
-    "ZWJ": word_classes.EXTEND,
+    "ALetter": WORD_CLASSES["letter"],
+    "Hebrew_Letter": WORD_CLASSES["hebrew"],
+    "Numeric": WORD_CLASSES["numeric"],
+    "Katakana": WORD_CLASSES["katakana"],
+    "ExtendNumLet": WORD_CLASSES["connector"],
+    "MidLetter": WORD_CLASSES["mid_letter"],
+    "MidNum": WORD_CLASSES["mid_number"],
+    "MidNumLet": WORD_CLASSES["mid_both"],
+    "Extend": WORD_CLASSES["extend"],
+    "Format": WORD_CLASSES["extend"],
+    "ZWJ": WORD_CLASSES["extend"],
 }
 
 
@@ -49,15 +49,15 @@ def members(ranges: str) -> set[int]:
 WORD_CHARACTERS = members(
     " ".join(
         [
-            word_classes.LETTER,
-            word_classes.HEBREW,
-            word_classes.NUMERIC,
-            word_classes.KATAKANA,
-            word_classes.SINGLE,
+            WORD_CLASSES["letter"],
+            WORD_CLASSES["hebrew"],
+            WORD_CLASSES["numeric"],
+            WORD_CLASSES["katakana"],
+            WORD_CLASSES["single"],
         ]
     )
 )
-EXTENDING = members(word_classes.EXTEND)
+EXTENDING = members(WORD_CLASSES["extend"])
 # What surrounds words and what holds them together, more often than chance would have it.
 TRICKY = [
     *"aZ19_ ':.,;-/\"\n\r",
@@ -106,12 +106,12 @@ def test_words_of_plain_ascii_are_those_of_the_standard(text: str) -> None:
 
 def test_the_classes_are_those_of_the_unicode_database() -> None:
     listed: dict[int, str] = {}
-    for name in ("EXTEND", *(n for n in dir(word_classes) if n.isupper())):
-        listed.update(dict.fromkeys(members(getattr(word_classes, name)), name))
-    names = {"Format": "EXTEND", "ZWJ": "EXTEND", "Extend": "EXTEND", "ALetter": "LETTER"}
-    names |= {"Hebrew_Letter": "HEBREW", "Numeric": "NUMERIC", "Katakana": "KATAKANA"}
-    names |= {"ExtendNumLet": "CONNECTOR", "MidLetter": "MID_LETTER"}
-    names |= {"MidNum": "MID_NUMBER", "MidNumLet": "MID_BOTH"}
+    for name in ("extend", *sorted(WORD_CLASSES)):
+        listed.update(dict.fromkeys(members(WORD_CLASSES[name]), name))
+    names = {"Format": "extend", "ZWJ": "extend", "Extend": "extend", "ALetter": "letter"}
+    names |= {"Hebrew_Letter": "hebrew", "Numeric": "numeric", "Katakana": "katakana"}
+    names |= {"ExtendNumLet": "connector", "MidLetter": "mid_letter"}
+    names |= {"MidNum": "mid_number", "MidNumLet": "mid_both"}
     points = [point for point in range(0x30000) if not 0xD800 <= point < 0xE000]
     for point in points:
         value = word_break(chr(point)).value

@@ -11,7 +11,7 @@ import secrets
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from itertools import groupby
 from typing import Any, Final, TypeVar
 
@@ -67,10 +67,8 @@ class GcsUpload:
         check_metadata(start.content_type, start.metadata)
         check_part_size(start.part_size)
         token = secrets.token_hex(16)
-        text = {name: getattr(start, name) for name in UploadStart.__slots__}
-        insert_object(
-            bucket, bucket.blob(_component_path(token, _START_NAME)), json.dumps(text).encode()
-        )
+        blob = bucket.blob(_component_path(token, _START_NAME))
+        insert_object(bucket, blob, json.dumps(asdict(start)).encode())
         return cls(bucket, token, start)
 
     @classmethod
@@ -131,8 +129,10 @@ class GcsUpload:
         if not parts:
             insert_object(self._bucket, blob, b"", replace=replace)
             return
+        condition: dict[str, Any] = {} if replace else {"if_generation_match": 0}
         try:
-            _compose_objects(self._bucket, self._compose_rounds(parts), blob, replace=replace)
+            # Exactly these generations.
+            self._bucket.call(blob.compose, self._compose_rounds(parts), **condition)
         except NotFoundError as error:
             self._list_components()
             raise Unavailable("a part was stored again meanwhile") from error
@@ -145,7 +145,7 @@ class GcsUpload:
 
         def join(number: int) -> Blob:
             blob = self._bucket.blob(_component_path(self.token, f"joined-{level}-{number:05}"))
-            _compose_objects(self._bucket, groups[number], blob, replace=True)
+            self._bucket.call(blob.compose, groups[number])
             return blob
 
         return self._compose_rounds(_run_parallel(join, range(len(groups))), level + 1)
@@ -153,14 +153,6 @@ class GcsUpload:
     def abort(self) -> None:
         """See MultipartUpload."""
         _delete_upload(self._bucket, self.token)
-
-
-def _compose_objects(
-    bucket: GcsBucketClient, parts: Sequence[Blob], blob: Blob, *, replace: bool
-) -> None:
-    """Join up to 32 objects, exactly these generations."""
-    condition: dict[str, Any] = {} if replace else {"if_generation_match": 0}
-    bucket.call(blob.compose, parts, **condition)
 
 
 def sweep_uploads(bucket: GcsBucketClient, *, before: float) -> int:

@@ -101,21 +101,19 @@ def flatten_document(document: Mapping[str, Any]) -> FlatDocument:
     numbers: dict[str, list[float]] = {}
     booleans: dict[str, list[bool]] = {}
     for path, values in leaves.items():
-        kind = "object" if path in objects else _merge_kinds(values)
+        if path in objects:
+            continue
+        kinds = {_leaf_kind(value) for value in values}
+        kind = kinds.pop() if len(kinds) == 1 else "string"
         if kind == "string":
             strings[path] = [format_leaf(value) for value in values]
         elif kind == "boolean":
             booleans[path] = values
         elif kind == "number" and (doubles := _to_doubles(values)):
             numbers[path] = doubles
-    return FlatDocument(
-        _document_id(document), strings, numbers, booleans, frozenset(objects), clashes
-    )
-
-
-def _document_id(document: Mapping[str, Any]) -> str:
     info = document.get("bundle_info")
-    return f"{info.get('uuid')}.{info.get('version')}" if isinstance(info, Mapping) else ""
+    ident = f"{info.get('uuid')}.{info.get('version')}" if isinstance(info, Mapping) else ""
+    return FlatDocument(ident, strings, numbers, booleans, frozenset(objects), clashes)
 
 
 def unsearchable_paths(document: Mapping[str, Any]) -> frozenset[str]:
@@ -168,11 +166,6 @@ def _note_object(path: str, objects: set[str]) -> None:
 def is_field_name(path: str) -> bool:
     """Return whether a path can be a field: none of its parts may be blank."""
     return all(part and not part.isspace() for part in path.split("."))
-
-
-def _merge_kinds(values: list[Any]) -> LeafKind:
-    found = {_leaf_kind(value) for value in values}
-    return found.pop() if len(found) == 1 else "string"
 
 
 def _leaf_kind(value: Any) -> LeafKind:
@@ -241,20 +234,16 @@ def prepare_each(
 
 def compress_document(document: Mapping[str, Any]) -> bytes:
     """Return the document as compressed JSON; DocumentRefusedError if it is not JSON."""
-    return zlib.compress(encode_document(document), COMPRESSION_LEVEL)
+    try:
+        text = json_codec.encode(document)
+    except ValueError as error:
+        raise DocumentRefusedError(f"is not valid JSON: {error}") from error
+    return zlib.compress(text, COMPRESSION_LEVEL)
 
 
 def decompress_document(data: bytes) -> bytes:
     """Return the JSON text."""
     return zlib.decompress(data)
-
-
-def encode_document(document: Mapping[str, Any]) -> bytes:
-    """Return the document as JSON with exact integers; DocumentRefusedError if it is not JSON."""
-    try:
-        return json_codec.encode(document)
-    except ValueError as error:
-        raise DocumentRefusedError(f"is not valid JSON: {error}") from error
 
 
 def check_field_count(count: int, most: int) -> None:

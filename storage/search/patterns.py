@@ -61,28 +61,21 @@ def make_cost_estimate(expression: str) -> Callable[[str], int]:
 
 def compile_re2(expression: str) -> _CompiledRe2:
     """Compile an expression; `.` matches line ends, too."""
-    try:
-        return _compile_with_memory(expression, DEFAULT_RE2_MEMORY)
-    except ValueError:
-        return _compile_with_memory(expression, MAX_RE2_MEMORY)
-
-
-def _compile_with_memory(expression: str, memory: int) -> _CompiledRe2:
     options = re2.Options()
     options.dot_nl = True
     options.never_capture = True
     options.log_errors = False
-    options.max_mem = memory
-    try:
-        compiled: _CompiledRe2 = re2.compile(expression, options)
-    except re2.error as error:
-        raise ValueError(f"too complex or malformed: {_error_text(error)}") from error
-    return compiled
-
-
-def _error_text(error: Exception) -> str:
-    message = error.args[0] if error.args else ""
-    return message.decode("utf-8", "replace") if isinstance(message, bytes) else str(message)
+    for memory in (DEFAULT_RE2_MEMORY, MAX_RE2_MEMORY):
+        options.max_mem = memory
+        try:
+            compiled: _CompiledRe2 = re2.compile(expression, options)
+        except re2.error as error:
+            failure = error
+        else:
+            return compiled
+    message = failure.args[0] if failure.args else ""
+    text = message.decode("utf-8", "replace") if isinstance(message, bytes) else str(message)
+    raise ValueError(f"too complex or malformed: {text}") from failure
 
 
 def parse_wildcard_pattern(pattern: str) -> Iterator[tuple[str, bool]]:
@@ -131,6 +124,11 @@ def escape_character(character: str, case_insensitive: bool = False) -> str:
         return f"[{character.lower()}{character.upper()}]"
     if character.isalnum() and character.isascii():
         return character
+    return escape_code_point(character)
+
+
+def escape_code_point(character: str) -> str:
+    """Return a character as an RE2 escape."""
     return rf"\x{{{ord(character):x}}}"
 
 
@@ -283,24 +281,13 @@ class _RegexpParser:
             return shorthand
         first = self.character()
         if not self.take("-"):
-            if self.case_insensitive:
-                return f"[{_match_both_cases(first)}]"
-            return f"[{escape_code_point(first)}]"
+            is_letter = first.isascii() and first.isalpha()
+            cases = first.lower() + first.upper() if self.case_insensitive and is_letter else first
+            return f"[{''.join(map(escape_code_point, cases))}]"
         last = self.character()
         if first > last:
             raise ValueError("a character range ends before it begins")
         return f"[{escape_code_point(first)}-{escape_code_point(last)}]"
-
-
-def escape_code_point(character: str) -> str:
-    """Return a character as an RE2 escape."""
-    return rf"\x{{{ord(character):x}}}"
-
-
-def _match_both_cases(character: str) -> str:
-    if character.isascii() and character.isalpha():
-        return escape_code_point(character.lower()) + escape_code_point(character.upper())
-    return escape_code_point(character)
 
 
 def _strip_class_brackets(member: str) -> str:

@@ -105,9 +105,7 @@ NumberedRows = Sequence[tuple[int, PreparedRows]]
 
 
 def _write_leaves(connection: sqlite3.Connection, numbered: NumberedRows) -> None:
-    paths = _number_paths(
-        connection, {key for _, each in numbered for key in _list_path_keys(each)}
-    )
+    paths = _number_paths(connection, [each for _, each in numbered])
     fields = {name: 2 * number for (name, kind), number in paths.items() if kind == "string"}
     wanted = {(fields[t[0]] + t[1], t[2]) for _, each in numbered for t in each.terms}
     terms = _number_terms(connection, wanted)
@@ -118,9 +116,12 @@ def _write_leaves(connection: sqlite3.Connection, numbered: NumberedRows) -> Non
     ]
     # In the order of the table, so that neighbours share a page.
     connection.executemany("INSERT INTO posting VALUES (?, ?, ?)", sorted(postings))
-    connection.executemany(
-        "INSERT INTO present VALUES (?, ?, ?)", _make_present_rows(numbered, paths)
-    )
+    # Strings and objects only: numbers are found by their values.
+    present = []
+    for number, each in numbered:
+        present += [(paths[path, "string"], number, whole) for path, whole in each.strings]
+        present += [(paths[path, "object"], number, False) for path in each.objects]
+    connection.executemany("INSERT INTO present VALUES (?, ?, ?)", sorted(present))
     values = [
         (paths[path, kind], value, number)
         for number, each in numbered
@@ -132,13 +133,15 @@ def _write_leaves(connection: sqlite3.Connection, numbered: NumberedRows) -> Non
 PathKey = tuple[str, str]
 
 
-def _list_path_keys(document: PreparedRows) -> Iterator[PathKey]:
-    yield from ((path, "string") for path, _ in document.strings)
-    yield from {(path, kind) for path, kind, _ in document.numbers}
-    yield from ((path, "object") for path in document.objects)
-
-
-def _number_paths(connection: sqlite3.Connection, wanted: set[PathKey]) -> dict[PathKey, int]:
+def _number_paths(
+    connection: sqlite3.Connection, documents: Sequence[PreparedRows]
+) -> dict[PathKey, int]:
+    """Return the number of each path; insert new ones."""
+    wanted: set[PathKey] = set()
+    for each in documents:
+        wanted.update((path, "string") for path, _ in each.strings)
+        wanted.update((path, kind) for path, kind, _ in each.numbers)
+        wanted.update((path, "object") for path in each.objects)
     keys = sorted(wanted)
     connection.executemany("INSERT OR IGNORE INTO path (name, kind) VALUES (?, ?)", keys)
     find = "SELECT id FROM path WHERE name = ? AND kind = ?"
@@ -163,17 +166,6 @@ def _number_terms(
     connection.executemany("INSERT INTO term VALUES (?, ?, ?)", new)
     connection.execute("UPDATE counter SET value = ? WHERE name = 'term'", (last,))
     return numbers
-
-
-def _make_present_rows(
-    numbered: NumberedRows, paths: Mapping[PathKey, int]
-) -> list[tuple[int, int, bool]]:
-    """Return rows of the strings and objects of documents; numbers are found by their values."""
-    rows = []
-    for number, each in numbered:
-        rows += [(paths[path, "string"], number, whole) for path, whole in each.strings]
-        rows += [(paths[path, "object"], number, False) for path in each.objects]
-    return sorted(rows)
 
 
 def copy_stubs(connection: sqlite3.Connection, old: Path) -> None:

@@ -157,13 +157,10 @@ class EmbeddedIndex:
             self._thread_state.process, self._thread_state.connections = os.getpid(), {}
         connections: dict[str, sqlite3.Connection] = self._thread_state.connections
         if name not in connections:
-            self._close_dropped(connections)
+            for dropped in [each for each in connections if not self._files.path(each).exists()]:
+                connections.pop(dropped).close()
             connections[name] = tables.open_connection(self._files.path(name))
         return connections[name]
-
-    def _close_dropped(self, connections: dict[str, sqlite3.Connection]) -> None:
-        for name in [name for name in connections if not self._files.path(name).exists()]:
-            connections.pop(name).close()
 
 
 def _count_matches(connection: sqlite3.Connection, query: Clause) -> int:

@@ -6,6 +6,7 @@ from typing import Any
 
 from storage import json_codec
 from storage.errors import Invalid
+from storage.search.documents import format_leaf
 from storage.search.grammar.clauses import (
     Clause,
     Fuzziness,
@@ -34,15 +35,6 @@ def make_query_error(detail: str, pointer: str) -> Invalid:
 def extend_pointer(pointer: str, *names: str | int) -> str:
     """Return the JSON pointer of a member or item."""
     return pointer + "".join(json_codec.pointer_step(name) for name in names)
-
-
-def format_scalar(value: Any) -> str | None:
-    """Return a JSON scalar as the text that fields read; None for null, lists and objects."""
-    if isinstance(value, bool):
-        return "true" if value else "false"
-    if isinstance(value, str):
-        return value
-    return str(value) if isinstance(value, int | float) else None
 
 
 def is_encodable(text: str) -> bool:
@@ -102,7 +94,7 @@ class ClauseNode:
 
     def as_text(self, value: Any, *where: str | int) -> str:
         """Return a scalar inside this node as text."""
-        text = format_scalar(value)
+        text = format_leaf(value) if isinstance(value, str | int | float) else None
         if text is None or not is_encodable(text):
             raise make_query_error(
                 f"'{self.name}' takes a string, number or boolean here", self.pointer_to(*where)

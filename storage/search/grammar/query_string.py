@@ -95,7 +95,8 @@ def _make_token(found: re.Match[str]) -> QueryToken:
             "range", text, (_strip_quotes(found["low"]), _strip_quotes(found["high"]))
         )
     if kind == "wildcard":
-        return QueryToken("wildcard" if _has_wildcard(text) else "word", text)
+        has_wildcard = re.search(r"(?<!\\)(?:\\\\)*[*?]", text)
+        return QueryToken("wildcard" if has_wildcard else "word", text)
     inside = {"boost": "^", "tilde": "~", "phrase": "phrase", "regexp": "regexp"}
     if kind in inside:
         return QueryToken(
@@ -107,10 +108,6 @@ def _make_token(found: re.Match[str]) -> QueryToken:
 
 def _strip_quotes(end: str) -> str:
     return end[1:-1] if end.startswith('"') else end
-
-
-def _has_wildcard(text: str) -> bool:
-    return re.search(r"(?<!\\)(?:\\\\)*[*?]", text) is not None
 
 
 def unescape_text(text: str) -> str:

@@ -7,7 +7,7 @@ requires an alias never creates an index.
 
 import random
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -144,14 +144,10 @@ class GenerationIndices:
 
     def _find_by_alias(self, answer: OpenSearchReply, alias: str) -> str | None:
         """Return the index of an alias; the newer one if a lost race left two."""
-        names = [name for name, entry in answer.items() if alias in _list_aliases(entry)]
+        # The response may also hold an error.
+        entries = {name: entry for name, entry in answer.items() if isinstance(entry, dict)}
+        names = [name for name, entry in entries.items() if alias in (entry.get("aliases") or ())]
         return max(names, key=_generation_number, default=None)
-
-
-def _list_aliases(answer: object) -> Iterable[str]:
-    """Return the aliases of one index in a response, which may also hold an error."""
-    aliases = answer.get("aliases") if isinstance(answer, dict) else None
-    return aliases if isinstance(aliases, dict) else ()
 
 
 def _generation_number(name: str | None) -> int:

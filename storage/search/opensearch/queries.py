@@ -178,17 +178,12 @@ def _compile_leaf(clause: clauses.LeafClause) -> Dsl:
         make_value_query("leaf.boolean", question.boolean),
     ]
     by_name = match_every([_match_names("leaf.name", clause.fields), match_some(values)])
+    # These may name whole strings.
+    keywords = tuple(f for f in clause.fields if f.pattern or f.name.endswith(KEYWORD_SUFFIX))
     whole = make_value_query("leaf.whole", question.whole)
-    by_keyword = match_every(
-        [_match_names("leaf.keyword", _select_keyword_fields(clause.fields)), whole]
-    )
+    by_keyword = match_every([_match_names("leaf.keyword", keywords), whole])
     query = match_some([by_name, by_keyword])
     return query if query == MATCH_NONE_QUERY else {"nested": {"path": "leaf", "query": query}}
-
-
-def _select_keyword_fields(fields: QueryFields) -> QueryFields:
-    """Return the fields that may name whole strings."""
-    return tuple(field for field in fields if field.pattern or field.name.endswith(KEYWORD_SUFFIX))
 
 
 def _match_names(field: str, wanted: QueryFields) -> Dsl:

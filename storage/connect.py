@@ -17,9 +17,9 @@ from storage.catalog import Catalog
 from storage.circuit_breaker import CircuitBreaker
 from storage.errors import NotFoundError
 from storage.model import MIN_SECRET_LENGTH, REPLICAS, Replica
-from storage.protocols import BlobStore, PubSub, SearchIndex
+from storage.protocols import BlobStore, PubSub
 from storage.stores import Stores
-from storage.writability import WriteProbes, write_file, write_scratch
+from storage.writability import WriteProbe, WriteProbes, write_file, write_scratch
 
 PROBE_PREFIX = "probe/"
 """A prefix without objects."""
@@ -41,6 +41,7 @@ def connect(settings: Settings, *, notices: PubSub | None = None) -> Stores:
         replica: _open_checkout_bucket(settings, replica, replicas[replica]) for replica in REPLICAS
     }
     catalog = open_catalog(settings)
+    named = {f"bucket.{replica}": bucket for replica, bucket in replicas.items()}
     return Stores(
         replicas=replicas,
         areas=areas,
@@ -64,67 +65,49 @@ def connect(settings: Settings, *, notices: PubSub | None = None) -> Stores:
         search_fields=settings.search_fields,
         copy_parallel=settings.copy_parallel,
         send_mail=engines.open_mailer(settings),
-        circuit_breaker=_make_circuit_breaker(replicas, search),
-        rate_limiter=engines.open_rate_limiter(settings),
-        write_probes=WriteProbes(
-            {
-                **_make_folder_probes(settings, {"areas": areas, **_name_buckets(replicas)}),
-                "catalog": catalog.probe,
-            }
+        # Search is probed only after a failure: its use shows its state.
+        circuit_breaker=CircuitBreaker(
+            {name: partial(_probe_bucket, bucket) for name, bucket in named.items()},
+            {f"search.{replica}": index.ping for replica, index in search.items()},
         ),
+        rate_limiter=engines.open_rate_limiter(settings),
+        write_probes=make_write_probes(settings, catalog, {"areas": areas, **named}),
         credential_issuer=engines.open_credential_issuer(settings),
     )
 
 
-def _make_circuit_breaker(
-    replicas: Mapping[Replica, BlobStore], search: Mapping[Replica, SearchIndex]
-) -> CircuitBreaker:
-    """Build the probes of buckets and search.
+def make_write_probes(
+    settings: Settings, catalog: Catalog, buckets: Mapping[str, BlobStore] | None = None
+) -> WriteProbes:
+    """Return probes of the catalog and of each folder that takes writes.
 
-    Buckets are probed by a listing, since a HEAD of an absent key also succeeds in an unmounted
-    folder, and before any failure, since URLs into a bucket that is down can still be signed.
+    Cloud buckets have none; `buckets` is None in a process that opens none.
     """
-    return CircuitBreaker(
-        {f"bucket.{replica}": partial(_probe_bucket, blobs) for replica, blobs in replicas.items()},
-        {f"search.{replica}": index.ping for replica, index in search.items()},
+    home, url = settings.home.absolute(), make_url(settings.catalog)
+    folders = {"home": home}
+    if url.get_backend_name() == "sqlite" and url.database:
+        folders["catalog's folder"] = Path(url.database).parent
+    probes: dict[str, WriteProbe] = {"catalog": catalog.probe}
+    if buckets is not None:
+        # Not resolved here: without space for temporary files there is no such folder.
+        probes["scratch"] = write_scratch
+        if not settings.search_url:
+            folders["search"] = home / "search"
+            folders["search"].mkdir(exist_ok=True)
+    for name, bucket in (buckets or {}).items():
+        if isinstance(bucket, FolderBlobs):
+            folders[name] = bucket.temporary_folder
+    return WriteProbes(
+        {**{name: partial(write_file, folder) for name, folder in folders.items()}, **probes}
     )
 
 
-def make_catalog_probes(settings: Settings, catalog: Catalog) -> WriteProbes:
-    """Return the write probes of a process without buckets."""
-    probes = {name: partial(write_file, folder) for name, folder in _list_catalog_folders(settings)}
-    return WriteProbes({**probes, "catalog": catalog.probe})
-
-
-def _list_catalog_folders(settings: Settings) -> list[tuple[str, Path]]:
-    folders = [("home", settings.home.absolute())]
-    catalog = make_url(settings.catalog)
-    if catalog.get_backend_name() == "sqlite" and catalog.database:
-        folders.append(("catalog's folder", Path(catalog.database).parent))
-    return folders
-
-
-def _make_folder_probes(
-    settings: Settings, buckets: Mapping[str, BlobStore]
-) -> dict[str, Callable[[], None]]:
-    """Return a probe of each folder that takes writes; cloud buckets have none."""
-    folders = dict(_list_catalog_folders(settings))
-    if not settings.search_url:
-        folders["search"] = settings.home.absolute() / "search"
-        folders["search"].mkdir(exist_ok=True)
-    for name, bucket in buckets.items():
-        if isinstance(bucket, FolderBlobs):
-            folders[name] = bucket.temporary_folder
-    probes = {name: partial(write_file, folder) for name, folder in folders.items()}
-    # Not resolved here: without space for temporary files there is no such folder.
-    return {**probes, "scratch": write_scratch}
-
-
-def _name_buckets(replicas: Mapping[Replica, BlobStore]) -> dict[str, BlobStore]:
-    return {f"bucket.{replica}": bucket for replica, bucket in replicas.items()}
-
-
 def _probe_bucket(blobs: BlobStore) -> None:
+    """List nothing.
+
+    A HEAD of an absent key also succeeds in an unmounted folder. Buckets are probed before any
+    failure, since URLs into a bucket that is down can still be signed.
+    """
     next(iter(blobs.list(PROBE_PREFIX)), None)
 
 

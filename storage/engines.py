@@ -98,7 +98,7 @@ def open_s3_source(bucket: str, key: str, reader: Callable[[], SourceReader[Any]
     """Open a depositor's object in S3."""
     from storage.blobs.s3 import S3Source
 
-    return S3Source(bucket, key, reader)
+    return S3Source(bucket, key, lambda: reader().client)
 
 
 def open_gcs_reader(limits: CloudLimits) -> SourceReader[Any]:

@@ -41,7 +41,7 @@ from auth.tokens.signing_keys import SigningKeyFile, seal_key_file
 from auth.tokens.verification import GrantChecker
 from config import Settings
 from storage.catalog import Catalog
-from storage.connect import make_catalog_probes
+from storage.connect import make_write_probes
 from storage.encryption import derive_key
 from storage.rate_limits import RateLimiter
 
@@ -218,7 +218,7 @@ def _build_services(
     return AuthServices(
         settings=settings,
         catalog=catalog,
-        probes=make_catalog_probes(settings, catalog),
+        probes=make_write_probes(settings, catalog),
         keys=keys,
         cursors=Cursors(derive_key(secret, b"page pointers")),
         decisions=decisions,

@@ -24,7 +24,6 @@ from storage.blobs import s3_objects
 from storage.blobs.clients import (
     CloudLimits,
     PerProcess,
-    SourceReader,
     parse_bucket_url,
     translate_source_errors,
 )
@@ -353,17 +352,10 @@ class S3Blobs:
 
 
 class S3Source:
-    """See SourceObject; an object in S3."""
+    """A depositor's object; see SourceObject. Credentials are ambient, or requests unsigned."""
 
-    def __init__(
-        self, bucket: str, key: str, reader: Callable[[], SourceReader[S3Connection]]
-    ) -> None:
-        self._name, self._key, self._reader = bucket, key, reader
-
-    @property
-    def _bucket(self) -> S3BucketClient:
-        connection = self._reader().client
-        return S3BucketClient(self._name, lambda: connection, own=False)
+    def __init__(self, bucket: str, key: str, connect: Callable[[], S3Connection]) -> None:
+        self._bucket, self._key = S3BucketClient(bucket, connect, own=False), key
 
     def head(self) -> BlobInfo:
         """See SourceObject; reads tags only if metadata does not declare every checksum."""

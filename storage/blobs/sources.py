@@ -14,12 +14,12 @@ import stat
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Any
+from operator import attrgetter
 from urllib.parse import unquote, urlsplit
 
 from storage import engines, keys
 from storage.blobs import folder_files
-from storage.blobs.clients import CloudLimits, PerProcess, SourceReader
+from storage.blobs.clients import CloudLimits, PerProcess
 from storage.blobs.folder_files import file_pin
 from storage.errors import (
     Forbidden,
@@ -153,12 +153,9 @@ class UrlSources:
 
     def __init__(self, settings: SourceSettings) -> None:
         self._settings = settings
-        self._s3 = PerProcess(
-            lambda: engines.open_s3_reader(settings.limits), expired=_is_reader_expired
-        )
-        self._gcs = PerProcess(
-            lambda: engines.open_gcs_reader(settings.limits), expired=_is_reader_expired
-        )
+        limits, is_expired = settings.limits, attrgetter("is_expired")
+        self._s3 = PerProcess(lambda: engines.open_s3_reader(limits), expired=is_expired)
+        self._gcs = PerProcess(lambda: engines.open_gcs_reader(limits), expired=is_expired)
         self._roots = tuple(os.path.realpath(root) for root in settings.staging_roots)
 
     def open(self, url: str) -> SourceObject:
@@ -169,9 +166,10 @@ class UrlSources:
         scheme, _, rest = url.partition("://")
         match scheme.lower():
             case "s3":
-                return engines.open_s3_source(
-                    *_reject_bucket_alias(*_split_bucket_and_key(rest)), self._s3
-                )
+                bucket, key = _split_bucket_and_key(rest)
+                if bucket.endswith(_ALIAS_SUFFIXES):
+                    raise Invalid("source_url: names no bucket")
+                return engines.open_s3_source(bucket, key, self._s3)
             case "gs":
                 return engines.open_gcs_source(*_split_bucket_and_key(rest), self._gcs)
             case "file":
@@ -190,7 +188,9 @@ class UrlSources:
 
     def is_own_bucket(self, url: str) -> bool:
         """See Sources."""
-        return _is_bucket_alias(url) or any(
+        scheme, _, rest = url.partition("://")
+        is_alias = rest.partition("/")[0].endswith(_ALIAS_SUFFIXES)
+        return (scheme.lower() == "s3" and is_alias) or any(
             is_in_bucket(url, store) for store in self._settings.own_buckets
         )
 
@@ -203,10 +203,6 @@ class UrlSources:
             if path.startswith(root.rstrip("/") + "/") and all(names):
                 return FolderSource(root, names)
         raise Forbidden("source_url: file:// must be inside a staging folder")
-
-
-def _is_reader_expired(reader: SourceReader[Any]) -> bool:
-    return reader.is_expired
 
 
 @dataclass(frozen=True, slots=True)
@@ -267,24 +263,9 @@ def _split_bucket_and_key(rest: str) -> tuple[str, str]:
 
 
 _ALIAS_SUFFIXES = ("-s3alias", "--ol-s3", ".mrap")
-"""How names of access points end that are used like a bucket's: no bucket's may end so."""
-
-
+"""How names of access points end, which may be aliases of the store's buckets."""
 _BUCKET_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*[A-Za-z0-9]")
 """Names of buckets, old ones of S3 too: nothing that is part of a path, or of a resource's name."""
-
-
-def _is_bucket_alias(url: str) -> bool:
-    """Return whether a name is an alias of some bucket, possibly one of the store's."""
-    scheme, _, rest = url.partition("://")
-    return scheme.lower() == "s3" and rest.partition("/")[0].endswith(_ALIAS_SUFFIXES)
-
-
-def _reject_bucket_alias(bucket: str, key: str) -> tuple[str, str]:
-    """Raise for access points: they may be aliases of the store's buckets."""
-    if bucket.endswith(_ALIAS_SUFFIXES):
-        raise Invalid("source_url: names no bucket")
-    return bucket, key
 
 
 def _parse_file_url(url: str) -> str:

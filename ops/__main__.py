@@ -1,6 +1,77 @@
-"""Entry point of `python -m ops`, the operator's commands."""
+"""The commands of `python -m ops`; each is imported when it is called."""
 
-from ops.cli import cli
+import importlib
+import os
+from typing import Any
+
+import click
+
+from config import SettingsError, load_settings
+from storage.errors import DomainError, explain_error
+
+COMMANDS = {
+    "run": "ops.supervisor:run",
+    "migrate": "ops.maintenance:migrate",
+    "prepare": "ops.maintenance:prepare",
+    "token": "ops.accounts:token",
+    "rotate-key": "ops.accounts:rotate_key",
+    "settings": "ops.settings_reference:print_settings",
+    "demo": "ops.demo:demo",
+    "clients": "ops.accounts:clients",
+    "status": "ops.status:status",
+    "sweep": "ops.status:sweep",
+    "parked": "ops.status:dead_jobs",
+    "read-only": "ops.maintenance:read_only",
+    "service-accounts": "ops.accounts:service_accounts",
+    "purge": "ops.integrity:purge",
+    "reconcile": "ops.recovery:reconcile",
+    "verify": "ops.integrity:verify",
+    "fixity-report": "ops.integrity:fixity_report",
+    "rebuild": "ops.recovery:rebuild",
+    "fingerprint": "ops.recovery:print_fingerprint",
+    "backup": "ops.recovery:backup",
+    "restore": "ops.recovery:restore",
+    "users": "ops.accounts:users",
+}
+"""Where each command is; it is imported when it is called, so that the supervisor stays small."""
+
+
+class OperatorCommands(click.Group):
+    """Commands that say in a sentence what they could not do: operators need no traceback of it."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """Names of all commands."""
+        return sorted(COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        """Import a command by its name; None if there is none."""
+        if cmd_name not in COMMANDS:
+            return None
+        module, _, name = COMMANDS[cmd_name].partition(":")
+        found: click.Command = getattr(importlib.import_module(module), name)
+        return found
+
+    def invoke(self, ctx: click.Context) -> Any:
+        """Run the chosen one."""
+        try:
+            return super().invoke(ctx)
+        except (DomainError, SettingsError, OSError) as error:
+            raise click.ClickException(explain_error(error)) from error
+
+
+@click.group(
+    cls=OperatorCommands,
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
+)
+@click.pass_context
+def cli(context: click.Context) -> None:
+    """Operate a store. Settings come from STORE_* variables.
+
+    When something is wrong, `status` says what; docs/operations.md says what to do about it ("What
+    can fail", "When something is lost"). Every command may be interrupted, and given again.
+    """
+    context.obj = load_settings(os.environ)
+
 
 if __name__ == "__main__":
     cli(prog_name="python -m ops")

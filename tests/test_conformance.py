@@ -8,7 +8,7 @@ import pytest
 
 from api.app import OPERATIONS
 from api.http.openapi import build_definition
-from ops.cli import cli
+from ops.__main__ import cli
 from tests import conformance
 from tests.conformance import CONTRACT, Contract, ContractRow, expand_braces, read_contract
 

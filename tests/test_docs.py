@@ -11,7 +11,7 @@ import pytest
 from config import Settings
 from config.settings import IGNORED_PREFIXES, IGNORED_VARIABLES, PREFIX
 from ops import procfile
-from ops.cli import cli
+from ops.__main__ import cli
 from pipelines.flow import DELIVER
 from tests import reference
 from tests.test_architecture import MAY_IMPORT, place_of

@@ -14,7 +14,7 @@ from click.testing import CliRunner
 from auth.tokens.verification import build_verifier
 from config import Settings
 from ops import commands, ports
-from ops.cli import cli
+from ops.__main__ import cli
 from storage.catalog import Catalog, jobs
 from storage.errors import Unauthorized
 from storage.model import Job

@@ -8,7 +8,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from config import Settings
-from ops.cli import cli
+from ops.__main__ import cli
 from pipelines import bundles, collections
 from pipelines.bundles import BundleDraft, NewEntry
 from pipelines.recovery import epochs

@@ -8,7 +8,7 @@ from click.testing import CliRunner
 
 from auth.oauth.clients import find_client
 from config import Settings
-from ops.cli import cli
+from ops.__main__ import cli
 from storage.catalog import Catalog, audit
 from storage.catalog.audit import OPERATOR, AuditFilter
 

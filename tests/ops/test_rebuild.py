@@ -14,7 +14,7 @@ from click.testing import CliRunner, Result
 
 from config import Settings
 from examples.webhooks import Receiver, running_receiver
-from ops.cli import cli
+from ops.__main__ import cli
 from ops.local_store import running_store
 from ops.procfile import ROOT
 from storage import keys

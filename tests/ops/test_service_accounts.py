@@ -17,7 +17,7 @@ from joserfc.jwk import RSAKey
 from auth.service_accounts import ServiceAccounts
 from auth.tokens.verification import TokenVerifier, build_verifier
 from config import Settings
-from ops.cli import cli
+from ops.__main__ import cli
 from storage.catalog import Catalog
 from storage.errors import Unauthorized
 

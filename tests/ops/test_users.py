@@ -15,7 +15,7 @@ from auth.login.lockout import LockoutPolicy
 from auth.login.passwords import PasswordHashing, hash_costs
 from auth.login.sessions import SessionLifetimes
 from config import Settings
-from ops.cli import cli
+from ops.__main__ import cli
 from storage.catalog import Catalog, login
 from storage.errors import TooManyRequests
 

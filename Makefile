@@ -22,6 +22,8 @@ DEV_READY := $(VENV)/.ready-dev
 # Bytecode of our own code: without it (PYTHONDONTWRITEBYTECODE) each process compiles it again, and
 # each worker of pytest rewrites every module of tests.
 COMPILED := $(VENV)/.compiled
+# Of tests, with the asserts that pytest rewrites: its workers would each do that for all of them.
+REWRITTEN := $(VENV)/.rewritten
 export PYTHONDONTWRITEBYTECODE :=
 
 .PHONY: help
@@ -41,7 +43,7 @@ run: $(COMPILED) ## Run a store here until Ctrl-C (STORE_HOME, STORE_PORT)
 
 # Tests wait half of their time: for processes that start or stop, time limits, tries that follow.
 .PHONY: test
-test: $(DEV_READY) $(COMPILED) ## Run the tests; they need neither root nor a server
+test: $(REWRITTEN) ## Run the tests; they need neither root nor a server
 	$(IN_MEMORY) $(BIN)/python -m pytest -n 4 --dist worksteal --ignore tests/drill
 
 PYTHONS ?= python3.11 python3.12 python3.13 python3.14
@@ -169,6 +171,12 @@ $(DEV_READY): requirements-dev.txt client/pyproject.toml | $(BIN)/python
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r $<
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps -e ./client
 	@touch $@ $(RUN_READY)
+
+$(REWRITTEN): $(DEV_READY) $(COMPILED) $(shell find tests -name '*.py')
+	@for half in "api auth client" "ops pipelines storage workers"; do \
+		$(BIN)/python -m pytest --collect-only -q $$(printf 'tests/%s ' $$half) >/dev/null & \
+	done; wait
+	@touch $@
 
 $(COMPILED): $(RUN_READY) $(shell find $(LAYERS) client examples -name '*.py')
 	@$(BIN)/python -m compileall -q $(LAYERS) client/store_client examples

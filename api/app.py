@@ -24,9 +24,8 @@ from api import (
     subscriptions,
 )
 from api.authz import create_auth_app
-from api.http import errors
 from api.http.auth import PolicyContextBuilder, StoreGuard, VerifyToken
-from api.http.dispatch import make_view
+from api.http.dispatch import make_view, register_operations
 from api.http.limits import FairSemaphore, ReadOnlyMode, new_memory_budget
 from api.http.metrics import RequestMetrics
 from api.http.openapi import register_reference
@@ -35,10 +34,9 @@ from api.http.operation import (
     Services,
     StoreContext,
     operations_of,
-    register_operations,
 )
 from api.http.paging import Cursors
-from api.http.responses import register_conventions
+from api.http.responses import new_request_id, register_conventions
 from api.http.waiting import LongPolling, ServerSentEvents
 from api.objects import register_objects
 from api.service import register_service
@@ -79,7 +77,7 @@ def create_app(
     *,
     job_queue: JobQueue,
     verify: VerifyToken,
-    request_ids: Callable[[], str] = errors.new_request_id,
+    request_ids: Callable[[], str] = new_request_id,
     clock: Callable[[], float] = time.time,
 ) -> Flask:
     """Create the storage API on open stores; `clock` returns seconds since 1970 for policies."""

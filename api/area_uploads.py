@@ -13,9 +13,9 @@ from flask import Flask, Response, g, request
 
 from api.areas import TAG, open_incoming_file, source_url
 from api.bundles import absolute_url
-from api.http.bodies import read_blocks
 from api.http.dispatch import READ_ONLY_RETRY_S
 from api.http.limits import check_rate_limit
+from api.http.loading import read_blocks
 from api.http.operation import ResponseDoc, Services, StoreContext, json_response, operation
 from api.schemas.area_uploads import (
     AreaCredentials,
@@ -28,7 +28,7 @@ from api.schemas.area_uploads import (
     PartParameters,
     UploadParameters,
 )
-from api.schemas.common import Empty, NoParameters
+from api.schemas.fields import Empty, NoParameters
 from pipelines import area_uploads, areas
 from pipelines.area_uploads import (
     AreaUploadProgress,

@@ -5,7 +5,7 @@ from urllib.parse import quote
 
 from flask import Request, Response
 
-from api.http.bodies import read_blocks
+from api.http.loading import read_blocks
 from api.http.operation import ResponseDoc, StoreContext, json_response, operation, page_responses
 from api.schemas.areas import (
     AREA_HEADERS,
@@ -23,7 +23,7 @@ from api.schemas.areas import (
     ListArea,
     ValidationStatus,
 )
-from api.schemas.common import NoParameters
+from api.schemas.fields import NoParameters
 from pipelines import area_files, areas
 from pipelines.area_files import CHECKSUM_STATUSES, VALIDATION_STATUSES, AreaFileInfo
 from pipelines.areas import DELETING, IncomingFile

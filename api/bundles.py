@@ -23,7 +23,7 @@ from api.schemas.bundles import (
     ReasonBody,
     decode_bundle,
 )
-from api.schemas.common import (
+from api.schemas.fields import (
     Empty,
     PatchParameters,
     VersionParameters,

@@ -8,11 +8,14 @@ from flask import Response
 from marshmallow import fields, validate
 
 from api.http.operation import ResponseDoc, StoreContext, json_response, operation
-from api.schemas.common import (
+from api.schemas.fields import (
+    FullMatch,
     ReplicaParameters,
+    ResponseSchema,
+    TextField,
+    UuidField,
     VersionParameters,
 )
-from api.schemas.fields import FullMatch, ResponseSchema, TextField, UuidField
 from auth.authorization import CHECKOUT_ELSEWHERE
 from pipelines import checkouts
 from pipelines.checkouts import CheckoutRequest

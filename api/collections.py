@@ -13,7 +13,7 @@ from api.schemas.collections import (
     PatchCollectionBody,
     WriteCollection,
 )
-from api.schemas.common import (
+from api.schemas.fields import (
     Empty,
     PatchParameters,
     ReplicaParameters,

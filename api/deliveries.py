@@ -14,7 +14,7 @@ from api.http.operation import (
     operation,
     page_responses,
 )
-from api.schemas.common import ReplicaParameters
+from api.schemas.fields import ReplicaParameters
 from api.schemas.subscriptions import (
     DeliveryAnswer,
     DeliveryList,

@@ -13,7 +13,6 @@ from api.http.errors import error_response
 from api.http.operation import ResponseDoc, StoreContext, json_response, operation, page_responses
 from api.http.paging import next_page_url
 from api.replication import SERVED_BY_DOC, served_by_header
-from api.schemas.common import ReplicaParameters
 from api.schemas.events import (
     EventDocument,
     EventList,
@@ -24,6 +23,7 @@ from api.schemas.events import (
     ReplayAnswer,
     ReplayBody,
 )
+from api.schemas.fields import ReplicaParameters
 from api.subscriptions import find_own_subscription
 from pipelines import events, flow, formats, records
 from pipelines.events import (

@@ -10,7 +10,7 @@ from api.http.errors import compute_retry_after_s, http_status
 from api.http.operation import ResponseDoc, StoreContext, json_response, operation, redirect
 from api.http.responses import check_inline
 from api.replication import REPLICATION_DOCS, format_replication_header, served_by_header
-from api.schemas.common import NoParameters, ReplicaParameters
+from api.schemas.fields import NoParameters, ReplicaParameters
 from api.schemas.files import (
     FILE_HEADERS,
     FileBody,

@@ -8,8 +8,7 @@ from marshmallow import fields
 
 from api.http.metrics import MetricSample
 from api.http.operation import ResponseDoc, StoreContext, json_response, operation
-from api.schemas.common import NoParameters
-from api.schemas.fields import ResponseSchema, VersionField
+from api.schemas.fields import NoParameters, ResponseSchema, VersionField
 from pipelines.fixity import MAX_LISTED, FixityReport
 from pipelines.formats import version_from_us
 from storage.catalog.integrity import DAY_US, IntegrityCounts

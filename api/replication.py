@@ -6,7 +6,7 @@ from typing import Any
 from flask import Response
 
 from api.http.operation import ResponseDoc, StoreContext, json_response, operation
-from api.schemas.common import NoParameters
+from api.schemas.fields import NoParameters
 from api.schemas.replication import Replication
 from pipelines import replication
 from pipelines.formats import version_from_us

@@ -10,7 +10,7 @@ import orjson
 from flask import Response
 
 from api.http.operation import ResponseDoc, StoreContext, json_response, omit_none, operation
-from api.schemas.common import ReplicaParameters
+from api.schemas.fields import ReplicaParameters
 from api.schemas.subscriptions import (
     DryRunAnswer,
     DryRunBody,

@@ -23,14 +23,13 @@ from api.authz.oauth.device import register_device_pages
 from api.authz.pages import build_login_services, render_error
 from api.authz.service import register_front_page
 from api.http.auth import PolicyContextBuilder, VerifyToken
-from api.http.dispatch import make_view
-from api.http.errors import new_request_id
+from api.http.dispatch import make_view, register_operations
 from api.http.examples import Examples
 from api.http.limits import ReadOnlyMode
 from api.http.openapi import ApiInfo, build_definition
-from api.http.operation import operations_of, register_operations
+from api.http.operation import operations_of
 from api.http.paging import Cursors
-from api.http.responses import ignore_request, register_conventions
+from api.http.responses import ignore_request, new_request_id, register_conventions
 from auth.decisions import LocalDecisionPoint
 from auth.oauth import clients
 from auth.oauth.clients import is_registered_origin

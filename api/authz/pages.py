@@ -17,9 +17,9 @@ from urllib.parse import urlsplit
 from flask import Flask, Request, Response, g, render_template, request
 from markupsafe import Markup
 
+from api.http.dispatch import disable_head
 from api.http.errors import add_retry_after, http_status
 from api.http.limits import address_key
-from api.http.operation import disable_head
 from auth.http_client import HttpClient
 from auth.login import sessions
 from auth.login.lockout import check_rate_limit, lockout_policy

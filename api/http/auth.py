@@ -1,8 +1,10 @@
-"""Identify the caller, resolve defaults, and authorize the request by policies.
+"""Identify the caller and its address, resolve defaults, and authorize the request by policies.
 
 Each application has its own subclass of `RequestContext` with its services, and its own `Guard`.
 """
 
+import ipaddress
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
@@ -10,20 +12,15 @@ from typing import Any, Generic, Protocol, TypeVar
 
 from flask import Request
 
-from api.http.addresses import client_address, is_secure
-from api.http.limits import ReadOnlyMode
 from auth.accounts import MAX_EVALUATED_LENGTH
 from auth.authorization import BULK_OPERATIONS, VERSIONED_READS, StoreAuthorizer
 from auth.policies import keys
 from auth.policies.patterns import Value
 from auth.tokens.verification import parse_bearer
-from config import Settings
 from storage.catalog import Catalog, Tx, ingest, versions
 from storage.errors import Invalid, NotFoundError, Unauthorized
-from storage.json_codec import MemoryBudget
 from storage.model import REPLICAS, Principal, Replica
 from storage.protocols import Sources
-from storage.rate_limits import RateLimiter
 
 VerifyToken = Callable[[str], Principal]
 """Returns the principal of a bearer token; raises Unauthorized."""
@@ -89,24 +86,41 @@ class Guard(Protocol):
         """Refuse a caller for whom `may` is False, before the body is read."""
 
 
-class RequestServices(Protocol):
-    """The part of an application's services that every request needs."""
+IpAddress = ipaddress.IPv4Address | ipaddress.IPv6Address
 
-    @property
-    def settings(self) -> Settings: ...
-    @property
-    def verify(self) -> VerifyToken: ...
-    @property
-    def rates(self) -> RateLimiter | None: ...
-    @property
-    def read_only(self) -> ReadOnlyMode: ...
-    @property
-    def guard(self) -> Guard: ...
-    @property
-    def memory(self) -> MemoryBudget: ...
+_WITH_PORT = re.compile(r"([0-9.]+):[0-9]+|\[([0-9a-fA-F:.]+)\](?::[0-9]+)?")
 
-    def base(self, request: Request) -> str:
-        """Return the base of absolute URLs, without `/v1`; Invalid for an untrusted Host."""
+
+def client_address(request: Request, proxies: int) -> IpAddress | None:
+    """Return the address that connected to the outermost of our proxies; None if it is unknown."""
+    text = request.remote_addr or ""
+    if proxies > 0:
+        hops = _split_header(request, "X-Forwarded-For")
+        text = hops[-proxies] if len(hops) >= proxies else ""
+    if with_port := _WITH_PORT.fullmatch(text):
+        # Some proxies add the port, which changes with each connection of the same client.
+        text = with_port[1] or with_port[2]
+    try:
+        address = ipaddress.ip_address(text)
+    except ValueError:
+        return None
+    # A dual-stack socket reports an IPv4 address as an IPv4-mapped IPv6 address.
+    return getattr(address, "ipv4_mapped", None) or address
+
+
+def is_secure(request: Request, proxies: int) -> bool:
+    """Return whether the client certainly uses TLS, up to us or to the outermost of our proxies."""
+    if proxies == 0:
+        return request.scheme == "https"
+    schemes = _split_header(request, "X-Forwarded-Proto")
+    # Most proxies pass on the value of the previous one; some append to it, as with addresses.
+    if len(schemes) == 1:
+        return schemes[0].lower() == "https"
+    return len(schemes) >= proxies and schemes[-proxies].lower() == "https"
+
+
+def _split_header(request: Request, header: str) -> list[str]:
+    return [value.strip() for value in request.headers.get(header, "").split(",")]
 
 
 @dataclass(frozen=True)

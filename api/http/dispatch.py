@@ -1,27 +1,50 @@
-"""Flask view of an operation: identify, load, authorize, then call the view.
+"""Route requests to operations: identify, load, authorize, then call the view.
 
 Errors come in this order: 401 for a bad token, 429, 503 while read-only, 400 for query and body,
 403, and the errors of the view.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
-from typing import Any
+from typing import Any, Protocol
 
-from flask import Response, g, request
+from flask import Flask, Request, Response, g, request
 from werkzeug.datastructures import MultiDict
-from werkzeug.exceptions import RequestEntityTooLarge
+from werkzeug.exceptions import MethodNotAllowed, RequestEntityTooLarge
 
-from api.http.auth import RequestContext, RequestServices, identify_caller
-from api.http.bodies import read_json
-from api.http.limits import check_rate_limit, reserve_memory
-from api.http.operation import SMALL_BODY_BYTES, ApiOperation
+from api.http.auth import Guard, RequestContext, VerifyToken, identify_caller
+from api.http.limits import ReadOnlyMode, check_rate_limit, reserve_memory
+from api.http.loading import MISSING_FIELD, load_body, load_path, load_query, read_json
+from api.http.operation import PATH_PARAMETER, SMALL_BODY_BYTES, ApiOperation
 from api.http.responses import apply_etag
-from api.schemas.loading import MISSING_FIELD, load_body, load_path, load_query
+from config import Settings
 from storage.errors import Invalid, TooLarge, Unauthorized, Unavailable
+from storage.json_codec import MemoryBudget
 from storage.model import Principal
+from storage.rate_limits import RateLimiter
 
 READ_ONLY_RETRY_S = 60
+
+
+class RequestServices(Protocol):
+    """The part of an application's services that every request needs."""
+
+    @property
+    def settings(self) -> Settings: ...
+    @property
+    def verify(self) -> VerifyToken: ...
+    @property
+    def rates(self) -> RateLimiter | None: ...
+    @property
+    def read_only(self) -> ReadOnlyMode: ...
+    @property
+    def guard(self) -> Guard: ...
+    @property
+    def memory(self) -> MemoryBudget: ...
+
+    def base(self, request: Request) -> str:
+        """Return the base of absolute URLs, without `/v1`; Invalid for an untrusted Host."""
+
 
 MakeContext = Callable[..., RequestContext[Any, Any, Any]]
 """The application's own subclass of `RequestContext`."""
@@ -162,3 +185,69 @@ def _check_equal(name: str, in_body: Any, in_query: str | None) -> None:
     if in_query is not None and in_body != in_query:
         message = "Must be the same in the query and the body."
         raise Invalid(f"'{name}': {message}", errors={name: [message]})
+
+
+HTTP_METHODS = {"GET", "HEAD", "PUT", "POST", "PATCH", "DELETE"}
+
+
+def register_operations(
+    app: Flask,
+    operations: Sequence[ApiOperation],
+    view_of: Callable[[ApiOperation], Callable[..., Response]],
+    prefix: str = "",
+) -> None:
+    """Add the URL rules of all operations; `view_of` returns an operation's Flask view."""
+    # A rule for GET answers HEAD too, so operations that are HEAD themselves come first.
+    for operation in sorted(operations, key=lambda one: one.method != "HEAD"):
+        _add_rules(app, operation, view_of(operation), prefix)
+    _refuse_unknown_methods(app, operations, prefix)
+
+
+def _add_rules(
+    app: Flask, operation: ApiOperation, view: Callable[..., Response], prefix: str
+) -> None:
+    for path in (operation.path, *operation.aliases):
+        rule = prefix + path.replace("{filename}", "<path:filename>")
+        rule = rule.replace("{", "<").replace("}", ">")
+        # `_refuse_unknown_methods` answers OPTIONS on paths without parameters.
+        options = None if PATH_PARAMETER.search(path) else False
+        # Flask refuses dots in endpoint names.
+        name = f"{operation.name} {path}".replace(".", "_")
+        app.add_url_rule(
+            rule, name, view, methods=[operation.method], provide_automatic_options=options
+        )
+        if operation.acts:
+            disable_head(app, name)
+
+
+def disable_head(app: Flask, endpoint: str) -> None:
+    """Refuse HEAD on a GET with side effects, so that a link preview does not trigger them."""
+    for rule in app.url_map.iter_rules(endpoint):
+        (rule.methods or set()).discard("HEAD")
+
+
+def _refuse_unknown_methods(app: Flask, operations: Iterable[ApiOperation], prefix: str) -> None:
+    """Keep fixed paths from matching a path parameter: `DELETE /bundles/all` deletes no bundle."""
+    methods: dict[str, set[str]] = {}
+    for operation in operations:
+        has_head = operation.method == "GET" and not operation.acts
+        for path in (operation.path, *operation.aliases):
+            methods.setdefault(path, set()).add(operation.method)
+            if has_head:
+                methods[path].add("HEAD")
+    for path, served in methods.items():
+        if not PATH_PARAMETER.search(path):
+            _add_refusal_rule(app, prefix + path, served)
+
+
+def _add_refusal_rule(app: Flask, path: str, served: set[str]) -> None:
+    """Answer 405 to methods that a fixed path lacks, before a path with parameters matches."""
+    allowed = sorted({*served, "OPTIONS"})
+
+    def refuse() -> Response:
+        if request.method == "OPTIONS":
+            return Response(headers={"Allow": ", ".join(allowed)}, mimetype="text/plain")
+        raise MethodNotAllowed(valid_methods=allowed)
+
+    methods = [*HTTP_METHODS - served, "OPTIONS"]
+    app.add_url_rule(path, f"other methods {path}".replace(".", "_"), refuse, methods=methods)

@@ -4,7 +4,6 @@ Every error response is a problem with the request's id; stack traces go to the 
 """
 
 import logging
-import uuid
 from collections.abc import Callable, Mapping, Sequence
 from http import HTTPStatus
 from typing import Any
@@ -58,11 +57,6 @@ def problem_body(
     if errors:
         body["errors"] = {where: list(messages) for where, messages in errors.items()}
     return body
-
-
-def new_request_id() -> str:
-    """Return a unique request id."""
-    return uuid.uuid4().hex
 
 
 log = logging.getLogger(__name__)

@@ -16,7 +16,7 @@ from threading import Lock
 
 from flask import Request, g
 
-from api.http.addresses import client_address
+from api.http.auth import client_address
 from config import Settings
 from storage.catalog import Catalog, store_state
 from storage.errors import TooManyRequests, Unavailable

@@ -18,7 +18,6 @@ from apispec import APISpec
 from apispec.ext.marshmallow import MarshmallowPlugin
 from flask import Flask, Response, g, render_template, request
 
-from api.http.addresses import external_base_url
 from api.http.errors import PROBLEM_MEDIA_TYPE
 from api.http.examples import (
     STORE_EXAMPLES,
@@ -30,8 +29,7 @@ from api.http.examples import (
 )
 from api.http.operation import ApiOperation, ResponseDoc, Services
 from api.http.responses import apply_etag
-from api.schemas.common import Problem
-from api.schemas.fields import IntegerField, UuidField, VersionField
+from api.schemas.fields import IntegerField, Problem, UuidField, VersionField
 from auth import authorization
 
 API_TITLE = "Data store"
@@ -279,7 +277,7 @@ def register_reference(app: Flask, services: Services, operations: Sequence[ApiO
     openid = f"{services.settings.auth_url}/.well-known/openid-configuration"
 
     def document() -> dict[str, Any]:
-        server = f"{external_base_url(services.settings, request)}/v1"
+        server = f"{services.base(request)}/v1"
         wants = services.access.wants
         return build_definition(operations, server=server, openid_url=openid, wants=wants)
 

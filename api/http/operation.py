@@ -1,20 +1,19 @@
-"""Declare operations, build their request context, and route requests to them.
+"""Declare operations, and the context that their views get.
 
 The decorated function becomes an `ApiOperation`. Its name is the operation's name in the
 specification, and its docstring is the summary.
 """
 
+import ipaddress
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import ModuleType
 from typing import Any, Protocol
 
-from flask import Flask, Request, Response, request
+from flask import Request, Response
 from marshmallow import EXCLUDE, Schema
-from werkzeug.exceptions import MethodNotAllowed
 
-from api.http.addresses import external_base_url
 from api.http.auth import B, Guard, Q, RequestContext, VerifyToken
 from api.http.limits import ReadOnlyMode, client_key
 from api.http.metrics import RequestMetrics
@@ -26,8 +25,7 @@ from api.http.waiting import (
     compute_wait_s,
     parse_prefer,
 )
-from api.schemas.common import NoParameters
-from api.schemas.loading import request_schema
+from api.schemas.fields import NoParameters, request_schema
 from auth.authorization import StoreAuthorizer
 from config import Settings
 from pipelines.fixity import FixityReportCache
@@ -79,8 +77,31 @@ class Services:
         return instance_id(self.settings.secret_key.encode())
 
     def base(self, request: Request) -> str:
-        """Return the base of absolute URLs: the configured URL, else the request's own."""
-        return external_base_url(self.settings, request)
+        """Return the configured external URL, else the request's own if its Host is trusted."""
+        if self.settings.external_url:
+            return self.settings.external_url
+        host = request.headers.get("Host", "").lower()
+        if not is_trusted_host(host, self.settings.allowed_hosts):
+            message = "Host: must be loopback, or listed in STORE_ALLOWED_HOSTS"
+            raise Invalid(message, errors={"Host": [message]})
+        return f"{request.scheme}://{host}"
+
+
+_HOST = re.compile(r"(?P<name>\[[0-9a-f:.]+\]|[a-z0-9_.-]+)(:[0-9]{1,5})?", re.ASCII)
+
+
+def is_trusted_host(host: str, allowed: Collection[str]) -> bool:
+    """Return whether a lower-case Host header is loopback or allowed, with or without its port."""
+    parts = _HOST.fullmatch(host)
+    if parts is None:
+        return False
+    name, names = parts["name"], {one.lower() for one in allowed}
+    if name == "localhost" or name.endswith(".localhost") or host in names or name in names:
+        return True
+    try:
+        return ipaddress.ip_address(name.strip("[]")).is_loopback
+    except ValueError:
+        return False
 
 
 SMALL_BODY_BYTES = 1024 * 1024
@@ -304,69 +325,3 @@ def omit_none(values: Mapping[str, Any]) -> dict[str, Any]:
 def redirect(location: str, status: int, headers: Mapping[str, str]) -> Response:
     """Return an empty response with a `Location` header."""
     return Response(b"", status, headers={"Location": location, **headers}, mimetype="text/plain")
-
-
-HTTP_METHODS = {"GET", "HEAD", "PUT", "POST", "PATCH", "DELETE"}
-
-
-def register_operations(
-    app: Flask,
-    operations: Sequence[ApiOperation],
-    view_of: Callable[[ApiOperation], Callable[..., Response]],
-    prefix: str = "",
-) -> None:
-    """Add the URL rules of all operations; `view_of` returns an operation's Flask view."""
-    # A rule for GET answers HEAD too, so operations that are HEAD themselves come first.
-    for operation in sorted(operations, key=lambda one: one.method != "HEAD"):
-        _add_rules(app, operation, view_of(operation), prefix)
-    _refuse_unknown_methods(app, operations, prefix)
-
-
-def _add_rules(
-    app: Flask, operation: ApiOperation, view: Callable[..., Response], prefix: str
-) -> None:
-    for path in (operation.path, *operation.aliases):
-        rule = prefix + path.replace("{filename}", "<path:filename>")
-        rule = rule.replace("{", "<").replace("}", ">")
-        # `_refuse_unknown_methods` answers OPTIONS on paths without parameters.
-        options = None if PATH_PARAMETER.search(path) else False
-        # Flask refuses dots in endpoint names.
-        name = f"{operation.name} {path}".replace(".", "_")
-        app.add_url_rule(
-            rule, name, view, methods=[operation.method], provide_automatic_options=options
-        )
-        if operation.acts:
-            disable_head(app, name)
-
-
-def disable_head(app: Flask, endpoint: str) -> None:
-    """Refuse HEAD on a GET with side effects, so that a link preview does not trigger them."""
-    for rule in app.url_map.iter_rules(endpoint):
-        (rule.methods or set()).discard("HEAD")
-
-
-def _refuse_unknown_methods(app: Flask, operations: Iterable[ApiOperation], prefix: str) -> None:
-    """Keep fixed paths from matching a path parameter: `DELETE /bundles/all` deletes no bundle."""
-    methods: dict[str, set[str]] = {}
-    for operation in operations:
-        has_head = operation.method == "GET" and not operation.acts
-        for path in (operation.path, *operation.aliases):
-            methods.setdefault(path, set()).add(operation.method)
-            if has_head:
-                methods[path].add("HEAD")
-    for path, served in methods.items():
-        if not PATH_PARAMETER.search(path):
-            _add_refusal_rule(app, prefix + path, served)
-
-
-def _add_refusal_rule(app: Flask, path: str, served: set[str]) -> None:
-    """Answer 405 to methods that a fixed path lacks, before a path with parameters matches."""
-    allowed = sorted({*served, "OPTIONS"})
-
-    def refuse() -> Response:
-        if request.method == "OPTIONS":
-            return Response(headers={"Allow": ", ".join(allowed)}, mimetype="text/plain")
-        raise MethodNotAllowed(valid_methods=allowed)
-
-    methods = [*HTTP_METHODS - served, "OPTIONS"]
-    app.add_url_rule(path, f"other methods {path}".replace(".", "_"), refuse, methods=methods)

@@ -9,6 +9,7 @@ import logging
 import re
 import time
 import unicodedata
+import uuid
 from collections.abc import Callable, Collection
 from urllib.parse import quote
 
@@ -153,6 +154,11 @@ def register_conventions(
 
 def ignore_request(_operation: str, _status: int, _seconds: float) -> None:
     """Count nothing: for an application without metrics."""
+
+
+def new_request_id() -> str:
+    """Return a unique request id."""
+    return uuid.uuid4().hex
 
 
 _REQUEST_ID = re.compile(r"[A-Za-z0-9._-]{1,128}")

@@ -23,10 +23,10 @@ from api.http.errors import (
     PROBLEM_MEDIA_TYPE,
     REQUEST_ID_HEADER,
     UNEXPECTED_DETAIL,
-    new_request_id,
     problem_body,
 )
 from api.http.limits import Permit, Permits
+from api.http.responses import new_request_id
 from config import Settings, process
 
 SENDFILE_BYTES = 1 << 30

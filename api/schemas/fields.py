@@ -1,24 +1,17 @@
-"""Marshmallow fields with the API's validation rules."""
+"""Marshmallow fields with the API's validation rules, and schemas that operations share."""
 
 import re
 from collections.abc import Callable, Mapping
-from typing import Any
+from dataclasses import dataclass
+from typing import Annotated, Any, ClassVar, get_type_hints
 
-from marshmallow import EXCLUDE, Schema, ValidationError, fields, validate
+from marshmallow import EXCLUDE, Schema, ValidationError, fields, post_load, validate
 
 from auth.accounts import ACCOUNT_ID_PATTERN, ACCOUNT_ID_RULE, EMAIL_RULE, MAX_NAMED, is_user_id
 from auth.policies.grammar import AccessPolicy, parse_policy
 from pipelines.formats import parse_uuid, parse_version
 from storage.errors import Invalid
-from storage.model import REPLICAS, normalize_identity
-
-
-class ResponseSchema(Schema):
-    """A response schema: clients ignore unknown members."""
-
-    class Meta:
-        unknown = EXCLUDE
-
+from storage.model import REPLICAS, Replica, normalize_identity
 
 INT64 = validate.Range(min=-(2**63), max=2**63 - 1, error="Must fit into 64 bits.")
 _DIGITS = re.compile(r"[0-9]{1,18}", re.ASCII)
@@ -247,3 +240,89 @@ class PolicyField(fields.Field[AccessPolicy]):
 
     def _deserialize(self, value: Any, attr: str | None, data: Any, **_: Any) -> AccessPolicy:
         return parse_policy(value, pointer=f"/{attr}")
+
+
+class RequestSchema(Schema):
+    """A schema whose `load` returns the `model`."""
+
+    model: ClassVar[type[Any]]
+
+    @post_load
+    def build(self, data: dict[str, Any], **_: Any) -> Any:
+        """Build the model."""
+        return self.model(**data)
+
+
+_SCHEMAS: dict[type[object], type[Schema]] = {}
+
+
+def request_schema(model: type[object]) -> type[Schema]:
+    """Return the schema of a dataclass, whose annotations hold a marshmallow field each."""
+    if model not in _SCHEMAS:
+        hints = get_type_hints(model, include_extras=True)
+        members = {name: hint.__metadata__[0] for name, hint in hints.items()}
+        _SCHEMAS[model] = type(model.__name__, (RequestSchema,), {**members, "model": model})
+    return _SCHEMAS[model]
+
+
+class ResponseSchema(Schema):
+    """A response schema: clients ignore unknown members."""
+
+    class Meta:
+        unknown = EXCLUDE
+
+
+@dataclass(frozen=True)
+class ReplicaParameters:
+    """Parameters of operations that take only a replica."""
+
+    replica: Annotated[Replica, replica_field()]
+
+
+@dataclass(frozen=True)
+class VersionParameters:
+    """Parameters of reads, by default of the latest version."""
+
+    replica: Annotated[Replica, replica_field()]
+    version: Annotated[str | None, version_field(load_default=None)]
+
+
+@dataclass(frozen=True)
+class WriteParameters:
+    """Parameters of writes."""
+
+    version: Annotated[str, version_field(required=True)]
+    replica: Annotated[Replica, replica_field()]
+
+
+@dataclass(frozen=True)
+class PatchParameters(WriteParameters):
+    """Parameters of patches."""
+
+    version: Annotated[
+        str,
+        version_field(
+            required=True, metadata={"description": "The version to patch; any live version."}
+        ),
+    ]
+
+
+@dataclass(frozen=True)
+class NoParameters:
+    """The query of an operation without parameters."""
+
+
+class Problem(ResponseSchema):
+    """An error (RFC 9457)."""
+
+    type = fields.String(required=True, metadata={"example": "about:blank"})
+    title = fields.String(required=True, metadata={"example": "Not Found"})
+    status = fields.Integer(required=True, metadata={"example": 404})
+    code = fields.String(required=True, metadata={"example": "not_found"})
+    detail = fields.String(required=True, metadata={"example": "There is no such bundle."})
+    request_id = fields.String(required=True)
+    errors = JsonObject(metadata={"description": "Messages by JSON pointer or parameter."})
+
+
+class Empty(ResponseSchema):
+    """An empty object."""

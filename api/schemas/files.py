@@ -17,11 +17,11 @@ from api.schemas.fields import (
     UuidField,
     VersionField,
     replica_field,
+    request_schema,
     retry_token_field,
     text_length,
     version_field,
 )
-from api.schemas.loading import request_schema
 from api.schemas.replication import replication_field
 from pipelines.limits import FILES_MAX
 from storage.model import Replica

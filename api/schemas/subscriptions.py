@@ -9,6 +9,7 @@ from marshmallow import fields, validate
 from api.schemas.fields import (
     IntegerField,
     JsonObject,
+    RequestSchema,
     ResponseSchema,
     TextField,
     UuidField,
@@ -22,7 +23,6 @@ from api.schemas.fields import (
     text_length,
     version_field,
 )
-from api.schemas.loading import RequestSchema
 from pipelines.limits import DRY_RUN_BUNDLES_MAX
 from pipelines.queries.bounded_jmespath import MAX_SOURCE_BYTES
 from pipelines.ssrf_guard import MAX_URL_BYTES

@@ -5,8 +5,9 @@ import time
 import orjson
 import pytest
 
+from api.http.loading import load_body
 from api.schemas.bundles import BundleBody, decode_bundle
-from api.schemas.loading import load_body, request_schema
+from api.schemas.fields import request_schema
 from storage import json_codec
 from storage.errors import Invalid
 from tests.api.builders import VERSION, uuid_of

@@ -13,10 +13,10 @@ from werkzeug.datastructures import MultiDict
 
 from api.app import OPERATIONS, create_app
 from api.http.limits import ReadOnlyMode
+from api.http.loading import load_query
 from api.http.responses import EXPOSED_HEADERS, MIN_COMPRESSED_BYTES
 from api.schemas.fields import QueryFlag
 from api.schemas.files import FILE_HEADERS
-from api.schemas.loading import load_query
 from storage.catalog import store_state
 from storage.errors import Invalid
 from storage.rate_limits import Rate, RateDecision

@@ -13,7 +13,7 @@ from openapi_spec_validator import validate
 
 from api.app import OPERATIONS, create_app
 from api.http.examples import make_example
-from api.schemas.loading import load_body
+from api.http.loading import load_body
 from auth.authorization import OPEN_OPERATIONS
 from tests.api.builders import VERSION
 from tests.api.conftest import verify

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from api.app import OPERATIONS, create_app
-from api.schemas.loading import load_query
+from api.http.loading import load_query
 from storage.errors import Invalid
 from tests.api.builders import INGEST, READER, VERSION, Depositor
 from tests.api.conftest import verify

@@ -2,7 +2,7 @@
 
 import pytest
 
-from api.http.addresses import is_trusted_host
+from api.http.operation import is_trusted_host
 
 pytestmark = pytest.mark.spec("CON-13")
 

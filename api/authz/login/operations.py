@@ -34,9 +34,9 @@ from api.authz.pages import (
     render_page,
     serve_page,
 )
+from api.http.loading import load_query
 from api.http.operation import ResponseDoc, operation
-from api.schemas.fields import TextField
-from api.schemas.loading import load_query, request_schema
+from api.schemas.fields import TextField, request_schema
 from auth.login.sessions import SESSION_COOKIE, BrowserSession, log_out_user
 from auth.login.targets import MAX_STATE, add_state
 from auth.oauth.clients import is_registered_uri

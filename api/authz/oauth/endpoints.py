@@ -21,8 +21,8 @@ from api.authz.schemas.oauth import (
     TokenForm,
     UserInfo,
 )
-from api.http.bodies import read_json, translate_body_errors
 from api.http.errors import add_retry_after, http_status
+from api.http.loading import read_json, translate_body_errors
 from api.http.operation import ResponseDoc, json_response, operation
 from auth.oauth import device, discovery, introspection
 from auth.oauth.authorize import MAX_PARAMETER_LENGTH

@@ -1,21 +1,30 @@
-"""Read request bodies: bounded JSON, and streams in blocks."""
+"""Read bodies, and load paths, queries and JSON bodies into dataclasses; report all errors at once.
+
+Bodies are bounded: JSON in bytes, depth and memory, streams in blocks.
+"""
 
 import json
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from itertools import chain, islice
 from typing import IO, Any
 
 from flask import Request
+from marshmallow import Schema, ValidationError, fields, validate
+from werkzeug.datastructures import MultiDict
 from werkzeug.exceptions import HTTPException, RequestTimeout
 
+from api.schemas.fields import CodedMessage
+from auth.accounts import check_account_id
+from pipelines.formats import parse_uuid
 from storage import json_codec
 from storage.errors import Invalid, TooLarge, UnsupportedMediaType
 from storage.json_codec import MB, check_parsed_size, estimate_roughly
+from storage.model import normalize_identity
 from storage.protocols import BLOCK
 
-MAX_REPORTED = 20
+MAX_REPEATED_REPORTED = 20
 """Maximum number of repeated members in an error."""
 TOO_SLOW = "The body arrived too slowly."
 PARSED_BYTES, PARSED_TIMES = 64 * MB, 10
@@ -27,6 +36,14 @@ MAX_POINTER_CHARS = 1_000
 """Maximum length of a JSON pointer in an error."""
 _JSON = frozenset({"application/json", "text/json"})
 _CHARSETS = frozenset({"utf-8", "utf8", "us-ascii"})
+MAX_REPORTED = 100
+MAX_MAP_MEMBERS = 1_000
+"""Maximum members of an object with names of the client's choice, each of which is validated."""
+USER_PARAMETER = "user_id"
+ACCOUNT_PARAMETERS = frozenset({USER_PARAMETER, "group_id", "role_id"})
+"""Path parameters that are ids of accounts."""
+MISSING_FIELD, UNKNOWN_FIELD = "Missing data for required field.", "Unknown field."
+"""Messages of marshmallow."""
 
 
 def read_json(
@@ -71,7 +88,8 @@ def _parse(text: bytes, reserve: Callable[[int], None]) -> Any:
     try:
         return json_codec.decode(text)
     except json.JSONDecodeError as error:
-        raise _malformed_body(f"Malformed JSON: {_format_position(error)}") from error
+        position = f"line {error.lineno}, column {error.colno}"
+        raise _malformed_body(f"Malformed JSON: {error.msg} at {position}") from error
     except ValueError as error:
         raise _malformed_body(f"Malformed JSON: {str(error)[:200]}") from error
 
@@ -112,10 +130,6 @@ def _check_type(request: Request) -> None:
         )
     if charset not in _CHARSETS:
         raise UnsupportedMediaType(f"Content-Type: charset must be utf-8 (got {charset[:100]})")
-
-
-def _format_position(error: json.JSONDecodeError) -> str:
-    return f"{error.msg} at line {error.lineno}, column {error.colno}"
 
 
 def _malformed_body(detail: str) -> Invalid:
@@ -176,11 +190,14 @@ def _refuse_repeated(level: list[tuple[_MemberPath, Any]]) -> None:
     errors: dict[str, list[str]] = {}
     while level:
         paths = (path for path, value in level if isinstance(value, _RepeatedMember))
-        errors |= {_format_pointer(path): [REPEATED_MEMBER] for path in islice(paths, MAX_REPORTED)}
+        errors |= {
+            _format_pointer(path): [REPEATED_MEMBER]
+            for path in islice(paths, MAX_REPEATED_REPORTED)
+        }
         level = [member for path, value in level for member in _iterate_members(path, value)]
     if errors:
         first = next(iter(errors))
-        reported = dict(list(errors.items())[:MAX_REPORTED])
+        reported = dict(list(errors.items())[:MAX_REPEATED_REPORTED])
         raise Invalid(f"Bad body member '{first[:200]}': {REPEATED_MEMBER}", errors=reported)
 
 
@@ -200,3 +217,93 @@ def _format_pointer(path: _MemberPath) -> str:
         rest, name = rest
         steps.append(json_codec.pointer_step(name))
     return "".join(reversed(steps))[:MAX_POINTER_CHARS]
+
+
+def load_query(schema: Schema, args: MultiDict[str, str]) -> Any:
+    """Load a query; of a repeated key the first value counts. Missing keys are reported first."""
+    first = args.to_dict(flat=True)
+    missing = [name for name, item in schema.load_fields.items() if item.required]
+    missing = [name for name in missing if name not in first]
+    if missing:
+        errors = {name: [MISSING_FIELD] for name in missing}
+        raise Invalid(f"Missing query parameter '{missing[0]}'", errors=errors)
+    try:
+        return schema.load(first)
+    except ValidationError as error:
+        messages = dict(_flatten_messages(error.messages_dict, pointed=False))
+        raise _build_error(messages, "query parameter") from error
+
+
+def load_body(schema: Schema, value: Any) -> Any:
+    """Load a body; errors are named by JSON pointers."""
+    if not isinstance(value, Mapping):
+        raise Invalid("The body must be a JSON object", errors={"": ["Must be an object."]})
+    try:
+        _check_lengths(schema, value)
+        return schema.load(value)
+    except ValidationError as error:
+        messages = dict(_flatten_messages(error.messages_dict, pointed=True))
+        raise _build_error(messages, "body member") from error
+
+
+_MAP_LENGTH = validate.Length(
+    max=MAX_MAP_MEMBERS, error=f"Must have at most {MAX_MAP_MEMBERS} members."
+)
+
+
+def _check_lengths(schema: Schema, body: Mapping[str, Any]) -> None:
+    """Refuse overlong lists before their items: errors of a million items would exhaust memory."""
+    for name, item in schema.load_fields.items():
+        value: Any = body.get(item.data_key or name)
+        limits: list[validate.Length] = []
+        if isinstance(item, fields.List) and isinstance(value, list):
+            limits = [rule for rule in item.validators if isinstance(rule, validate.Length)]
+        # Only a plain Dict: its subclasses do not validate members.
+        elif type(item) is fields.Dict and isinstance(value, Mapping):
+            limits = [_MAP_LENGTH]
+        try:
+            for limit in limits:
+                limit(value)
+        except ValidationError as error:
+            raise ValidationError({name: error.messages}) from error
+
+
+def load_path(parameters: Mapping[str, str]) -> dict[str, str]:
+    """Load path parameters: all are uuids except for file names and ids of accounts."""
+    if "\ufffd" in parameters.get("filename", ""):
+        # The server's replacement character for invalid UTF-8.
+        raise Invalid("filename: must be UTF-8", errors={"filename": ["Must be UTF-8."]})
+    loaded = dict(parameters)
+    for name, text in parameters.items():
+        if name in ACCOUNT_PARAMETERS:
+            account_id = check_account_id(text, where=name)
+            loaded[name] = normalize_identity(account_id) if name == USER_PARAMETER else account_id
+        elif name != "filename":
+            loaded[name] = parse_uuid(text, where=name)
+    return loaded
+
+
+def _build_error(messages: dict[str, list[str]], what: str) -> Invalid:
+    """Build one error for all messages, with the detail and code of the first."""
+    where = next(iter(messages))
+    first = messages[where][0]
+    name = where.removeprefix("/") if where.count("/") == 1 else where
+    code = first.code if isinstance(first, CodedMessage) else None
+    reported = dict(list(messages.items())[:MAX_REPORTED])
+    if first in (MISSING_FIELD, UNKNOWN_FIELD):
+        return Invalid(f"{first.split()[0]} {what} '{name[:100]}'", errors=reported)
+    return Invalid(f"Bad {what} '{name[:100]}': {first}", code=code, errors=reported)
+
+
+def _flatten_messages(
+    messages: Any, *, pointed: bool, path: str = ""
+) -> Iterator[tuple[str, list[str]]]:
+    """Yield nested messages by parameter name, or by JSON pointer if `pointed`."""
+    if isinstance(messages, Mapping):
+        for key, inner in messages.items():
+            step = json_codec.pointer_step(key) if pointed else str(key)
+            # marshmallow reports a mapping's keys and values under these names.
+            below = path if key in ("value", "_schema") and path else f"{path}{step}"
+            yield from _flatten_messages(inner, pointed=pointed, path=below)
+    else:
+        yield path, list(messages)

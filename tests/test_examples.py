@@ -18,7 +18,7 @@ from openapi_schema_validator import OAS30Validator
 
 from api.app import OPERATIONS
 from api.http.openapi import build_definition
-from api.http.operation import ApiOperation
+from api.http.operation import Operation
 from auth.authorization import SUBSCRIBING_OPERATIONS
 from auth.policies.grammar import parse_policy
 from examples.login import fill_in_forms
@@ -426,7 +426,7 @@ def test_every_operation_is_used_in_the_page_of_the_api() -> None:
     ]
 
 
-def _uses(line: str, operation: ApiOperation) -> bool:
+def _uses(line: str, operation: Operation) -> bool:
     path = re.sub(r"{\w+}", '[^/?" ]*', operation.path)
     method = operation.method
     flag = {"GET": r"curl(?!.* -X )(?!.*--head)", "HEAD": "--head"}.get(method, f"-X {method}")

@@ -34,7 +34,7 @@ from api.authz.schemas.accounts import (
     UserList,
     UsersBody,
 )
-from api.http.operation import ApiOperation, ResponseDoc, json_response, operation, page_responses
+from api.http.operation import Operation, ResponseDoc, json_response, operation, page_responses
 from api.http.paging import add_paging_headers, next_page_url
 from auth import accounts
 from auth.accounts import AuditContext, MembershipEdit, NewAccount
@@ -52,7 +52,7 @@ AnyContext = AuthRequestContext[Any, Any]
 PageContext = AuthRequestContext[ListParameters, None]
 
 
-def _declare_list(kind: AccountKind, schema: type[Schema]) -> ApiOperation:
+def _declare_list(kind: AccountKind, schema: type[Schema]) -> Operation:
     @operation(
         "GET",
         f"/v1/{kind}s",
@@ -72,7 +72,7 @@ def _declare_list(kind: AccountKind, schema: type[Schema]) -> ApiOperation:
 
 def _declare_creation(
     kind: AccountKind, body: type[Any], schema: type[Schema], **more: Any
-) -> ApiOperation:
+) -> Operation:
     @operation(
         "POST",
         f"/v1/{kind}",
@@ -92,7 +92,7 @@ def _declare_creation(
     return create
 
 
-def _declare_read(kind: AccountKind, schema: type[Schema]) -> ApiOperation:
+def _declare_read(kind: AccountKind, schema: type[Schema]) -> Operation:
     @operation(
         "GET",
         f"/v1/{kind}/{{{kind}_id}}",
@@ -109,7 +109,7 @@ def _declare_read(kind: AccountKind, schema: type[Schema]) -> ApiOperation:
     return read
 
 
-def _declare_deletion(kind: AccountKind, description: str) -> ApiOperation:
+def _declare_deletion(kind: AccountKind, description: str) -> Operation:
     @operation(
         "DELETE",
         f"/v1/{kind}/{{{kind}_id}}",
@@ -130,7 +130,7 @@ def _declare_deletion(kind: AccountKind, description: str) -> ApiOperation:
 
 def _declare_links(
     kind: AccountKind, linked: AccountKind, schema: type[Schema], summary: str, **more: Any
-) -> ApiOperation:
+) -> Operation:
     """Declare the list of an account's groups, roles or users."""
 
     @operation(
@@ -159,7 +159,7 @@ def _declare_links_edit(
     body: type[Any],
     summary: str,
     errors: tuple[int, ...] = (404, 406, 409),
-) -> ApiOperation:
+) -> Operation:
     """Declare the edit of an account's groups, roles or users."""
 
     @operation(
@@ -188,7 +188,7 @@ def _declare_links_edit(
 
 def _declare_policy_change(
     kind: AccountKind, body: type[Any], summary: str, **more: Any
-) -> ApiOperation:
+) -> Operation:
     @operation(
         "PUT",
         f"/v1/{kind}/{{{kind}_id}}/policy",

@@ -15,7 +15,7 @@ from werkzeug.exceptions import MethodNotAllowed, RequestEntityTooLarge
 from api.http.auth import Guard, RequestContext, VerifyToken, identify_caller
 from api.http.limits import ReadOnlyMode, check_rate_limit, reserve_memory
 from api.http.loading import MISSING_FIELD, load_body, load_path, load_query, read_json
-from api.http.operation import PATH_PARAMETER, SMALL_BODY_BYTES, ApiOperation
+from api.http.operation import PATH_PARAMETER, SMALL_BODY_BYTES, Operation
 from api.http.responses import apply_etag
 from config import Settings
 from storage.errors import Invalid, TooLarge, Unauthorized, Unavailable
@@ -51,7 +51,7 @@ MakeContext = Callable[..., RequestContext[Any, Any, Any]]
 
 
 def make_view(
-    operation: ApiOperation, services: RequestServices, context_type: MakeContext
+    operation: Operation, services: RequestServices, context_type: MakeContext
 ) -> Callable[..., Response]:
     """Return the Flask view of an operation."""
     requirement = services.guard.wants(operation.name)
@@ -92,7 +92,7 @@ def _read_path_parameters(names: list[str]) -> dict[str, str]:
     return {name: request.args[name] for name in names}
 
 
-def _identify_and_count(operation: ApiOperation, services: RequestServices) -> Principal | None:
+def _identify_and_count(operation: Operation, services: RequestServices) -> Principal | None:
     """Identify the caller and check the rate limit; a bad token counts against the address."""
     authorization = request.headers.get("Authorization") if operation.identified else None
     principal, refusal = None, None
@@ -108,7 +108,7 @@ def _identify_and_count(operation: ApiOperation, services: RequestServices) -> P
 
 
 def _load_query_and_body(
-    operation: ApiOperation, services: RequestServices, principal: Principal | None
+    operation: Operation, services: RequestServices, principal: Principal | None
 ) -> tuple[Any, Any]:
     """Load the query before the body, unless the body may hold parameters that it lacks."""
     if operation.body is None:
@@ -123,9 +123,7 @@ def _load_query_and_body(
     return query, load_body(operation.body, value)
 
 
-def _read_body(
-    operation: ApiOperation, services: RequestServices, principal: Principal | None
-) -> Any:
+def _read_body(operation: Operation, services: RequestServices, principal: Principal | None) -> Any:
     settings, length = services.settings, request.content_length
     limit = min(operation.max_body_bytes or settings.max_body_bytes, settings.max_body_bytes)
     is_chunked = length is None and "Transfer-Encoding" in request.headers
@@ -149,7 +147,7 @@ def _read_body(
 
 
 def _merge_query_from_body(
-    operation: ApiOperation, services: RequestServices, principal: Principal | None
+    operation: Operation, services: RequestServices, principal: Principal | None
 ) -> tuple[MultiDict[str, str], Any]:
     """Return the query with the parameters that only the body has, and the body."""
     try:
@@ -167,7 +165,7 @@ def _merge_query_from_body(
     return MultiDict([*borrowed.items(), *request.args.items(multi=True)]), raw
 
 
-def _merge_body_with_query(operation: ApiOperation, value: Any) -> Any:
+def _merge_body_with_query(operation: Operation, value: Any) -> Any:
     """Return the body plus the members that the query holds, minus the query's parameters."""
     if not isinstance(value, dict):
         return value
@@ -192,8 +190,8 @@ HTTP_METHODS = {"GET", "HEAD", "PUT", "POST", "PATCH", "DELETE"}
 
 def register_operations(
     app: Flask,
-    operations: Sequence[ApiOperation],
-    view_of: Callable[[ApiOperation], Callable[..., Response]],
+    operations: Sequence[Operation],
+    view_of: Callable[[Operation], Callable[..., Response]],
     prefix: str = "",
 ) -> None:
     """Add the URL rules of all operations; `view_of` returns an operation's Flask view."""
@@ -204,7 +202,7 @@ def register_operations(
 
 
 def _add_rules(
-    app: Flask, operation: ApiOperation, view: Callable[..., Response], prefix: str
+    app: Flask, operation: Operation, view: Callable[..., Response], prefix: str
 ) -> None:
     for path in (operation.path, *operation.aliases):
         rule = prefix + path.replace("{filename}", "<path:filename>")
@@ -226,7 +224,7 @@ def disable_head(app: Flask, endpoint: str) -> None:
         (rule.methods or set()).discard("HEAD")
 
 
-def _refuse_unknown_methods(app: Flask, operations: Iterable[ApiOperation], prefix: str) -> None:
+def _refuse_unknown_methods(app: Flask, operations: Iterable[Operation], prefix: str) -> None:
     """Keep fixed paths from matching a path parameter: `DELETE /bundles/all` deletes no bundle."""
     methods: dict[str, set[str]] = {}
     for operation in operations:

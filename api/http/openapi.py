@@ -27,7 +27,7 @@ from api.http.examples import (
     make_example,
     resolve_reference,
 )
-from api.http.operation import ApiOperation, ResponseDoc, Services
+from api.http.operation import Operation, ResponseDoc, Services
 from api.http.responses import apply_etag
 from api.schemas.fields import IntegerField, Problem, UuidField, VersionField
 from auth import authorization
@@ -104,7 +104,7 @@ VERSION_PATTERN = r"^[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{6}\.[0-9]{6}Z$"
 
 
 def build_definition(
-    operations: Iterable[ApiOperation],
+    operations: Iterable[Operation],
     *,
     server: str,
     openid_url: str,
@@ -128,7 +128,7 @@ def build_definition(
 # Building takes 0.1 s. The server URL is not part of it, because it depends on the request's Host.
 @lru_cache(maxsize=8)
 def _build_document(
-    operations: tuple[ApiOperation, ...], info: ApiInfo, requirements: tuple[str | None, ...]
+    operations: tuple[Operation, ...], info: ApiInfo, requirements: tuple[str | None, ...]
 ) -> dict[str, Any]:
     """Build the part that is the same for all servers; callers must not change it."""
     marshmallow = MarshmallowPlugin(schema_name_resolver=_schema_name)
@@ -162,7 +162,7 @@ def _schema_name(schema: Any) -> str:
 
 
 def _describe_operation(
-    operation: ApiOperation, info: ApiInfo, requirement: str | None
+    operation: Operation, info: ApiInfo, requirement: str | None
 ) -> dict[str, Any]:
     parameters = _path_parameters(operation, info)
     if operation.query.fields:
@@ -185,7 +185,7 @@ def _describe_operation(
     return value
 
 
-def _path_parameters(operation: ApiOperation, info: ApiInfo) -> list[dict[str, Any]]:
+def _path_parameters(operation: Operation, info: ApiInfo) -> list[dict[str, Any]]:
     uuid = {"type": "string", "format": "uuid", "example": UUID}
     return [
         {"name": name, "in": "path", "required": True, "schema": dict(info.ids.get(name, uuid))}
@@ -193,7 +193,7 @@ def _path_parameters(operation: ApiOperation, info: ApiInfo) -> list[dict[str, A
     ]
 
 
-def _request_body(operation: ApiOperation) -> dict[str, Any] | None:
+def _request_body(operation: Operation) -> dict[str, Any] | None:
     if operation.upload:
         content: dict[str, Any] = {
             "application/octet-stream": {"schema": {"type": "string", "format": "binary"}}
@@ -209,7 +209,7 @@ def _request_body(operation: ApiOperation) -> dict[str, Any] | None:
     return {"required": not operation.body_optional, "content": content}
 
 
-def _responses(operation: ApiOperation, requirement: str | None) -> dict[str, Any]:
+def _responses(operation: Operation, requirement: str | None) -> dict[str, Any]:
     responses = {str(status): _response(doc) for status, doc in operation.responses.items()}
     if operation.paged:
         link = _header_schemas({"Link": 'The next page, rel="next".'})
@@ -272,7 +272,7 @@ CONTENT_SECURITY_POLICY = (
 )
 
 
-def register_reference(app: Flask, services: Services, operations: Sequence[ApiOperation]) -> None:
+def register_reference(app: Flask, services: Services, operations: Sequence[Operation]) -> None:
     """Serve the definition at `/swagger.json` and `/v1/swagger.json`, and its page at `/`."""
     openid = f"{services.settings.auth_url}/.well-known/openid-configuration"
 

@@ -1,6 +1,6 @@
 """Declare operations, and the context that their views get.
 
-The decorated function becomes an `ApiOperation`. Its name is the operation's name in the
+The decorated function becomes an `Operation`. Its name is the operation's name in the
 specification, and its docstring is the summary.
 """
 
@@ -199,7 +199,7 @@ class ResponseDoc:
 
 
 @dataclass(frozen=True, eq=False)
-class ApiOperation:
+class Operation:
     """The declaration of an operation, and its view."""
 
     name: str
@@ -265,14 +265,14 @@ def operation(
     name: str = "",
     summary: str = "",
     **more: Any,
-) -> Callable[[View], ApiOperation]:
-    """Declare the decorated view as an operation; `more` are further members of `ApiOperation`.
+) -> Callable[[View], Operation]:
+    """Declare the decorated view as an operation; `more` are further members of `Operation`.
 
     The default of `name` is the view's, that of `summary` its docstring.
     """
 
-    def declare(view: View) -> ApiOperation:
-        return ApiOperation(
+    def declare(view: View) -> Operation:
+        return Operation(
             name=name or getattr(view, "__name__", ""),
             method=method,
             path=path,
@@ -288,13 +288,13 @@ def operation(
     return declare
 
 
-def operations_of(*modules: ModuleType) -> tuple[ApiOperation, ...]:
+def operations_of(*modules: ModuleType) -> tuple[Operation, ...]:
     """Return the operations that these modules declare, in the order of their definitions."""
     return tuple(
         one
         for module in modules
         for one in vars(module).values()
-        if isinstance(one, ApiOperation) and one.view.__module__ == module.__name__
+        if isinstance(one, Operation) and one.view.__module__ == module.__name__
     )
 
 

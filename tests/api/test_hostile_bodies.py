@@ -8,7 +8,7 @@ from contextlib import contextmanager
 import pytest
 
 from api.app import create_app
-from api.http import bodies
+from api.http import loading
 from api.schemas.bundles import decode_bundle
 from storage import json_codec
 from storage.errors import Invalid
@@ -81,9 +81,9 @@ def test_repeated_members_with_long_names_take_bounded_memory(app):
         within(40 * MB),
         pytest.raises(Invalid) as refused,
     ):
-        bodies.read_json(context.request, max_bytes=MB, max_depth=10, once=True)
-    assert 0 < len(refused.value.errors) <= bodies.MAX_REPORTED
-    assert all(len(where) <= bodies.MAX_POINTER_CHARS for where in refused.value.errors)
+        loading.read_json(context.request, max_bytes=MB, max_depth=10, once=True)
+    assert 0 < len(refused.value.errors) <= loading.MAX_REPEATED_REPORTED
+    assert all(len(where) <= loading.MAX_POINTER_CHARS for where in refused.value.errors)
 
 
 @pytest.mark.spec("COL-07")
@@ -107,7 +107,7 @@ def test_a_body_of_many_small_values_is_not_parsed(client, small):
 def test_the_shortest_manifest_entries_are_within_the_bound():
     one = {"uuid": new_uuid(), "version": VERSION, "name": "a", "indexed": True}
     text = json.dumps([one] * 100_000, separators=(",", ":")).encode()
-    assert json_codec.estimate_roughly(text) < bodies.PARSED_TIMES * len(text)
+    assert json_codec.estimate_roughly(text) < loading.PARSED_TIMES * len(text)
 
 
 @pytest.mark.parametrize("name", ["", "a", "\u00e9", "\U0001f600"])
@@ -115,7 +115,7 @@ def test_decoded_entries_fit_in_reserved_memory(name):
     one = {"uuid": name, "version": name, "name": name, "indexed": True}
     body = {"creator_uid": 1, "files": [one] * 50_000}
     text = json.dumps(body, separators=(",", ":"), ensure_ascii=False).encode()
-    with within(bodies.TYPED_TIMES * len(text)):
+    with within(loading.TYPED_TIMES * len(text)):
         assert decode_bundle(text) is not None
 
 

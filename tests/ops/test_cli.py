@@ -48,7 +48,7 @@ def test_a_token_is_one_that_the_store_accepts(settings: Settings) -> None:
 
 
 @pytest.mark.spec("OPS-21")
-def test_a_rotation_ends_no_token_but_after_a_leak(settings: Settings) -> None:
+def test_rotation_ends_tokens_only_after_a_leak(settings: Settings) -> None:
     token = run("token", "--email", "ada@example.org", "--hours", "8000").strip()
     for _ in range(3):
         run("rotate-key")
@@ -92,7 +92,7 @@ def test_parked_rows_are_listed_with_their_reason(settings: Settings) -> None:
 
 
 @pytest.mark.spec("OPS-09")
-def test_a_retry_makes_the_chosen_rows_due_again(settings: Settings) -> None:
+def test_retry_makes_chosen_jobs_due(settings: Settings) -> None:
     park(settings, Job("sync", "gcp", "file:x"), Job("index", "aws", "y"))
     assert run("parked", "retry", "--step", "index") == "1 rows are due again\n"
     with Catalog(settings.catalog).read() as tx:
@@ -101,14 +101,14 @@ def test_a_retry_makes_the_chosen_rows_due_again(settings: Settings) -> None:
 
 
 @pytest.mark.spec("OPS-08")
-def test_the_status_of_a_store_that_does_not_run_says_so(settings: Settings) -> None:
+def test_status_reports_stopped_store(settings: Settings) -> None:
     shown = run("status")
     assert "does not answer" in shown
     assert "parked: 0" in shown
 
 
 @pytest.mark.parametrize("words", [[], ["parked"], ["read-only"], ["rebuild"]])
-def test_every_command_is_said_in_a_line_of_a_narrow_terminal(words: list[str]) -> None:
+def test_command_help_fits_a_narrow_terminal(words: list[str]) -> None:
     shown = CliRunner().invoke(cli, [*words, "--help"], terminal_width=80).output
     commands = shown.partition("Commands:\n")[2].splitlines()
     assert commands
@@ -179,7 +179,7 @@ def test_a_home_without_a_store_is_named_and_left_as_it_is(
 
 @pytest.mark.skipif(not Path("/proc/1").exists(), reason="needs a folder that takes no files")
 @pytest.mark.parametrize("words", [("status",), ("migrate",), ("run",)], ids=" ".join)
-def test_a_home_that_takes_no_files_is_named_with_the_reason(
+def test_names_unwritable_home_with_reason(
     monkeypatch: pytest.MonkeyPatch, words: tuple[str, ...]
 ) -> None:
     home = Path(f"/proc/{os.getpid()}")
@@ -188,7 +188,7 @@ def test_a_home_that_takes_no_files_is_named_with_the_reason(
 
 
 @pytest.mark.parametrize("words", [("status",), ("users", "list")], ids=" ".join)
-def test_a_catalog_without_tables_is_said_in_a_sentence(home: Path, words: tuple[str, ...]) -> None:
+def test_reports_catalog_without_tables_in_one_sentence(home: Path, words: tuple[str, ...]) -> None:
     home.mkdir(exist_ok=True)
     (home / "catalog.sqlite").touch()
     result = CliRunner().invoke(cli, words, catch_exceptions=False)
@@ -196,7 +196,7 @@ def test_a_catalog_without_tables_is_said_in_a_sentence(home: Path, words: tuple
     assert "`python -m ops migrate` first" in result.output
 
 
-def test_an_address_that_leads_to_no_catalog_is_said_in_a_sentence(
+def test_reports_unreachable_catalog_in_one_sentence(
     home: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("STORE_CATALOG_URL", "nonsense")
@@ -205,7 +205,7 @@ def test_an_address_that_leads_to_no_catalog_is_said_in_a_sentence(
     assert "Error: the catalog's URL is invalid" in result.output
 
 
-def test_a_backup_that_cannot_be_written_is_said_in_a_sentence(settings: Settings) -> None:
+def test_reports_unwritable_backup_in_one_sentence(settings: Settings) -> None:
     nowhere = settings.home / "no" / "such" / "folder"
     result = CliRunner().invoke(cli, ["backup", str(nowhere)], catch_exceptions=False)
     assert result.exit_code == 1
@@ -223,7 +223,7 @@ def test_a_backup_that_cannot_be_written_is_said_in_a_sentence(settings: Setting
     ],
     ids=repr,
 )
-def test_what_cannot_be_meant_is_refused_in_a_sentence(
+def test_reports_invalid_arguments_in_one_sentence(
     settings: Settings, words: tuple[str, ...]
 ) -> None:
     result = CliRunner().invoke(cli, words, catch_exceptions=False)
@@ -302,9 +302,7 @@ def test_a_home_that_is_a_file_is_named(
 
 @pytest.mark.spec("OPS-30")
 @pytest.mark.parametrize("port", ["70000", "65535", "0", "-1"])
-def test_a_port_that_is_none_is_named(
-    home: Path, monkeypatch: pytest.MonkeyPatch, port: str
-) -> None:
+def test_names_invalid_port(home: Path, monkeypatch: pytest.MonkeyPatch, port: str) -> None:
     monkeypatch.setenv("STORE_PORT", port)
     said = f"Error: STORE_PORT: must be between 1 and 65534 (got {port})"
     for words in (("migrate",), ("run",), ("status",)):
@@ -312,7 +310,7 @@ def test_a_port_that_is_none_is_named(
 
 
 @pytest.mark.spec("OPS-30")
-def test_a_host_that_is_none_is_not_called_a_port_in_use(
+def test_invalid_host_is_not_reported_as_port_in_use(
     settings: Settings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("STORE_HOST", "203.0.113.7")

@@ -28,7 +28,7 @@ def test_each_lowest_folder_with_files_is_a_bundle(tmp_path: Path) -> None:
     assert dict(files) == {name: tmp_path / "a" / name for name in ("one.json", "two.bin")}
 
 
-def test_a_folder_above_others_is_no_bundle(tmp_path: Path) -> None:
+def test_folder_with_subfolders_is_no_bundle(tmp_path: Path) -> None:
     fill(tmp_path, "a/one.json", "a/lower/two.json")
     assert labels(tmp_path) == ["a/lower"]
 
@@ -50,7 +50,7 @@ def test_each_row_of_a_table_is_a_bundle(tmp_path: Path) -> None:
     assert [path.stat().st_size for path in data] == [demo.ROW_BYTES] * 2
 
 
-def test_a_limit_takes_some_of_every_kind(tmp_path: Path) -> None:
+def test_limit_takes_some_of_every_kind(tmp_path: Path) -> None:
     fill(tmp_path, "a/one.json", "b/two.json")
     (tmp_path / "one.tsv").write_text("run\nR1\nR2\n")
     (tmp_path / "two.tsv").write_text("run\nR3\n")

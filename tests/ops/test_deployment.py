@@ -84,14 +84,14 @@ def test_a_service_is_there_for_each_process_with_its_very_command() -> None:
     assert {name: built[name] for name in built.keys() - ONCE} == OURS
 
 
-def test_what_runs_once_ends_and_comes_first() -> None:
+def test_one_time_services_run_first_and_end() -> None:
     assert {name: SERVICES[name]["restart"] for name in ONCE} == dict.fromkeys(ONCE, "on-failure")
     before = {name: set(SERVICES[name]["depends_on"]) for name in OURS}
     assert before == dict.fromkeys(OURS, ONCE) | {"auth": {"migrate"}}
 
 
 @pytest.mark.parametrize("name", sorted(RUN_US))
-def test_the_settings_of_every_process_are_taken(name: str) -> None:
+def test_compose_settings_are_valid(name: str) -> None:
     settings = load_settings(environ(RUN_US[name], SAID))
     assert isinstance(settings, Settings)
     assert not settings.allow_private_callbacks
@@ -102,7 +102,7 @@ def test_the_settings_of_every_process_are_taken(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", sorted(OVERRIDE["services"].keys() & RUN_US.keys()))
-def test_the_settings_of_every_process_are_taken_in_clouds(name: str) -> None:
+def test_cloud_compose_settings_are_valid(name: str) -> None:
     both = {**RUN_US[name]["environment"], **OVERRIDE["services"][name]["environment"]}
     settings = load_settings(environ({"environment": both}, SAID | CLOUD))
     assert [settings.bucket(replica) for replica in ("aws", "gcp")] == [
@@ -111,7 +111,7 @@ def test_the_settings_of_every_process_are_taken_in_clouds(name: str) -> None:
     ]
 
 
-def test_every_process_that_opens_buckets_is_told_of_the_clouds() -> None:
+def test_processes_with_buckets_have_cloud_settings() -> None:
     assert OVERRIDE["services"].keys() >= RUN_US.keys() - {"auth"}
 
 
@@ -120,9 +120,7 @@ def apart() -> Settings:
     return load_settings(environ({"environment": both}, SAID | ELSEWHERE))
 
 
-def test_a_store_apart_asks_the_service_that_it_is_told_of(
-    catalog: Catalog, tmp_path: Path
-) -> None:
+def test_store_apart_uses_named_authorization_service(catalog: Catalog, tmp_path: Path) -> None:
     settings = apart()
     held_here = replace(settings, policies_credentials=str(credentials_file(tmp_path)))
     assert isinstance(open_decision_point(held_here, catalog), RemoteDecisionPoint)
@@ -139,7 +137,7 @@ def test_a_store_apart_starts_no_service_of_its_own() -> None:
     assert APART["services"]["auth"] == {"profiles": ["own-authorization"]}
 
 
-def test_what_operators_say_of_people_reaches_the_service() -> None:
+def test_identity_settings_reach_authorization_service() -> None:
     providers = '{"institute": {"issuer": "https://idp.example.org", "client_id": "store"}}'
     said = {"STORE_PROVIDERS": providers, "STORE_ADMINISTRATORS": "root@example.org"}
     settings = load_settings(environ(RUN_US["auth"], SAID | said))
@@ -151,14 +149,14 @@ def test_what_operators_say_of_people_reaches_the_service() -> None:
 
 
 @pytest.mark.parametrize("missing", sorted(SAID))
-def test_nothing_secret_and_no_address_has_a_default(missing: str) -> None:
+def test_secrets_and_addresses_have_no_default(missing: str) -> None:
     said = {name: value for name, value in SAID.items() if name != missing}
     text = (ROOT / "compose.yaml").read_text(encoding="utf-8")
     with pytest.raises(KeyError, match=missing):
         filled(text, said)
 
 
-def test_the_example_names_what_has_to_be_said_and_says_no_secret() -> None:
+def test_example_names_required_values_without_secrets() -> None:
     lines = (ROOT / ".env.example").read_text(encoding="utf-8").splitlines()
     pairs = [line.lstrip("#").partition("=") for line in lines if re.match(r"#?[A-Z0-9_]+=", line)]
     named = {name: value for name, _, value in pairs}
@@ -186,7 +184,7 @@ def test_every_image_has_an_exact_version(name: str) -> None:
     assert re.fullmatch(r"[\w./-]+:v?\d+\.\d+(\.\d+)?[\w.-]*", SERVICES[name]["image"])
 
 
-def test_our_image_has_our_version_and_starts_from_exact_ones() -> None:
+def test_image_and_base_images_have_exact_versions() -> None:
     version = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["version"]
     assert {part["image"] for part in RUN_US.values()} == {f"consortium-store:{version}"}
     bases = re.findall(r"^FROM (\S+)", (ROOT / "Dockerfile").read_text(), re.MULTILINE)
@@ -208,7 +206,7 @@ def test_ports_are_open_to_this_machine_only(name: str) -> None:
 
 
 @services
-def test_every_part_bounds_its_log_and_says_when_it_is_started_again(name: str) -> None:
+def test_services_bound_their_logs_and_restart(name: str) -> None:
     assert SERVICES[name]["logging"]["options"]["max-size"]
     assert SERVICES[name]["restart"] in {"unless-stopped", "on-failure"}
 
@@ -220,7 +218,7 @@ def test_processes_of_ours_have_no_rights_but_to_run() -> None:
         assert part["user"] == "10001:10001"
 
 
-def test_only_who_signs_or_verifies_tokens_has_the_keys() -> None:
+def test_only_token_services_have_signing_keys() -> None:
     holders = {
         name
         for name, part in SERVICES.items()
@@ -229,12 +227,12 @@ def test_only_who_signs_or_verifies_tokens_has_the_keys() -> None:
     assert holders == {"api", "auth"}
 
 
-def test_the_api_is_given_the_time_that_its_requests_may_wait() -> None:
+def test_api_has_time_to_finish_waiting_requests() -> None:
     grace_s = int(SERVICES["api"]["stop_grace_period"].removesuffix("s"))
     assert grace_s > load_settings(environ(SERVICES["api"], SAID)).wait_cap_s + 5
 
 
-def test_the_image_holds_every_room_and_nothing_that_only_tests_want() -> None:
+def test_image_has_every_layer_and_no_test_packages() -> None:
     lines = (ROOT / ".dockerignore").read_text().splitlines()
     let_in = {line[1:] for line in lines if line.startswith("!")}
     assert "*" in lines
@@ -284,9 +282,7 @@ def name_of(url: str) -> str:
     return urlsplit(url).netloc
 
 
-def test_buckets_are_made_with_versions_of_what_nobody_may_change(
-    server: str, named: dict[str, str]
-) -> None:
+def test_replica_buckets_are_versioned(server: str, named: dict[str, str]) -> None:
     said = settled(named)
     assert [line.rpartition(": ")[2] for line in said] == ["made", "left as it is", "made"]
     s3 = admin(server)
@@ -315,7 +311,7 @@ def test_settling_again_changes_nothing_that_an_operator_wrote(
     assert kept["ID"] == "mine"
 
 
-def test_a_bucket_that_two_settings_name_is_settled_once(server: str) -> None:
+def test_shared_bucket_is_configured_once(server: str) -> None:
     url = f"s3://store-{uuid4()}?endpoint={server}"
     said = settled({"STORE_REPLICA_AWS": url, "STORE_CHECKOUT_AWS": url, "STORE_REPLICA_GCP": url})
     assert len(said) == 1

@@ -98,7 +98,7 @@ def test_check_refuses_the_signature_of_another_key(home: Path, paged: list[str]
         check_report([sign_claims(other, {"page": 1}, kind=REPORT_TYPE)], read_signing_keys(home))
 
 
-def test_a_token_is_no_report(home: Path) -> None:
+def test_rejects_token_as_report(home: Path) -> None:
     token = sign_claims(read_signing_keys(home), {"page": 1})
     with pytest.raises(BrokenReport, match="typ"):
         check_report([token], read_signing_keys(home))

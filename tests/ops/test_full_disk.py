@@ -73,9 +73,7 @@ def disk_part(app: Flask) -> tuple[int, Any]:
     return answer.status_code, answer.json["parts"]["disk"]
 
 
-def test_a_full_disk_is_503_at_once_and_all_goes_on_when_there_is_room(
-    settings: Settings, disk: Path
-) -> None:
+def test_full_disk_is_503_until_there_is_space(settings: Settings, disk: Path) -> None:
     app, drain = open_app(replace(settings, home=disk / "home"))
     depositor = Depositor(app.test_client(), drain)
     depositor.bundle(1)
@@ -105,7 +103,7 @@ def test_a_full_disk_is_503_at_once_and_all_goes_on_when_there_is_room(
         assert found.json["total_hits"] == 2
 
 
-def test_a_folder_that_takes_no_writes_is_503_until_it_does(settings: Settings) -> None:
+def test_unwritable_folder_is_503_until_it_is_writable(settings: Settings) -> None:
     app, _ = open_app(settings)
     away = settings.home / "areas.away"
     (settings.home / "areas").rename(away)

@@ -55,7 +55,7 @@ def test_a_file_is_replaced_whole_and_read_back(tmp_path: Path) -> None:
     assert [path.name for path in tmp_path.iterdir()] == [home.READY]
 
 
-def test_removing_what_is_gone_is_no_error(tmp_path: Path) -> None:
+def test_removing_absent_file_is_no_error(tmp_path: Path) -> None:
     home.remove_file(tmp_path, home.READY)
 
 

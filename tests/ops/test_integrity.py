@@ -71,7 +71,7 @@ def there(home: Path, fqid: FQID) -> bool:
 
 
 @pytest.mark.spec("OPS-12")
-def test_a_dry_run_says_what_would_go_and_changes_nothing(home: Path, bundle: FQID) -> None:
+def test_dry_run_lists_and_changes_nothing(home: Path, bundle: FQID) -> None:
     shown = run("purge", str(bundle), "--reason", "consent withdrawn", "--dry-run")
     assert f"bundle {bundle}" in shown
     assert "1 files that nothing else names; 0 others stay" in shown
@@ -80,7 +80,7 @@ def test_a_dry_run_says_what_would_go_and_changes_nothing(home: Path, bundle: FQ
 
 
 @pytest.mark.spec("OPS-12")
-def test_what_nobody_deleted_is_not_purged(home: Path, bundle: FQID) -> None:
+def test_rejects_purge_of_undeleted_bundle(home: Path, bundle: FQID) -> None:
     refused = typed("purge", str(bundle), "--reason", "r", "--yes")
     assert refused.exit_code == 1
     assert "not under a tombstone" in refused.output
@@ -88,7 +88,7 @@ def test_what_nobody_deleted_is_not_purged(home: Path, bundle: FQID) -> None:
 
 
 @pytest.mark.spec("OPS-12")
-def test_an_operator_who_is_asked_may_say_no(home: Path, bundle: FQID) -> None:
+def test_purge_asks_for_confirmation(home: Path, bundle: FQID) -> None:
     said_no = typed("purge", str(bundle), "--reason", "r", "--force", answer="n\n")
     assert said_no.exit_code == 1
     assert there(home, bundle)
@@ -113,14 +113,14 @@ def test_a_purge_is_ordered_and_status_shows_how_far_it_is(home: Path, bundle: F
     [("nonsense", "UUID"), (f"{new_uuid()}.yesterday", "ersion")],
     ids=["uuid", "version"],
 )
-def test_a_name_that_is_none_is_refused(home: Path, name: str, told: str) -> None:
+def test_rejects_invalid_name(home: Path, name: str, told: str) -> None:
     refused = typed("purge", name, "--reason", "r")
     assert refused.exit_code == 1
     assert told in refused.output
 
 
 @pytest.mark.spec("OPS-12")
-def test_what_never_was_cannot_be_purged(home: Path) -> None:
+def test_rejects_purge_of_absent_bundle(home: Path) -> None:
     refused = typed("purge", new_uuid(), "--reason", "r", "--yes", "--force")
     assert refused.exit_code == 1
     assert "There is no bundle" in refused.output
@@ -162,7 +162,7 @@ def in_doubt(home: Path) -> str | None:
 
 
 @pytest.mark.spec("OPS-13")
-def test_a_start_in_doubt_says_so_and_reconcile_ends_it(home: Path, bundle: FQID) -> None:
+def test_start_in_doubt_is_read_only_until_reconcile(home: Path, bundle: FQID) -> None:
     doubtful(home)
     started = typed("migrate")
     assert started.exit_code == 0
@@ -178,7 +178,7 @@ def test_a_start_in_doubt_says_so_and_reconcile_ends_it(home: Path, bundle: FQID
 
 
 @pytest.mark.spec("OPS-12")
-def test_nothing_is_purged_in_doubt(home: Path, bundle: FQID) -> None:
+def test_purges_nothing_in_doubt(home: Path, bundle: FQID) -> None:
     doubtful(home)
     refused = typed("purge", str(bundle), "--reason", "r", "--force", "--yes")
     assert refused.exit_code == 1
@@ -187,7 +187,7 @@ def test_nothing_is_purged_in_doubt(home: Path, bundle: FQID) -> None:
 
 
 @pytest.mark.spec("OPS-13", "OPS-26")
-def test_a_catalog_that_was_copied_back_takes_in_what_it_lacks(home: Path) -> None:
+def test_reconcile_adds_what_copied_catalog_lacks(home: Path) -> None:
     path = Path(Settings(home=home).catalog.removeprefix("sqlite:///"))
     names = (path.name, f"{path.name}-wal", f"{path.name}-shm")
     (home / "backup").mkdir()
@@ -225,14 +225,14 @@ def damage(home: Path, replica: Replica) -> None:
 
 
 @pytest.mark.spec("OPS-14")
-def test_what_is_right_is_verified(home: Path, bundle: FQID) -> None:
+def test_verifies_intact_objects(home: Path, bundle: FQID) -> None:
     shown = run("verify")
     assert "aws\t3\t" in shown
     assert "Damaged" not in shown
 
 
 @pytest.mark.spec("OPS-14")
-def test_damage_is_told_and_repaired_from_the_other_replica(home: Path, bundle: FQID) -> None:
+def test_reports_damage_and_repairs_from_other_replica(home: Path, bundle: FQID) -> None:
     damage(home, "aws")
     found = typed("verify", "--replica", "aws")
     assert found.exit_code == 1

@@ -17,7 +17,7 @@ LATE_S = 4.0
 
 @pytest.mark.long
 @needed
-def test_a_store_is_ready_once_the_redis_of_its_operator_comes(tmp_path: Path) -> None:
+def test_store_is_ready_once_redis_answers(tmp_path: Path) -> None:
     server = RedisServer(tmp_path)
     coming = threading.Timer(LATE_S, server.start)
     coming.start()

@@ -63,13 +63,11 @@ def test_a_public_client_is_shown_no_secret(settings: Settings) -> None:
         ("portal", "--redirect-uri", "com.example.app:/back"),
     ],
 )
-def test_what_is_no_client_is_refused_in_a_sentence(
-    settings: Settings, words: tuple[str, ...]
-) -> None:
+def test_rejects_invalid_client_in_one_sentence(settings: Settings, words: tuple[str, ...]) -> None:
     assert "Error: " in run("clients", "add", *words, code=1)
 
 
-def test_who_may_ask_people_is_in_the_audit_log(settings: Settings) -> None:
+def test_audits_changes_of_clients(settings: Settings) -> None:
     secret = run("clients", "add", "portal").split()[-1]
     run("clients", "remove", "portal")
     with Catalog(settings.catalog).read() as tx:

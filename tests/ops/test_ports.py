@@ -18,7 +18,7 @@ def test_a_port_that_is_listened_on_is_not_free(taken: int) -> None:
     assert not ports.is_free("127.0.0.1", taken)
 
 
-def test_the_next_port_is_wanted_too() -> None:
+def test_next_port_must_be_free_too() -> None:
     first = ports.find_free_port_pair()  # the port below one that the system chose may be another's
     with (
         socket.create_server(("127.0.0.1", first + 1)),

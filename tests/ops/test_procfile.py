@@ -13,7 +13,7 @@ def test_a_line_has_its_name_its_command_and_the_comment_above_it() -> None:
     )
 
 
-def test_a_comment_that_stands_alone_belongs_to_nobody() -> None:
+def test_separate_comment_belongs_to_no_process() -> None:
     assert parse_procfile("# A title.\n\nweb: app\n")[0].reason == ""
 
 

@@ -73,7 +73,7 @@ def used(home: Path) -> Path:
 
 
 @pytest.mark.spec("OPS-15")
-def test_a_lost_catalog_comes_back_by_the_steps_of_the_manual(used: Path, tmp_path: Path) -> None:
+def test_steps_of_manual_recover_lost_catalog(used: Path, tmp_path: Path) -> None:
     before = run("fingerprint", "--replica", "aws").splitlines()
     assert "areas\t1" in run("backup", str(tmp_path / "night.backup"))
     lose_catalog(used)
@@ -101,7 +101,7 @@ def test_a_catalog_that_is_not_empty_is_not_rebuilt(used: Path) -> None:
 
 
 @pytest.mark.spec("OPS-15")
-def test_what_was_refused_is_listed_with_the_reason(used: Path) -> None:
+def test_lists_refused_records_with_reason(used: Path) -> None:
     stores = opened(used)
     stores.replicas["aws"].put("files/README.txt", b"hello")
     stores.replicas["aws"].put(keys.tombstone_key("bundle", new_uuid()), b"hello")
@@ -114,7 +114,7 @@ def test_what_was_refused_is_listed_with_the_reason(used: Path) -> None:
 
 
 @pytest.mark.spec("OPS-26")
-def test_what_a_backup_brings_back_of_rights_is_said_plainly(
+def test_restore_reports_users_and_rights_that_came_back(
     home: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for name in ("memory_kib", "passes", "lanes"):
@@ -134,7 +134,7 @@ def test_what_a_backup_brings_back_of_rights_is_said_plainly(
 
 
 @pytest.mark.spec("OPS-26")
-def test_a_backup_that_is_refused_ends_no_login(home: Path) -> None:
+def test_refused_backup_ends_no_login(home: Path) -> None:
     run("backup", str(home / "b"))
     log_in(home)
     (home / "b").write_bytes((home / "b").read_bytes()[:-20])
@@ -176,7 +176,7 @@ def test_a_backup_is_readable_by_its_owner_only_and_leaves_no_draft(home: Path) 
 
 @pytest.mark.spec("OPS-16")
 @pytest.mark.parametrize("data", [b"hello", gzip.compress(b"{}\n")], ids=["text", "empty"])
-def test_a_file_that_is_no_backup_is_refused(data: bytes, home: Path) -> None:
+def test_rejects_file_that_is_no_backup(data: bytes, home: Path) -> None:
     path = home / "wrong"
     path.write_bytes(data)
     result = typed("restore", str(path))
@@ -194,7 +194,7 @@ def test_a_backup_of_another_store_is_refused(home: Path, monkeypatch: pytest.Mo
 
 
 @pytest.mark.spec("OPS-15")
-def test_a_catalog_without_tables_is_told_to_be_migrated(home: Path) -> None:
+def test_catalog_without_tables_says_to_migrate(home: Path) -> None:
     run("backup", str(home / "b"))
     lose_catalog(home)
     result = typed("restore", str(home / "b"))

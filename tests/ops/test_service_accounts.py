@@ -58,7 +58,7 @@ def token(credentials: dict[str, str]) -> str:
     return jwt.encode(header, {**claims, "aud": credentials["audience"]}, key)
 
 
-def test_a_made_credentials_file_is_good_until_its_account_is_removed(
+def test_created_credentials_file_works_until_account_is_removed(
     settings: Settings, verify: TokenVerifier, tmp_path: Path
 ) -> None:
     path = tmp_path / "robot.json"
@@ -113,9 +113,7 @@ def test_a_public_key_and_a_credentials_file_are_registered(
     assert verify.verify(token({**credentials, "private_key_id": "machine-1"})).email == ROBOT
 
 
-def test_nothing_is_overwritten_and_nothing_half_made_is_left(
-    settings: Settings, tmp_path: Path
-) -> None:
+def test_overwrites_nothing_and_leaves_no_partial_files(settings: Settings, tmp_path: Path) -> None:
     path = tmp_path / "robot.json"
     path.write_text("mine")
     assert "cannot be made" in run("service-accounts", "add", ROBOT, "--make", str(path), code=1)
@@ -140,7 +138,7 @@ def test_nothing_is_overwritten_and_nothing_half_made_is_left(
         ("robot", "--make", "{new}"),
     ],
 )
-def test_bad_words_are_refused_before_anything_is_made(
+def test_rejects_invalid_arguments_before_creating_anything(
     settings: Settings, tmp_path: Path, words: tuple[str, ...]
 ) -> None:
     key, new = tmp_path / "key.pem", tmp_path / "new.json"
@@ -149,7 +147,7 @@ def test_bad_words_are_refused_before_anything_is_made(
     assert not new.exists()
 
 
-def test_what_is_refused_is_said_without_a_trace(settings: Settings, tmp_path: Path) -> None:
+def test_reports_errors_without_traceback(settings: Settings, tmp_path: Path) -> None:
     weak = rsa.generate_private_key(65_537, 1024).public_key()
     private = RSAKey.generate_key(2048)
     path = tmp_path / "key.pem"

@@ -106,7 +106,7 @@ def test_a_store_is_ready_stops_on_a_signal_and_leaves_nothing_running(start: St
     assert not (store.home / "ready.json").exists()
 
 
-def test_what_dies_is_started_again_within_seconds(start: Start) -> None:
+def test_restarts_dead_process_within_seconds(start: Start) -> None:
     store = start().ready()
     before = store.pids()
     os.kill(before["api"], signal.SIGKILL)
@@ -117,7 +117,7 @@ def test_what_dies_is_started_again_within_seconds(start: Start) -> None:
     assert said in ([("SIGKILL", "0.1")], [("SIGKILL", "0.2")])
 
 
-def test_what_dies_is_started_again_when_the_home_takes_no_file(start: Start) -> None:
+def test_restarts_dead_process_when_home_is_not_writable(start: Start) -> None:
     store = start().ready()
     api = store.pids()["api"]
     # As a full disk: the file cannot be replaced.
@@ -130,7 +130,7 @@ def test_what_dies_is_started_again_when_the_home_takes_no_file(start: Start) ->
     assert store.process.returncode == 0
 
 
-def test_what_dies_again_and_again_waits_longer_until_it_was_steady_once() -> None:
+def test_restart_delay_grows_until_process_is_stable() -> None:
     delays_s = [FIRST_DELAY_S]
     for _ in range(8):
         delays_s.append(compute_restart_delay_s(delays_s[-1], lived_s=STEADY_AFTER_S - 0.1))
@@ -156,7 +156,7 @@ def test_a_start_that_waiting_does_not_help_fails(start: Start) -> None:
     assert out.endswith("The cause.\n")
 
 
-def test_a_process_that_can_never_start_ends_the_store_with_its_reason(start: Start) -> None:
+def test_process_that_cannot_start_ends_store_with_reason(start: Start) -> None:
     wrong = "wrong: python -c \"import sys; print('Error: No secret.'); sys.exit(78)\"\n"
     store = start(TOYS + wrong)
     out, _ = store.process.communicate(timeout=PATIENCE_S)
@@ -174,7 +174,7 @@ def test_no_process_outlives_a_killed_supervisor(start: Start) -> None:
     until(start(port=store.port).leads)
 
 
-def test_what_a_killed_store_left_does_not_speak_for_the_next_one(start: Start) -> None:
+def test_ignores_files_of_killed_store(start: Start) -> None:
     first = start().ready()
     pids = first.pids()
     first.process.kill()
@@ -188,7 +188,7 @@ def test_what_a_killed_store_left_does_not_speak_for_the_next_one(start: Start) 
     assert not (second.home / "worker-metrics").exists()
 
 
-def test_what_a_killed_process_leaves_in_its_group_is_ended(start: Start) -> None:
+def test_ends_children_of_killed_process(start: Start) -> None:
     store = start(TOYS + "busy: python -m tests.ops.toy_service 2 with-child\n").ready()
     leader = store.pids()["busy"]
     until(lambda: len(group_of(leader)) == 2)
@@ -230,7 +230,7 @@ def test_a_second_store_on_one_home_is_refused(start: Start) -> None:
     assert alive(first.process.pid)
 
 
-def test_a_taken_port_is_named_with_what_to_do(start: Start, tmp_path: Path) -> None:
+def test_names_taken_port_with_advice(start: Start, tmp_path: Path) -> None:
     first = start().ready()
     second = ToyStore(tmp_path / "other", first.port, TOYS)
     out, _ = second.process.communicate(timeout=PATIENCE_S)

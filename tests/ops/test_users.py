@@ -66,7 +66,7 @@ def test_a_user_is_made_changed_and_removed(ops: Ops, catalog: Catalog) -> None:
     assert ops("remove", ADA).exit_code == 1
 
 
-def test_nobody_is_made_twice(ops: Ops, catalog: Catalog) -> None:
+def test_rejects_duplicate_user(ops: Ops, catalog: Catalog) -> None:
     ops("add", ADA, typed=RIGHT)
     again = ops("add", ADA, typed="another long one")
     assert (again.exit_code, "has a password already" in again.output) == (1, True)
@@ -74,7 +74,7 @@ def test_nobody_is_made_twice(ops: Ops, catalog: Catalog) -> None:
 
 
 @pytest.mark.parametrize("typed", ["", "\n", "short\n", "aaaaaaaaaaaaaaa\n"])
-def test_what_is_no_password_is_refused(ops: Ops, catalog: Catalog, typed: str) -> None:
+def test_rejects_invalid_password(ops: Ops, catalog: Catalog, typed: str) -> None:
     refused = ops("add", ADA, typed=typed)
     assert refused.exit_code == 1
     assert "The password must" in refused.output
@@ -82,18 +82,16 @@ def test_what_is_no_password_is_refused(ops: Ops, catalog: Catalog, typed: str) 
 
 
 @pytest.mark.parametrize("email", ["ada", "", "a b@c", "ada@", "@example.org", "adà@example.org"])
-def test_what_is_no_address_names_nobody(ops: Ops, email: str) -> None:
+def test_rejects_invalid_address(ops: Ops, email: str) -> None:
     assert ops("add", email, typed=RIGHT).exit_code == 1
 
 
-def test_a_password_is_no_argument(ops: Ops) -> None:
+def test_takes_no_password_as_argument(ops: Ops) -> None:
     assert ops("add", ADA, RIGHT).exit_code == 2
     assert ops("add", ADA, "--password", RIGHT).exit_code == 2
 
 
-def test_at_a_terminal_it_is_asked_for_twice_and_not_shown(
-    environ: dict[str, str], catalog: Catalog
-) -> None:
+def test_prompts_twice_for_hidden_password(environ: dict[str, str], catalog: Catalog) -> None:
     shown = at_terminal(environ, "add", ADA, answers=[RIGHT, RIGHT])
     assert f"{ADA} may log in." in shown
     assert RIGHT not in shown
@@ -132,7 +130,7 @@ def _read(handle: int) -> bytes:
         return b""
 
 
-def test_who_is_disabled_or_has_another_password_is_logged_out(ops: Ops, catalog: Catalog) -> None:
+def test_disabling_or_new_password_logs_user_out(ops: Ops, catalog: Catalog) -> None:
     ops("add", ADA, typed=RIGHT)
 
     def begin() -> str:

@@ -25,7 +25,7 @@ def stage(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalStore]:
 
 @pytest.mark.spec("OPS-04")
 @pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
-def test_a_store_listens_on_its_two_http_ports_alone(stage: LocalStore) -> None:
+def test_embedded_store_listens_on_two_http_ports_only(stage: LocalStore) -> None:
     running = stage.read_processes()
     roots = [
         running["supervisor"],

@@ -65,7 +65,7 @@ def put(stores: Stores, area: str, name: str, data: bytes) -> None:
 
 
 @pytest.mark.spec("ARE-21")
-def test_what_came_through_us_is_a_source_small_and_large(clouded: Stores) -> None:
+def test_file_uploaded_through_api_is_a_source(clouded: Stores) -> None:
     area = opened(clouded)
     for name, data in (("small", b"abc"), ("large", LARGE)):
         put(clouded, area, name, data)
@@ -74,7 +74,7 @@ def test_what_came_through_us_is_a_source_small_and_large(clouded: Stores) -> No
 
 
 @pytest.mark.spec("ARE-21")
-def test_what_came_past_us_is_a_source_once_it_is_checksummed(clouded: Stores) -> None:
+def test_directly_uploaded_file_is_a_source_once_checksummed(clouded: Stores) -> None:
     area = opened(clouded)
     for name, data in (("a.json", b"{}"), ("deep/large", LARGE)):
         key = keys.area_file_key(area, name)
@@ -88,7 +88,7 @@ def test_what_came_past_us_is_a_source_once_it_is_checksummed(clouded: Stores) -
 
 
 @pytest.mark.spec("ARE-21")
-def test_other_bytes_under_the_name_are_not_taken_for_what_was_checksummed(
+def test_replaced_file_loses_its_checksums(
     clouded: Stores,
 ) -> None:
     area = opened(clouded)

@@ -102,9 +102,7 @@ def with_areas(stores: Stores, verb: str, act: Callable[[], Any]) -> Stores:
 
 
 @pytest.mark.spec("ARE-11")
-def test_what_came_through_us_is_checksummed_at_once_and_nothing_is_left_to_do(
-    stores: Stores, area: str
-) -> None:
+def test_api_upload_is_checksummed_at_once(stores: Stores, area: str) -> None:
     received = put(stores, area, "a.txt", b"abc")
     found = area_files.get_file(stores, area, "a.txt")
     assert (found.status, found.validation, received.jobs) == ("CHECKSUMMED", "VALIDATED", ())
@@ -114,9 +112,7 @@ def test_what_came_through_us_is_checksummed_at_once_and_nothing_is_left_to_do(
 
 
 @pytest.mark.spec("ARE-11")
-def test_metadata_that_came_through_us_is_looked_at_whether_it_is_json(
-    stores: Stores, area: str, drain: Drain
-) -> None:
+def test_api_upload_of_json_is_validated(stores: Stores, area: str, drain: Drain) -> None:
     kinds = (("a.json", "text/plain"), ("b", "Application/JSON; x=1"), ("C.JSON", "x/y"))
     for name, kind in kinds:
         put(stores, area, name, b'{"a": 1}', kind)
@@ -140,7 +136,7 @@ def test_metadata_that_came_through_us_is_looked_at_whether_it_is_json(
         (b"", "not JSON"),
     ],
 )
-def test_json_is_held_to_the_bounds_of_documents(
+def test_json_has_limits_of_documents(
     stores: Stores, area: str, drain: Drain, content: bytes, said: str
 ) -> None:
     came(stores, area, "a.json", content)
@@ -167,7 +163,7 @@ def test_json_that_is_too_large_is_invalid_without_being_parsed(
 
 
 @pytest.mark.spec("ARE-13")
-def test_what_came_past_us_is_unscheduled_until_it_is_said_to_have_come(
+def test_direct_upload_is_unscheduled_until_reported(
     stores: Stores, area: str, drain: Drain
 ) -> None:
     past_us(stores, area, "a.txt", b"abc", content_type="text/plain")
@@ -184,7 +180,7 @@ def test_what_came_past_us_is_unscheduled_until_it_is_said_to_have_come(
 
 
 @pytest.mark.spec("ARE-13")
-def test_once_checksummed_it_is_a_source(stores: Stores, area: str, drain: Drain) -> None:
+def test_checksummed_file_is_a_source(stores: Stores, area: str, drain: Drain) -> None:
     came(stores, area, "a.txt", b"abc")
     drain()
     url = stores.areas.direct_url(keys.area_file_key(area, "a.txt"))
@@ -196,7 +192,7 @@ def test_once_checksummed_it_is_a_source(stores: Stores, area: str, drain: Drain
 
 
 @pytest.mark.spec("ARU-47")
-def test_what_an_object_says_of_itself_is_kept_whatever_it_is(stores: Stores, area: str) -> None:
+def test_keeps_metadata_of_objects(stores: Stores, area: str) -> None:
     came(stores, area, "a.txt", b"abc")
     with stores.catalog.write() as tx:
         row = rows.find_file(tx, area, "a.txt")
@@ -208,14 +204,14 @@ def test_what_an_object_says_of_itself_is_kept_whatever_it_is(stores: Stores, ar
 
 
 @pytest.mark.spec("ARE-16")
-def test_what_is_large_goes_where_it_holds_nobody_up(stores: Stores, area: str) -> None:
+def test_large_files_use_a_separate_queue(stores: Stores, area: str) -> None:
     file = rows.AreaFile(area, "a", "p", LARGE_BYTES, "x/y", "SCHEDULED", "VALIDATING")
     assert area_files.checksum_job(file).step == Step.AREA_CHECKSUM_LARGE
     assert area_files.checksum_job(replace(file, size=LARGE_BYTES - 1)).step == Step.AREA_CHECKSUM
 
 
 @pytest.mark.spec("ARE-14")
-def test_nothing_is_said_to_have_come_that_is_not_there(stores: Stores, area: str) -> None:
+def test_reporting_absent_file_is_not_found(stores: Stores, area: str) -> None:
     with pytest.raises(NotFoundError):
         area_files.register_upload(stores, area, "none")
     with pytest.raises(NotFoundError):
@@ -233,7 +229,7 @@ def test_nothing_is_said_to_have_come_that_is_not_there(stores: Stores, area: st
         ({"checksums": {"s3_etag": "0" * 32 + "-1"}}, "s3_etag was declared"),
     ],
 )
-def test_what_is_not_as_its_uploader_says_is_invalid_and_no_source(
+def test_mismatching_file_is_invalid_and_no_source(
     stores: Stores, area: str, drain: Drain, said: dict[str, Any], cause: str
 ) -> None:
     came(stores, area, "a.txt", b"abc", **said)
@@ -245,7 +241,7 @@ def test_what_is_not_as_its_uploader_says_is_invalid_and_no_source(
 
 
 @pytest.mark.spec("ARE-18")
-def test_what_is_as_its_uploader_says_is_valid(stores: Stores, area: str, drain: Drain) -> None:
+def test_matching_file_is_valid(stores: Stores, area: str, drain: Drain) -> None:
     said = {"size": 3, "content_type": "application/octet-stream", "checksums": sums_of(b"abc")}
     came(stores, area, "a.txt", b"abc", **said)
     drain()
@@ -253,9 +249,7 @@ def test_what_is_as_its_uploader_says_is_valid(stores: Stores, area: str, drain:
 
 
 @pytest.mark.spec("ARE-18")
-def test_an_object_is_held_to_the_checksums_that_it_brings_itself(
-    stores: Stores, area: str, drain: Drain
-) -> None:
+def test_compares_checksums_in_object_metadata(stores: Stores, area: str, drain: Drain) -> None:
     right, wrong = sums_of(b"abc")["sha1"].upper(), "0" * 40
     past_us(stores, area, "good", b"abc", metadata={"store-sha1": right, "own": "1"})
     past_us(stores, area, "bad", b"abc", metadata={"store-sha1": wrong})
@@ -271,9 +265,7 @@ def test_an_object_is_held_to_the_checksums_that_it_brings_itself(
 
 
 @pytest.mark.spec("ARE-18")
-def test_either_entity_tag_of_64_megabytes_is_right_and_the_one_that_was_said_stays(
-    stores: Stores, area: str, drain: Drain
-) -> None:
+def test_accepts_either_etag_at_64_mb(stores: Stores, area: str, drain: Drain) -> None:
     data = bytes(64 * 1024 * 1024)
     plain = hashlib.md5(data).hexdigest()
     past_us(stores, area, "a", data, metadata={"store-s3_etag": plain})
@@ -287,7 +279,7 @@ def test_either_entity_tag_of_64_megabytes_is_right_and_the_one_that_was_said_st
 
 
 @pytest.mark.spec("ARE-15")
-def test_saying_the_same_again_begins_nothing_new_and_other_words_do(
+def test_repeated_report_changes_nothing_and_other_report_does(
     stores: Stores, area: str, drain: Drain
 ) -> None:
     came(stores, area, "a.txt", b"abc", size=3)
@@ -303,7 +295,7 @@ def test_saying_the_same_again_begins_nothing_new_and_other_words_do(
 
 
 @pytest.mark.spec("ARE-15")
-def test_saying_it_again_revives_what_was_put_aside(stores: Stores, area: str) -> None:
+def test_repeated_report_retries_dead_job(stores: Stores, area: str) -> None:
     came(stores, area, "a.txt", b"abc")
     (row,) = opened(stores)
     with stores.catalog.write() as tx:
@@ -320,9 +312,7 @@ def claimed_in(tx: Any, row: Job) -> JobClaim:
 
 
 @pytest.mark.spec("ARE-12")
-def test_other_bytes_under_the_name_are_unscheduled_again(
-    stores: Stores, area: str, drain: Drain
-) -> None:
+def test_replaced_file_is_unscheduled_again(stores: Stores, area: str, drain: Drain) -> None:
     came(stores, area, "a.txt", b"abc")
     drain()
     past_us(stores, area, "a.txt", b"longer")
@@ -333,7 +323,7 @@ def test_other_bytes_under_the_name_are_unscheduled_again(
 
 
 @pytest.mark.spec("ARE-12")
-def test_what_a_stale_worker_finds_is_not_written_over_what_came_later(
+def test_stale_worker_does_not_overwrite_newer_result(
     stores: Stores, area: str, drain: Drain
 ) -> None:
     came(stores, area, "a.txt", b"old")
@@ -351,9 +341,7 @@ def test_what_a_stale_worker_finds_is_not_written_over_what_came_later(
 
 
 @pytest.mark.spec("ARE-12")
-def test_a_completion_that_comes_after_a_later_file_leaves_that_as_it_is(
-    stores: Stores, area: str
-) -> None:
+def test_late_completion_leaves_newer_file(stores: Stores, area: str) -> None:
     came(stores, area, "a.txt", b"old")
     (row,) = opened(stores)
     claim = claimed(stores, row)
@@ -371,7 +359,7 @@ def test_a_completion_that_comes_after_a_later_file_leaves_that_as_it_is(
 
 
 @pytest.mark.spec("ARE-12")
-def test_of_two_who_put_one_name_at_once_what_lies_there_in_the_end_is_looked_at(
+def test_concurrent_uploads_of_one_name_validate_the_final_file(
     stores: Stores, area: str, drain: Drain
 ) -> None:
     # The second object is stored first, and the other is recorded last.
@@ -412,9 +400,7 @@ def test_a_file_that_keeps_changing_is_failed_after_some_tries(stores: Stores, a
 
 
 @pytest.mark.spec("ARE-15", "ARE-17")
-def test_a_file_that_went_away_is_failed_and_may_come_again(
-    stores: Stores, area: str, drain: Drain
-) -> None:
+def test_vanished_file_is_failed_and_may_return(stores: Stores, area: str, drain: Drain) -> None:
     came(stores, area, "a.txt", b"abc")
     stores.areas.delete(keys.area_file_key(area, "a.txt"))
     drain()
@@ -443,7 +429,7 @@ def test_a_bucket_that_is_away_is_waited_for(stores: Stores, area: str) -> None:
 
 
 @pytest.mark.spec("ARE-17")
-def test_damaged_bytes_are_told_and_not_tried_for_ever(stores: Stores, area: str) -> None:
+def test_damaged_file_fails_without_endless_retries(stores: Stores, area: str) -> None:
     came(stores, area, "a.txt", b"abc")
     (row,) = opened(stores)
 
@@ -457,7 +443,7 @@ def test_damaged_bytes_are_told_and_not_tried_for_ever(stores: Stores, area: str
 
 @pytest.mark.spec("ARE-16")
 @pytest.mark.parametrize("verb", ["read", "write_metadata"])
-def test_a_worker_that_dies_anywhere_leaves_work_that_the_next_one_ends(
+def test_next_worker_completes_after_crash_anywhere(
     stores: Stores, area: str, drain: Drain, verb: str
 ) -> None:
     class Killed(BaseException):
@@ -488,9 +474,7 @@ def test_the_lease_is_renewed_as_the_bytes_move(stores: Stores, area: str) -> No
 
 
 @pytest.mark.spec("ARU-44")
-def test_large_json_is_parsed_one_at_a_time_and_whoever_waits_keeps_its_lease(
-    stores: Stores, area: str
-) -> None:
+def test_parses_large_json_one_at_a_time_and_renews_leases(stores: Stores, area: str) -> None:
     put(stores, area, "a.json", b"[" + b" " * area_files.SERIAL_PARSE_BYTES + b"]")
     (row,) = opened(stores)
     waited: list[int] = []
@@ -511,9 +495,7 @@ def test_large_json_is_parsed_one_at_a_time_and_whoever_waits_keeps_its_lease(
 
 
 @pytest.mark.spec("ARU-43")
-def test_a_listing_tells_nothing_of_earlier_bytes_of_the_same_size(
-    stores: Stores, area: str
-) -> None:
+def test_listing_shows_no_status_of_replaced_bytes(stores: Stores, area: str) -> None:
     put(stores, area, "a.txt", b"abc")
     past_us(stores, area, "a.txt", b"xyz")
     (listed,) = area_files.list_files(stores, area, "", 9)
@@ -555,9 +537,7 @@ def test_files_are_counted_by_their_states(stores: Stores, area: str, drain: Dra
 
 
 @pytest.mark.spec("ARE-09")
-def test_a_file_of_an_area_that_went_while_it_came_is_taken_away_again(
-    stores: Stores, area: str, drain: Drain
-) -> None:
+def test_removes_file_that_arrives_in_deleted_area(stores: Stores, area: str, drain: Drain) -> None:
     def deleting() -> Iterator[bytes]:
         yield b"late"
         areas.delete(stores, area, ME)

@@ -81,7 +81,7 @@ def later(stores: Stores, area: str) -> None:
 
 
 @pytest.mark.spec("ARE-07")
-def test_a_locked_area_takes_nothing_until_it_is_unlocked(stores: Stores, area: str) -> None:
+def test_locked_area_refuses_files_until_unlocked(stores: Stores, area: str) -> None:
     put(stores, area, "a")
     areas.set_state(stores, area, "LOCKED", ME)
     areas.set_state(stores, area, "LOCKED", ME)
@@ -96,7 +96,7 @@ def test_a_locked_area_takes_nothing_until_it_is_unlocked(stores: Stores, area: 
 
 
 @pytest.mark.spec("ARE-07")
-def test_what_was_on_its_way_when_an_area_was_locked_is_kept(stores: Stores, area: str) -> None:
+def test_keeps_uploads_in_progress_at_lock(stores: Stores, area: str) -> None:
     def locking() -> Iterator[bytes]:
         areas.set_state(stores, area, "LOCKED", ME)
         yield b"x"
@@ -106,7 +106,7 @@ def test_what_was_on_its_way_when_an_area_was_locked_is_kept(stores: Stores, are
 
 
 @pytest.mark.spec("ARE-04")
-def test_only_its_owner_changes_an_area(stores: Stores, area: str) -> None:
+def test_only_owner_changes_area(stores: Stores, area: str) -> None:
     with pytest.raises(Forbidden):
         areas.set_state(stores, area, "LOCKED", OTHER)
     with pytest.raises(Forbidden):
@@ -121,9 +121,7 @@ def test_only_its_owner_changes_an_area(stores: Stores, area: str) -> None:
 
 @pytest.mark.spec("ARE-08")
 @pytest.mark.parametrize("before", ["UNLOCKED", "LOCKED"])
-def test_a_deleted_area_is_removed_with_all_that_it_holds(
-    stores: Stores, area: str, drain: Drain, before: str
-) -> None:
+def test_deletes_area_with_all_files(stores: Stores, area: str, drain: Drain, before: str) -> None:
     other = new_uuid()
     areas.create(stores, other, ME)
     put(stores, other, "stays")
@@ -141,7 +139,7 @@ def test_a_deleted_area_is_removed_with_all_that_it_holds(
 
 
 @pytest.mark.spec("ARE-08")
-def test_what_is_deleted_is_gone_for_everybody_and_its_name_is_not_used_again(
+def test_deleted_area_is_gone_for_all_and_uuid_is_not_reused(
     stores: Stores, area: str, drain: Drain
 ) -> None:
     areas.delete(stores, area, ME)
@@ -164,7 +162,7 @@ def test_what_is_deleted_is_gone_for_everybody_and_its_name_is_not_used_again(
 
 
 @pytest.mark.spec("ARE-08")
-def test_what_is_on_its_way_by_parts_is_aborted(stores: Stores, area: str, drain: Drain) -> None:
+def test_aborts_multipart_uploads(stores: Stores, area: str, drain: Drain) -> None:
     upload = stores.areas.upload(keys.area_file_key(area, "a"), part_size=10, content_type="x/y")
     upload.part(1, [b"x" * 10])
     with stores.catalog.write() as tx:
@@ -183,7 +181,7 @@ def test_what_is_on_its_way_by_parts_is_aborted(stores: Stores, area: str, drain
 
 
 @pytest.mark.spec("ARE-09")
-def test_what_comes_late_is_removed_by_a_last_look(stores: Stores, area: str, drain: Drain) -> None:
+def test_last_check_removes_late_files(stores: Stores, area: str, drain: Drain) -> None:
     areas.delete(stores, area, ME)
     drain()
     with stores.catalog.read() as tx:
@@ -198,7 +196,7 @@ def test_what_comes_late_is_removed_by_a_last_look(stores: Stores, area: str, dr
 
 
 @pytest.mark.spec("ARE-09")
-def test_the_last_look_waits_for_credentials_to_end(stores: Stores, area: str) -> None:
+def test_last_check_waits_for_credentials_to_expire(stores: Stores, area: str) -> None:
     with stores.catalog.write() as tx:
         rows.lock_exclusive(tx, area)
         rows.record_credentials(tx, area, 3 * 86_400)
@@ -212,9 +210,7 @@ def test_the_last_look_waits_for_credentials_to_end(stores: Stores, area: str) -
 
 
 @pytest.mark.spec("ARE-10")
-def test_a_removal_that_died_half_way_is_ended_by_the_next(
-    stores: Stores, area: str, drain: Drain
-) -> None:
+def test_next_worker_completes_removal(stores: Stores, area: str, drain: Drain) -> None:
     for number in range(5):
         put(stores, area, f"f{number}")
     areas.delete(stores, area, ME)
@@ -235,7 +231,7 @@ def test_a_removal_that_died_half_way_is_ended_by_the_next(
 
 
 @pytest.mark.spec("ARE-10")
-def test_asking_again_revives_a_removal_that_was_put_aside(stores: Stores, area: str) -> None:
+def test_repeated_delete_retries_dead_job(stores: Stores, area: str) -> None:
     areas.delete(stores, area, ME)
     claim = claimed(stores, area)
     with stores.catalog.write() as tx:
@@ -245,7 +241,7 @@ def test_asking_again_revives_a_removal_that_was_put_aside(stores: Stores, area:
 
 
 @pytest.mark.spec("ARE-10")
-def test_a_removal_of_what_nobody_deleted_does_nothing(stores: Stores, area: str) -> None:
+def test_removal_of_undeleted_area_does_nothing(stores: Stores, area: str) -> None:
     put(stores, area, "a")
     with stores.catalog.write() as tx:
         jobs.insert(tx, [removal(area)])
@@ -256,9 +252,7 @@ def test_a_removal_of_what_nobody_deleted_does_nothing(stores: Stores, area: str
 
 
 @pytest.mark.spec("ARE-09")
-def test_a_file_that_is_being_checksummed_when_its_area_goes_ends_its_work(
-    stores: Stores, area: str, drain: Drain
-) -> None:
+def test_checksum_job_ends_with_its_area(stores: Stores, area: str, drain: Drain) -> None:
     for name in ("a", "b.json"):
         stores.areas.put(keys.area_file_key(area, name), b"{}")
         area_files.register_upload(stores, area, name)
@@ -271,9 +265,7 @@ def test_a_file_that_is_being_checksummed_when_its_area_goes_ends_its_work(
 
 
 @pytest.mark.spec("ARE-09")
-def test_what_is_said_to_have_come_while_an_area_goes_is_taken_away(
-    stores: Stores, area: str, drain: Drain
-) -> None:
+def test_removes_file_reported_during_removal(stores: Stores, area: str, drain: Drain) -> None:
     areas.delete(stores, area, ME)
     stores.areas.put(keys.area_file_key(area, "a"), b"x")
     with pytest.raises(ConflictError):
@@ -287,9 +279,7 @@ def test_what_is_said_to_have_come_while_an_area_goes_is_taken_away(
 
 
 @pytest.mark.spec("ARE-09")
-def test_of_writers_and_a_removal_at_once_nothing_is_left_behind(
-    stores: Stores, drain: Drain
-) -> None:
+def test_concurrent_writers_and_removal_leave_nothing(stores: Stores, drain: Drain) -> None:
     for turn in range(6):
         uuid = new_uuid()
         areas.create(stores, uuid, ME)
@@ -321,7 +311,7 @@ def test_of_writers_and_a_removal_at_once_nothing_is_left_behind(
 
 
 @pytest.mark.spec("ARE-01")
-def test_of_two_who_open_one_area_one_has_it(stores: Stores) -> None:
+def test_concurrent_opens_create_one_area(stores: Stores) -> None:
     def opening(who: str, uuid: str) -> bool | str:
         try:
             return areas.create(stores, uuid, who)

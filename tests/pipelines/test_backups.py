@@ -171,7 +171,7 @@ def identities(tx: Tx) -> None:
         tx.execute(table.insert().values(**row, **times))
 
 
-def test_what_comes_back_of_accounts_is_decided_anew(
+def test_restored_accounts_change_policy_version(
     used: FQID, stores: Stores, spares: Spares, tmp_path: Path
 ) -> None:
     data = saved(stores)
@@ -201,7 +201,7 @@ def test_every_row_is_there_again_in_a_catalog_of_either_engine(
     assert used
 
 
-def test_work_that_was_waiting_goes_on_and_none_is_done_twice(
+def test_pending_work_continues_without_repeats(
     used: FQID, stores: Stores, spares: Spares, tmp_path: Path
 ) -> None:
     data = saved(stores)
@@ -240,7 +240,7 @@ def _due(stores: Stores) -> list[Job]:
         return [row for step in Step for row, *_ in jobs.take_due(tx, step, limit=100, resend=True)]
 
 
-def test_secrets_open_again_and_schedules_are_kept(
+def test_secrets_and_schedules_survive(
     stores: Stores, drain: Drain, spares: Spares, tmp_path: Path
 ) -> None:
     made = subscribe(stores, hmac_secret_key="a secret of theirs")
@@ -260,7 +260,7 @@ def test_secrets_open_again_and_schedules_are_kept(
         assert [one.attempts for one in due] == [3]
 
 
-def test_news_of_what_has_ended_since_are_superseded(
+def test_outdated_deliveries_are_superseded(
     used: FQID, stores: Stores, drain: Drain, spares: Spares, tmp_path: Path
 ) -> None:
     data = saved(stores)
@@ -275,9 +275,7 @@ def test_news_of_what_has_ended_since_are_superseded(
         assert found == ["superseded", "superseded"]
 
 
-def test_stored_queries_that_came_back_are_asked(
-    stores: Stores, spares: Spares, tmp_path: Path
-) -> None:
+def test_restored_subscriptions_match(stores: Stores, spares: Spares, tmp_path: Path) -> None:
     subscribe(stores)
     with lost(stores, spares, tmp_path / "lost") as fresh:
         write(fresh, make_file(fresh, b"before", everywhere=True))
@@ -289,7 +287,7 @@ def test_stored_queries_that_came_back_are_asked(
             assert tx.exec_driver_sql("SELECT count(*) FROM deliveries").scalar_one() == 1
 
 
-def test_a_task_of_what_was_purged_does_not_come_back(
+def test_task_of_purged_file_is_not_restored(
     used: FQID, stores: Stores, spares: Spares, tmp_path: Path
 ) -> None:
     data = saved(stores)
@@ -340,9 +338,7 @@ def packed(*lines: Any) -> bytes:
     ],
     ids=["empty", "text", "lines", "list", "later", "bare"],
 )
-def test_what_is_no_backup_is_refused_with_the_reason(
-    data: bytes, said: str, stores: Stores
-) -> None:
+def test_rejects_invalid_backup_with_reason(data: bytes, said: str, stores: Stores) -> None:
     with pytest.raises(DomainError, match=said):
         restored(stores, data)
 
@@ -361,7 +357,7 @@ def test_what_is_no_backup_is_refused_with_the_reason(
     ],
     ids=str,
 )
-def test_a_whole_file_with_rows_that_are_none_is_refused(
+def test_rejects_backup_with_invalid_rows(
     row: Any, stores: Stores, spares: Spares, tmp_path: Path
 ) -> None:
     header = orjson.loads(gzip.decompress(saved(stores)).splitlines()[0])
@@ -373,13 +369,13 @@ def test_a_whole_file_with_rows_that_are_none_is_refused(
         assert kept(fresh.catalog) == []
 
 
-def test_another_secret_is_refused(used: FQID, stores: Stores) -> None:
+def test_rejects_backup_of_other_secret(used: FQID, stores: Stores) -> None:
     with pytest.raises(ConflictError, match="STORE_SECRET_KEY"):
         restored(stores, saved(stores), key="ccdd")
     assert used
 
 
-def test_what_a_later_version_wrote_is_refused(used: FQID, stores: Stores) -> None:
+def test_rejects_backup_of_later_version(used: FQID, stores: Stores) -> None:
     lines = [orjson.loads(line) for line in gzip.decompress(saved(stores)).splitlines()]
     later = {**lines[0], "revision": "9999"}
     with pytest.raises(ConflictError, match="later version"):

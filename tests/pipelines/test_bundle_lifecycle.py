@@ -132,7 +132,7 @@ def test_indexing_late_never_undoes_a_tombstone(stores: Stores, drain: Drain) ->
 
 
 @pytest.mark.spec("SVC-09", "NOT-08", "NOT-12")
-def test_both_kinds_of_subscriptions_are_told_and_the_tombstone_supersedes(
+def test_notifies_both_kinds_of_subscriptions_and_tombstone_supersedes(
     stores: Stores, drain: Drain
 ) -> None:
     wanted = "files.sample_json[0].organism.text == 'Mus musculus'"
@@ -153,7 +153,7 @@ def test_both_kinds_of_subscriptions_are_told_and_the_tombstone_supersedes(
 
 
 @pytest.mark.spec("NOT-11")
-def test_a_subscription_hears_nothing_of_what_was_before_it(stores: Stores, drain: Drain) -> None:
+def test_new_subscription_gets_no_past_events(stores: Stores, drain: Drain) -> None:
     mouse(stores, drain)
     drain()
     late = subscribe(stores, jmespath_query=None)
@@ -164,7 +164,7 @@ def test_a_subscription_hears_nothing_of_what_was_before_it(stores: Stores, drai
 
 
 @pytest.mark.spec("SEA-25", "NOT-08")
-def test_a_bundle_that_is_indexed_again_is_told_once(stores: Stores, drain: Drain) -> None:
+def test_reindexed_bundle_is_notified_once(stores: Stores, drain: Drain) -> None:
     stored = subscribe(stores, es_query={})
     fqid = mouse(stores, drain)
     drain()
@@ -230,7 +230,7 @@ def test_a_checkout_has_whole_bytes_or_fails(
 
 @pytest.mark.spec("CHK-07")
 @pytest.mark.parametrize("replica", ["aws", "gcp"])
-def test_what_never_was_cannot_be_checked_out(stores: Stores, replica: Replica) -> None:
+def test_checkout_of_absent_bundle_is_not_found(stores: Stores, replica: Replica) -> None:
     with pytest.raises(NotFoundError):
         checkouts.create(stores, checkouts.CheckoutRequest(replica, new_uuid(), None), None)
 
@@ -249,7 +249,7 @@ def test_metadata_that_does_not_parse_is_reported_and_the_rest_found(
 
 
 @pytest.mark.spec("SEA-25", "NOT-08")
-def test_documents_that_an_index_lost_are_found_again_and_nobody_is_told_twice(
+def test_reindexes_lost_documents_without_new_notifications(
     stores: Stores, drain: Drain, settings: Settings
 ) -> None:
     stored = subscribe(stores, es_query={})
@@ -275,7 +275,7 @@ def test_documents_that_an_index_lost_are_found_again_and_nobody_is_told_twice(
 
 
 @pytest.mark.spec("CHK-11")
-def test_checkout_is_kept_from_its_end_on(stores: Stores, drain: Drain) -> None:
+def test_checkout_retention_starts_at_its_end(stores: Stores, drain: Drain) -> None:
     job = checked_out(stores, drain, mouse(stores, drain))
     with stores.catalog.write() as tx:
         tx.exec_driver_sql("UPDATE checkouts SET created_us = 0")

@@ -68,7 +68,7 @@ def test_known_answers(vector: dict[str, Any]) -> None:
 
 @pytest.mark.spec("FIL-10")
 @pytest.mark.parametrize("vector", FILES[:-3], ids=lambda vector: str(vector["size"]))
-def test_the_vectors_are_what_the_other_implementation_says(vector: dict[str, Any]) -> None:
+def test_vectors_match_other_implementation(vector: dict[str, Any]) -> None:
     assert independent(pattern(vector["size"])) == vector
 
 
@@ -79,7 +79,7 @@ def test_part_sizes(case: dict[str, int]) -> None:
 
 
 @pytest.mark.spec("FIL-10")
-def test_a_part_size_never_makes_more_than_ten_thousand_parts() -> None:
+def test_part_size_gives_at_most_10000_parts() -> None:
     for size in (640_000 * MB, 640_000 * MB + 1, 5 * 1024 * 1024 * MB, 12_345_678 * MB + 7):
         assert -(-size // part_size(size)) <= 10_000
         assert part_size(size) % MB == 0
@@ -106,7 +106,7 @@ def test_small_inputs_in_any_blocks(pieces: list[bytes]) -> None:
 
 @pytest.mark.spec("FIL-12")
 @pytest.mark.parametrize("size", [3 * MB, 9 * MB + 1])
-def test_the_very_blocks_that_were_hashed_come_out(size: int) -> None:
+def test_returns_hashed_blocks_unchanged(size: int) -> None:
     given_blocks = list(blocks(pattern(size)))
     hashing = ChecksumHasher(size)
     for before, after in zip(given_blocks, hashing.hash_blocks(given_blocks), strict=True):
@@ -116,12 +116,12 @@ def test_the_very_blocks_that_were_hashed_come_out(size: int) -> None:
 
 @pytest.mark.spec("FIL-13")
 @pytest.mark.parametrize("actual", [9, 11, 6 * MB])
-def test_another_size_than_was_said_is_a_changed_source(actual: int) -> None:
+def test_other_size_is_a_changed_source(actual: int) -> None:
     with pytest.raises(SourceChanged):
         compute_checksums(blocks(pattern(actual)), 10)
 
 
-def test_a_source_that_breaks_ends_the_threads() -> None:
+def test_failing_source_ends_threads() -> None:
     def breaking() -> Iterator[bytes]:
         yield from blocks(pattern(6 * MB))
         raise DomainError("gone")
@@ -131,7 +131,7 @@ def test_a_source_that_breaks_ends_the_threads() -> None:
     assert hashing_threads() == []
 
 
-def test_a_reader_that_stops_ends_the_threads() -> None:
+def test_stopped_reader_ends_threads() -> None:
     flow = ChecksumHasher().hash_blocks(blocks(pattern(30 * MB)))
     for _ in range(8):
         next(flow)
@@ -162,7 +162,7 @@ GOOD = {
 
 
 @pytest.mark.spec("FIL-07")
-def test_declared_checksums_are_read_in_any_case_and_kept_in_lower() -> None:
+def test_declared_checksums_ignore_case() -> None:
     found = parse_declared({**GOOD, "other": "x"})
     assert found == Checksums("a" * 40, "b" * 64, "0000abcd", "c" * 32 + "-12")
     upper = {name.upper(): value for name, value in GOOD.items()}
@@ -170,7 +170,7 @@ def test_declared_checksums_are_read_in_any_case_and_kept_in_lower() -> None:
 
 
 @pytest.mark.spec("FIL-08")
-def test_further_prefixes_are_asked_in_turn() -> None:
+def test_uses_checksum_prefixes_in_order() -> None:
     metadata = {name.replace("store-", "lab-"): value for name, value in GOOD.items()}
     mixed = {**metadata, "store-sha1": "d" * 40}
     assert parse_declared(metadata, ("store-", "lab-")).sha1 == "a" * 40
@@ -180,7 +180,7 @@ def test_further_prefixes_are_asked_in_turn() -> None:
 
 
 @pytest.mark.spec("FIL-09")
-def test_what_is_missing_is_named() -> None:
+def test_names_missing_checksums() -> None:
     with pytest.raises(Unprocessable) as caught:
         parse_declared({"store-sha256": "b" * 64, "store-sha1": "x", "store-crc32c": ""})
     assert caught.value.code == "missing_checksum"
@@ -204,7 +204,7 @@ def test_what_is_missing_is_named() -> None:
         ("sha1", "١" * 40),
     ],
 )
-def test_what_is_malformed_is_named(name: str, value: str) -> None:
+def test_names_malformed_checksums(name: str, value: str) -> None:
     with pytest.raises(Unprocessable) as caught:
         parse_declared({**GOOD, f"store-{name}": value})
     assert caught.value.code == "invalid_checksum"
@@ -212,7 +212,7 @@ def test_what_is_malformed_is_named(name: str, value: str) -> None:
 
 
 @pytest.mark.spec("FIL-12")
-def test_each_difference_is_told() -> None:
+def test_reports_each_difference() -> None:
     computed = compute_checksums([b"content"])
     right = computed.checksums
     assert find_mismatches(right, computed) == []
@@ -224,7 +224,7 @@ def test_each_difference_is_told() -> None:
 
 
 @pytest.mark.spec("FIL-11")
-def test_at_exactly_64_mb_either_etag_is_right() -> None:
+def test_either_etag_is_right_at_64_mb() -> None:
     vector = next(vector for vector in FILES if vector["size"] == 64 * MB)
     computed = compute_checksums(blocks(pattern(64 * MB)), 64 * MB)
     for etag in (vector["s3_etag"], vector["other_etag"]):

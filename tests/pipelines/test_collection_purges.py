@@ -57,9 +57,7 @@ def counted(stores: Stores) -> dict[str, int]:
         }
 
 
-def test_every_version_is_gone_from_everywhere_and_its_targets_are_not(
-    stores: Stores, drain: Callable[[], int]
-) -> None:
+def test_purges_every_version_and_no_target(stores: Stores, drain: Callable[[], int]) -> None:
     link = CollectionLink("file", make_file(stores, b"x", everywhere=True))
     first = write(stores, link)
     second = write(stores, uuid=first.uuid, number=1)
@@ -99,7 +97,7 @@ def test_versions_share_segments_and_nothing_is_left_of_them(
     assert set(counted(stores).values()) == {0}
 
 
-def test_what_its_owner_keeps_is_not_purged(stores: Stores) -> None:
+def test_rejects_purge_of_undeleted_collection(stores: Stores) -> None:
     fqid = write(stores)
     with pytest.raises(ConflictError) as refused:
         purges.order_purge(stores, fqid.uuid, None, reason="r", author=AUTHOR, kind="collection")
@@ -128,7 +126,7 @@ def test_what_its_owner_keeps_is_not_purged(stores: Stores) -> None:
             call()
 
 
-def test_it_can_never_be_put_again_by_anybody(stores: Stores, drain: Callable[[], int]) -> None:
+def test_purged_collection_can_never_be_put_again(stores: Stores, drain: Callable[[], int]) -> None:
     fqid = write(stores)
     drain()
     purge(stores, fqid.uuid)
@@ -226,9 +224,7 @@ def completes(row: rows.Collection, stores: Stores) -> str:
 
 
 @pytest.mark.parametrize("late", ["sync", "writer"])
-def test_whoever_brings_it_beside_its_purge_leaves_no_record(
-    race_stores: Stores, late: str
-) -> None:
+def test_racing_copy_leaves_no_record(race_stores: Stores, late: str) -> None:
     rng, ended = random.Random(22), 0
     for _ in range(40):
         fqid = write(race_stores)

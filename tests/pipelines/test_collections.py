@@ -177,7 +177,7 @@ def run(
 
 
 @pytest.mark.parametrize("same", [False, True])
-def test_two_writers_in_every_order_and_dying_anywhere(
+def test_two_writers_in_every_order_with_crashes(
     race_stores: Stores, targets: list[CollectionLink], same: bool
 ) -> None:
     for mine, others in itertools.product(range(4), repeat=2):
@@ -187,7 +187,7 @@ def test_two_writers_in_every_order_and_dying_anywhere(
 
 
 @pytest.mark.parametrize("same", [False, True])
-def test_two_writers_and_a_deletion_in_every_order(
+def test_two_writers_and_deletion_in_every_order(
     race_stores: Stores, targets: list[CollectionLink], same: bool
 ) -> None:
     for order in orders({"a": 3, "b": 3, "t": 1}):
@@ -195,7 +195,7 @@ def test_two_writers_and_a_deletion_in_every_order(
 
 
 @pytest.mark.parametrize("same", [False, True])
-def test_two_writers_sync_and_a_deletion_in_many_orders(
+def test_two_writers_sync_and_deletion_in_many_orders(
     race_stores: Stores, targets: list[CollectionLink], same: bool
 ) -> None:
     rng = random.Random(7)
@@ -245,7 +245,7 @@ def test_patches_and_a_deletion_in_many_orders(
 
 
 @pytest.mark.spec("COL-24")
-def test_of_two_equal_requests_at_once_one_makes_a_version(
+def test_concurrent_equal_requests_make_one_version(
     race_stores: Stores, targets: list[CollectionLink]
 ) -> None:
     for order in orders({"a": 3, "b": 3}):
@@ -259,7 +259,7 @@ def test_of_two_equal_requests_at_once_one_makes_a_version(
 
 
 @pytest.mark.parametrize("moves", [1, 2])
-def test_what_a_dead_writer_reserved_is_completed(
+def test_completes_reservation_of_dead_writer(
     race_stores: Stores, targets: list[CollectionLink], moves: int
 ) -> None:
     fqid = FQID(new_uuid(), version())
@@ -304,7 +304,7 @@ def test_a_target_that_goes_while_it_is_checked_is_not_linked_to(own: Stores) ->
 
 
 @pytest.mark.spec("COL-04")
-def test_files_too_large_to_look_into_have_no_fragments(own: Stores) -> None:
+def test_large_files_have_no_fragments(own: Stores) -> None:
     large = CollectionLink("sample", make_file(own, b" " * (MAX_FILE_BYTES + 1)), "")
     small = CollectionLink("sample", make_file(own, b"{}"), "")
     with pytest.raises(Unprocessable) as refused:
@@ -322,7 +322,7 @@ def test_files_too_large_to_look_into_have_no_fragments(own: Stores) -> None:
 
 
 @pytest.mark.spec("COL-14")
-def test_another_replica_waits_for_what_is_linked_to_unless_it_is_gone(own: Stores) -> None:
+def test_waits_for_link_targets_unless_they_are_gone(own: Stores) -> None:
     file = make_file(own, b"x")
     bundle = FQID(new_uuid(), version())
     entries = [NewEntry("a", file, False)]
@@ -342,7 +342,7 @@ def test_another_replica_waits_for_what_is_linked_to_unless_it_is_gone(own: Stor
     assert contents(own, fqid, "gcp") == contents(own, fqid)
 
 
-def test_a_link_to_what_was_put_aside_is_waited_for_and_named(
+def test_names_dead_target_it_waits_for(
     own: Stores,
 ) -> None:
     some, stuck = make_file(own, b"some"), make_file(own, b"stuck")
@@ -385,7 +385,7 @@ def test_a_record_that_differs_is_alarmed_and_left(own: Stores) -> None:
         assert versions.count_diverged(tx) == 1
 
 
-def test_a_sweep_brings_back_what_a_bucket_lost(own: Stores) -> None:
+def test_sweep_restores_lost_records(own: Stores) -> None:
     fqid = write(own, CollectionLink("file", make_file(own, b"x", everywhere=True))).fqid
     copy(fqid, own)
     key = keys.record_key("collection", fqid)
@@ -400,9 +400,7 @@ def test_a_sweep_brings_back_what_a_bucket_lost(own: Stores) -> None:
         assert record(own, replica, key) == before
 
 
-def test_a_catalog_that_forgot_takes_collections_in_again(
-    own: Stores, tmp_path: Path, spares: Spares
-) -> None:
+def test_restored_catalog_takes_in_collections(own: Stores, tmp_path: Path, spares: Spares) -> None:
     file = CollectionLink("file", make_file(own, b"x", everywhere=True))
     kept = write(own, file, CollectionLink("file", file.target, "é"), name="kept").fqid
     later = patched(own, kept, remove=[file]).fqid
@@ -448,9 +446,7 @@ def segments_of(stores: Stores, fqid: FQID) -> list[int]:
         return [run.segment_id for run in catalog_collections.list_link_segments(tx, found.id)]
 
 
-def test_one_link_of_many_costs_one_segment(
-    race_stores: Stores, targets: list[CollectionLink]
-) -> None:
+def test_changed_link_costs_one_segment(race_stores: Stores, targets: list[CollectionLink]) -> None:
     fqid = write(race_stores).fqid
     for step in range(5):
         added = [targets[0]._replace(path=f"{step} {place}") for place in range(1_000)]
@@ -465,7 +461,7 @@ def test_one_link_of_many_costs_one_segment(
 
 @settings(max_examples=examples(30))
 @given(st.data())
-def test_many_patches_in_a_row_end_where_a_list_ends(
+def test_many_patches_end_at_list_limit(
     race_stores: Stores, targets: list[CollectionLink], data: st.DataObject
 ) -> None:
     count = data.draw(st.sampled_from([0, 1, SEGMENT_ENTRIES - 1, SEGMENT_ENTRIES, 2_100]))

@@ -146,9 +146,7 @@ class Storm:
         sweeps.enqueue_reservations(self.stores, grace_s=-1)
 
 
-def test_nobody_waits_in_a_ring_and_nothing_unexpected_happens(
-    race_stores: Stores, file_ids: list[FQID]
-) -> None:
+def test_concurrent_writers_never_deadlock(race_stores: Stores, file_ids: list[FQID]) -> None:
     storm = Storm(race_stores, file_ids)
     stop = threading.Event()
     before = deadlocks(race_stores.catalog)

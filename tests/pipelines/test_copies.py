@@ -82,7 +82,7 @@ def digest(store: BlobStore) -> str:
 
 
 @pytest.mark.parametrize("size", [0, 10, 9 * MB, 150 * MB])
-def test_whatever_its_size_it_arrives(source: Any, target: FolderBlobs, size: int) -> None:
+def test_copies_any_size(source: Any, target: FolderBlobs, size: int) -> None:
     content = random.Random(size).randbytes(size)
     source.put("k", content)
     copy(source, target, content)
@@ -101,7 +101,7 @@ def dying_after(parts: int) -> copies.Heartbeat:
     return beat
 
 
-def test_a_large_one_is_taken_up_where_a_worker_died(source: Any, target: FolderBlobs) -> None:
+def test_resumes_large_copy_after_crash(source: Any, target: FolderBlobs) -> None:
     content = random.Random(1).randbytes(150 * MB)
     source.put("k", content)
     ledger = Memory()
@@ -116,7 +116,7 @@ def test_a_large_one_is_taken_up_where_a_worker_died(source: Any, target: Folder
     assert digest(target) == hashlib.sha256(content).hexdigest()
 
 
-def test_what_a_dead_worker_stored_wrong_is_found_out(source: Any, target: FolderBlobs) -> None:
+def test_detects_wrong_parts_of_crashed_worker(source: Any, target: FolderBlobs) -> None:
     content = random.Random(2).randbytes(70 * MB)
     source.put("k", content)
     upload = target.upload("k", part_size=64 * MB, content_type="")
@@ -127,7 +127,7 @@ def test_what_a_dead_worker_stored_wrong_is_found_out(source: Any, target: Folde
         target.head("k")
 
 
-def test_an_upload_that_is_gone_starts_anew(source: Any, target: FolderBlobs) -> None:
+def test_restarts_lost_upload(source: Any, target: FolderBlobs) -> None:
     content = random.Random(3).randbytes(70 * MB)
     source.put("k", content)
     copy(source, target, content, ledger=Memory(["0" * 32]))
@@ -135,7 +135,7 @@ def test_an_upload_that_is_gone_starts_anew(source: Any, target: FolderBlobs) ->
 
 
 @pytest.mark.parametrize("size", [10, 9 * MB])
-def test_other_bytes_are_refused_and_leave_nothing(
+def test_refuses_other_bytes_and_leaves_nothing(
     source: Any, target: FolderBlobs, size: int
 ) -> None:
     source.put("k", b"x" * size)
@@ -220,7 +220,7 @@ def way(request: pytest.FixtureRequest, pair: tuple[str, list[BlobStore]]) -> Wa
     return Way(source, target, content, sums, own_process=name == "simulated")
 
 
-def test_a_copy_into_the_other_cloud_is_taken_up_where_a_worker_died(way: Way) -> None:
+def test_resumes_copy_into_other_cloud(way: Way) -> None:
     ledger = Memory()
     with pytest.raises(ClaimLost):
         way.copy(ledger, dying_after(1))

@@ -71,7 +71,7 @@ def form(**given: object) -> dict[str, str]:
 
 
 @pytest.mark.spec("NOT-02")
-def test_multipart_holds_the_static_fields_and_the_payload() -> None:
+def test_multipart_has_static_fields_and_payload() -> None:
     assert form(form_fields={"token": "t ö", "x": "1\r\n2"}, payload_form_field="event") == {
         "token": "t ö",
         "x": "1\r\n2",
@@ -121,7 +121,7 @@ def test_anything_else_is_tried_again_while_attempts_remain(answer: WebhookRespo
 
 
 @pytest.mark.spec("NOT-17")
-def test_what_failed_together_does_not_return_together() -> None:
+def test_retry_times_are_jittered() -> None:
     assert len({delay_s(judged(WebhookResponse(status=500), seed=seed)) for seed in range(20)}) > 15
 
 
@@ -146,7 +146,7 @@ def test_retry_after_is_honoured_within_bounds(status: int, header: str, seconds
 
 @pytest.mark.spec("NOT-18")
 @pytest.mark.parametrize("header", ["", "soon", "-5", "1.5", "9" * 40, "Thu, 99 Foo", None])
-def test_a_retry_after_that_says_nothing_is_passed_over(header: str | None) -> None:
+def test_ignores_invalid_retry_after(header: str | None) -> None:
     assert 60 <= delay_s(judged(WebhookResponse(status=503, retry_after=header))) <= 66
 
 

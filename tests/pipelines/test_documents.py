@@ -126,7 +126,7 @@ def test_files_of_one_key_keep_the_order_of_the_manifest() -> None:
         (True, "x-application/json", False),
     ],
 )
-def test_what_counts_as_metadata(indexed: bool, content_type: str, expected: bool) -> None:
+def test_metadata_files_are_indexed_json(indexed: bool, content_type: str, expected: bool) -> None:
     assert (
         documents.is_metadata_file(entry("a", indexed=indexed, content_type=content_type))
         is expected
@@ -154,9 +154,7 @@ def test_what_counts_as_metadata(indexed: bool, content_type: str, expected: boo
     ],
     ids=lambda given: None if isinstance(given, str) else f"{len(given or b'')}",
 )
-def test_what_cannot_be_read_is_reported_and_the_rest_is_kept(
-    content: bytes | None, reason: str
-) -> None:
+def test_reports_unreadable_files_and_keeps_the_rest(content: bytes | None, reason: str) -> None:
     made = assembled({"good.json": 1, "bad.json": content, "fine.json": 2})
     assert made.document["files"] == {"good_json": [1], "fine_json": [2]}
     assert [error["file"] for error in made.errors] == ["bad.json"]
@@ -175,14 +173,14 @@ def test_duplicate_names_are_reported_and_the_last_counts() -> None:
 
 
 @pytest.mark.spec("SEA-17")
-def test_many_duplicates_take_no_time_and_little_room() -> None:
+def test_many_duplicates_take_little_time_and_memory() -> None:
     content = b"{" + b",".join(b'"k%d": 1, "k%d": 2' % (n, n) for n in range(50_000)) + b"}"
     made = assembled({"a.json": content}, field_limit=100_000)
     assert len(made.errors) == 10
 
 
 @pytest.mark.spec("SEA-17")
-def test_good_json_is_kept_exactly() -> None:
+def test_valid_json_is_kept_exactly() -> None:
     value = {"big": 2**70 + 1, "deep": [[]], "pair": "\U0001f600", "float": 0.1, "none": None}
     made = assembled({"a.json": b"\xef\xbb\xbf" + json.dumps(value).encode()})
     assert made.document["files"] == {"a_json": [value]}
@@ -321,7 +319,7 @@ def test_a_file_beyond_the_field_limit_is_left_out_and_named() -> None:
 
 
 @pytest.mark.spec("SEA-22")
-def test_files_are_taken_as_long_as_their_fields_fit_together() -> None:
+def test_takes_files_while_fields_fit() -> None:
     made = assembled({f"k{n}.json": many(10) for n in range(10)}, 60)
     assert list(made.document["files"]) == ["k0_json", "k1_json", "k2_json", "k3_json"]
     assert [error["file"] for error in made.errors] == [f"k{n}.json" for n in range(4, 10)]
@@ -368,7 +366,7 @@ def test_a_file_of_many_small_values_is_left_out_before_it_is_parsed() -> None:
 
 
 @pytest.mark.spec("SEA-16")
-def test_all_files_of_a_document_share_its_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_files_of_a_document_share_memory_limit(monkeypatch: pytest.MonkeyPatch) -> None:
     one = b"[" + b",".join([b'{"":1}'] * 1000) + b"]"
     monkeypatch.setattr(documents, "MAX_PARSED_BYTES", int(2.5 * estimate_parsed_size(one)))
     made = assembled({f"{name}.json": one for name in "abc"})
@@ -399,7 +397,7 @@ def test_a_document_that_contradicts_goes_to_the_next_shape() -> None:
     assert not one.dropped | two.dropped | three.dropped
 
 
-def test_nothing_is_said_of_empty_values() -> None:
+def test_empty_values_have_no_kind() -> None:
     one, two = settle([{"a": 1}, {"a": None, "b": []}])
     assert (one.number, two.number) == (0, 0)
 
@@ -408,7 +406,7 @@ def test_objects_and_leaves_contradict_each_other() -> None:
     assert [each.number for each in settle([{"a": {"b": 1}}, {"a": 1}, {"a.b": 2}])] == [0, 1, 0]
 
 
-def test_when_no_shape_is_left_what_contradicts_is_withheld() -> None:
+def test_withholds_conflicts_when_no_shape_is_left() -> None:
     kinds: list[Any] = [1, "x", True, {"b": 1}]
     assert len(kinds) == MAX_SHAPES
     full = [{"a": value, "k": value} for value in kinds]
@@ -426,7 +424,7 @@ def test_choosing_again_changes_nothing() -> None:
     assert choose_shape("d", document, [first.kinds]) == first
 
 
-def test_the_shape_of_the_fewest_contradictions_is_taken() -> None:
+def test_chooses_shape_with_fewest_conflicts() -> None:
     known = [{"a": "string", "b": "string"}] * (MAX_SHAPES - 1) + [{"a": "number", "b": "string"}]
     assert choose_shape("d", {"a": 1, "b": 2}, known).number == MAX_SHAPES - 1
 
@@ -473,7 +471,7 @@ def bundle_of(stores: Stores, content: bytes) -> int:
 
 
 @pytest.mark.parametrize("is_cached", [False, True])
-def test_a_document_waits_for_memory_that_others_hold(stores: Stores, is_cached: bool) -> None:
+def test_document_waits_for_memory(stores: Stores, is_cached: bool) -> None:
     budget = MemoryBudget(40 * MB, timeout_s=0.01)
     own = replace(stores, memory=budget)
     ident = bundle_of(own, b"[" + b"{}," * 100_000 + b"{}]")

@@ -97,7 +97,7 @@ def test_without_a_match_a_test_is_about_no_bundle(stores: Stores, drain: Drain)
 
 
 @pytest.mark.spec("SUB-26")
-def test_the_latest_bundles_are_asked_about(stores: Stores, drain: Drain) -> None:
+def test_tries_latest_bundles(stores: Stores, drain: Drain) -> None:
     mice = [mouse(stores, drain) for _ in range(3)]
     plant = bundle(stores, drain, {"sample_1.json": b'{"organism": {"text": "Zea mays"}}'})
     drain()
@@ -116,7 +116,7 @@ def test_the_latest_bundles_are_asked_about(stores: Stores, drain: Drain) -> Non
 @pytest.mark.parametrize(
     "query", [{"jmespath_query": "event_type == 'CREATE'"}, {"es_query": {}}, {}]
 )
-def test_the_payload_is_what_a_delivery_says(
+def test_payload_equals_that_of_a_delivery(
     stores: Stores, drain: Drain, query: dict[str, Any]
 ) -> None:
     asked = attaching(organism=ORGANISM, kind="event_type", bad="abs(event_type)")
@@ -146,7 +146,7 @@ def test_the_payload_is_what_a_delivery_says(
 
 
 @pytest.mark.spec("SUB-27")
-def test_what_cannot_be_evaluated_is_told_for_each_bundle(stores: Stores, drain: Drain) -> None:
+def test_reports_failed_evaluations_per_bundle(stores: Stores, drain: Drain) -> None:
     mouse(stores, drain)
     mouse(stores, drain)
     drain()
@@ -175,7 +175,7 @@ def test_attachments_are_cut_at_the_very_byte(stores: Stores, drain: Drain, over
 
 
 @pytest.mark.spec("SUB-26")
-def test_what_is_gone_or_not_here_yet_is_not_asked_about(stores: Stores, drain: Drain) -> None:
+def test_skips_deleted_and_missing_bundles(stores: Stores, drain: Drain) -> None:
     gone, kept = mouse(stores, drain), mouse(stores, drain)
     drain()
     bundles.delete(stores, "aws", gone.uuid, None, reason="wrong", author=OWNER)
@@ -227,7 +227,7 @@ def test_time_is_bounded_within_one_evaluation(
         ({"attachments": attaching(a="nope(a)")}, "invalid_attachment_expression"),
     ],
 )
-def test_what_could_not_be_made_is_refused_alike(
+def test_rejects_invalid_subscriptions_alike(
     stores: Stores, given: dict[str, Any], code: str
 ) -> None:
     with pytest.raises(Invalid) as refused:
@@ -236,5 +236,5 @@ def test_what_could_not_be_made_is_refused_alike(
 
 
 @pytest.mark.spec("SUB-28")
-def test_a_store_without_bundles_has_nothing_to_say(stores: Stores) -> None:
+def test_empty_store_has_no_results(stores: Stores) -> None:
     assert dry_run(stores) == DryRun((), timed_out=False)

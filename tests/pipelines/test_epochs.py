@@ -49,7 +49,7 @@ def told(stores: Stores) -> str | None:
         return store_state.find_read_only_reason(tx)
 
 
-def test_a_new_store_begins_its_first_epoch_and_another_with_every_start(stores: Stores) -> None:
+def test_every_start_begins_an_epoch(stores: Stores) -> None:
     assert epochs.begin_epoch(stores) is None
     first = epochs.list_marks(stores, "aws")
     assert len(first) == 1
@@ -58,7 +58,7 @@ def test_a_new_store_begins_its_first_epoch_and_another_with_every_start(stores:
     assert epochs.list_marks(stores, "aws")[0] > first[0]
 
 
-def test_a_death_between_two_marks_is_no_disagreement(stores: Stores) -> None:
+def test_crash_between_marks_is_no_disagreement(stores: Stores) -> None:
     epochs.begin_epoch(stores)
     gcp = stores.replicas["gcp"]
 
@@ -162,7 +162,7 @@ def test_a_catalog_that_was_copied_back_accepts_no_other_content(
     again.catalog.close()
 
 
-def test_nobody_is_told_twice_of_what_was_taken_in(
+def test_reconcile_sends_no_notifications_twice(
     stores: Stores, drain: Callable[[], int], elsewhere: Path, spares: Spares
 ) -> None:
     fqid = write(stores, make_file(stores, b"x"))
@@ -178,9 +178,7 @@ def test_nobody_is_told_twice_of_what_was_taken_in(
         fresh.catalog.close()
 
 
-def test_a_record_that_is_damaged_is_not_taken_in(
-    stores: Stores, elsewhere: Path, spares: Spares
-) -> None:
+def test_damaged_record_is_not_added(stores: Stores, elsewhere: Path, spares: Spares) -> None:
     fqid = make_file(stores, b"x")
     key = keys.record_key("file", fqid)
     data = b"".join(stores.replicas["aws"].read(key))
@@ -196,7 +194,7 @@ def test_a_record_that_is_damaged_is_not_taken_in(
 @pytest.mark.parametrize(
     "member", [{"of": "bundle"}, {"of": None}, {"reason": 5}, {"author": None}, {"event_id": []}]
 )
-def test_a_marker_of_another_kind_or_with_strange_values_is_refused_alone(
+def test_refuses_invalid_markers_alone(
     member: dict[str, object], stores: Stores, elsewhere: Path, spares: Spares
 ) -> None:
     good = make_file(stores, b"x")
@@ -224,7 +222,7 @@ def test_a_marker_of_another_kind_or_with_strange_values_is_refused_alone(
 
 
 @pytest.mark.spec("BUN-60")
-def test_what_was_purged_stays_purged_for_a_catalog_that_forgot(
+def test_purged_versions_stay_purged_in_restored_catalog(
     stores: Stores, drain: Callable[[], int], elsewhere: Path, spares: Spares
 ) -> None:
     own = make_file(stores, b"own")
@@ -330,7 +328,7 @@ NINES = "9" * 20
 
 @pytest.mark.parametrize("number", [NINES, "0" * 20, f"{10**15 + 1:020d}", f"{10**18:020d}"])
 @pytest.mark.parametrize("replica", REPLICAS)
-def test_a_mark_that_no_store_comes_to_is_refused_by_its_name_and_never_adopted(
+def test_refuses_impossible_marks_by_name(
     stores: Stores, elsewhere: Path, spares: Spares, replica: Replica, number: str
 ) -> None:
     epochs.begin_epoch(stores)
@@ -354,7 +352,7 @@ def test_a_mark_that_no_store_comes_to_is_refused_by_its_name_and_never_adopted(
     assert all(int(name.partition("-")[0]) < 10 for name in epochs.list_marks(stores, replica))
 
 
-def test_the_last_mark_that_is_believed_leaves_room_for_those_after_it(stores: Stores) -> None:
+def test_highest_valid_mark_leaves_room_for_later_ones(stores: Stores) -> None:
     stores.replicas["aws"].put(keys.epoch_key(f"{epochs.MAX_EPOCH:020d}-{new_uuid()}"), b"{}")
     epochs.force_new_epoch(stores)
     assert [epochs.begin_epoch(stores) for _ in range(3)] == [None] * 3

@@ -94,9 +94,7 @@ def every(stores: Stores) -> list[str]:
     suppress_health_check=[HealthCheck.function_scoped_fixture],
 )
 @given(data=st.data())
-def test_whoever_follows_a_feed_over_restorations_misses_nothing(
-    stores: Stores, data: st.DataObject
-) -> None:
+def test_feed_readers_miss_nothing_over_restores(stores: Stores, data: st.DataObject) -> None:
     with stores.catalog.write() as tx:
         tx.exec_driver_sql("DELETE FROM events")
     readers = [Reader(events.first_position(stores), []) for _ in range(3)]
@@ -134,7 +132,7 @@ def _read_in_doubt(stores: Stores, reader: Reader) -> None:
 
 
 @pytest.mark.spec("EVT-23")
-def test_who_reads_on_is_told_nothing_twice_but_what_is_numbered_anew(stores: Stores) -> None:
+def test_feed_readers_get_only_renumbered_events_twice(stores: Stores) -> None:
     write(stores, 4)
     number(stores)
     reader = Reader(events.first_position(stores), [])
@@ -157,7 +155,7 @@ def test_who_reads_on_is_told_nothing_twice_but_what_is_numbered_anew(stores: St
 
 
 @pytest.mark.spec("EVT-23")
-def test_a_number_that_was_never_given_is_no_place_though_nobody_reconciled(
+def test_rejects_cursor_of_ungiven_number(
     stores: Stores,
 ) -> None:
     """A copy of a running catalog may be restored without anybody noticing."""
@@ -177,7 +175,7 @@ def test_a_number_that_was_never_given_is_no_place_though_nobody_reconciled(
 
 
 @pytest.mark.spec("EVT-22")
-def test_a_walk_that_began_before_a_restoration_is_begun_again(stores: Stores) -> None:
+def test_walk_from_before_restore_is_refused(stores: Stores) -> None:
     for place in range(3):
         make_bundle(stores, place)
         tend(stores)
@@ -231,7 +229,7 @@ def test_journals_are_read_from_the_other_bucket_while_theirs_is_down(stores: St
 
 
 @pytest.mark.spec("EVT-23")
-def test_a_bucket_that_was_replaced_leaves_readers_alone(stores: Stores) -> None:
+def test_replaced_bucket_does_not_affect_readers(stores: Stores) -> None:
     epochs.begin_epoch(stores)
     write(stores, 3)
     number(stores)

@@ -31,14 +31,14 @@ BAD = [
 
 @pytest.mark.spec("BUN-33")
 @pytest.mark.parametrize("name", GOOD)
-def test_a_good_name_has_no_fault_alone_nor_among_others(name: str) -> None:
+def test_accepts_valid_names_alone_and_together(name: str) -> None:
     assert find_name_fault(name) is None
     check_file_names(["other", name])
 
 
 @pytest.mark.spec("BUN-33")
 @pytest.mark.parametrize("name", BAD)
-def test_a_bad_name_is_found_alone_and_among_plain_ones(name: str) -> None:
+def test_finds_invalid_name_alone_and_among_others(name: str) -> None:
     assert find_name_fault(name) is not None
     with pytest.raises(Invalid) as caught:
         check_file_names([*PLAIN, name])
@@ -55,7 +55,7 @@ def test_the_same_name_twice_is_refused_however_it_is_composed(twins: list[str])
 
 
 @pytest.mark.spec("BUN-34")
-def test_names_that_differ_in_case_or_only_look_alike_stand_beside_each_other() -> None:
+def test_names_differing_in_case_are_different() -> None:
     check_file_names(["a", "A", "ﬁ", "fi", "É", "é"])
 
 
@@ -80,5 +80,5 @@ def test_a_folder_is_found_however_its_name_is_composed(names: list[str]) -> Non
 
 
 @pytest.mark.spec("BUN-34")
-def test_files_in_one_folder_stand_beside_each_other_however_its_name_is_composed() -> None:
+def test_files_in_one_folder_are_accepted_in_any_unicode_form() -> None:
     check_file_names(["é/a", "e\u0301/b", "e\u0301.txt", "éa"])

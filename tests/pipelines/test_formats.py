@@ -28,7 +28,7 @@ BAD_VERSIONS = [
 
 
 @pytest.mark.spec("FMT-01")
-def test_good_ones_come_back_in_normal_spelling() -> None:
+def test_normalizes_valid_uuids_and_versions() -> None:
     uuids = [new_uuid(), UUID]
     assert parse_fqids(uuids, [version(1), version(2)]) == [
         FQID(uuids[0], version(1)),
@@ -40,7 +40,7 @@ def test_good_ones_come_back_in_normal_spelling() -> None:
 
 @pytest.mark.spec("FMT-01")
 @pytest.mark.parametrize("text", BAD_UUIDS)
-def test_a_bad_uuid_is_found_alone_and_among_others(text: str) -> None:
+def test_finds_invalid_uuid_alone_and_among_others(text: str) -> None:
     with pytest.raises(Invalid):
         parse_uuid(text)
     assert parse_fqids([UUID, text], [version(1), version(2)]) is None
@@ -48,7 +48,7 @@ def test_a_bad_uuid_is_found_alone_and_among_others(text: str) -> None:
 
 @pytest.mark.spec("FMT-02", "ERR-06")
 @pytest.mark.parametrize("text", BAD_VERSIONS)
-def test_a_bad_version_is_found_alone_and_among_others(text: str) -> None:
+def test_finds_invalid_version_alone_and_among_others(text: str) -> None:
     with pytest.raises(Invalid) as caught:
         parse_version(text)
     assert caught.value.code == "illegal_version"

@@ -14,7 +14,7 @@ pytestmark = pytest.mark.spec("BUN-44")
 ASKED = IdempotentRequest("somebody@example.org", "key", "digest")
 
 
-def test_an_answer_is_kept_until_it_is_too_old(stores: Stores) -> None:
+def test_response_is_stored_until_expiry(stores: Stores) -> None:
     with stores.catalog.write() as tx:
         idempotency.store_response(tx, ASKED, "first")
         idempotency.store_response(tx, None, "not kept")
@@ -30,7 +30,7 @@ def test_an_answer_is_kept_until_it_is_too_old(stores: Stores) -> None:
         assert idempotency.find_stored_response(tx, ASKED) is None
 
 
-def test_forgetting_goes_on_in_bounded_statements(stores: Stores) -> None:
+def test_expires_in_bounded_statements(stores: Stores) -> None:
     with stores.catalog.write() as tx:
         for number in range(catalog_idempotency.EXPIRE_BATCH + 5):
             idempotency.store_response(tx, IdempotentRequest("a", str(number), "d"), "x")

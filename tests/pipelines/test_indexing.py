@@ -65,7 +65,7 @@ def rebuild(stores: Stores, drain: Drain) -> None:
     run(stores, drain)
 
 
-def test_of_what_the_engine_refuses_nobody_is_told_until_search_finds_it(
+def test_refused_document_notifies_once_found(
     stores: Stores, refusing: Stores, drain: Drain
 ) -> None:
     subscribe(stores)
@@ -94,7 +94,7 @@ def test_jmespath_subscriptions_do_not_wait_for_the_engine(
     assert deliveries(stores) == 1
 
 
-def test_a_subscription_made_before_it_is_found_but_after_the_bundle_is_not_told(
+def test_subscription_made_between_bundle_and_index_is_not_notified(
     stores: Stores, refusing: Stores, drain: Drain
 ) -> None:
     fqid = bundle(stores)
@@ -104,7 +104,7 @@ def test_a_subscription_made_before_it_is_found_but_after_the_bundle_is_not_told
     assert (found(stores), deliveries(stores)) == ({fqid}, 0)
 
 
-def test_what_is_buried_before_it_is_found_is_never_told(
+def test_bundle_deleted_before_indexing_is_never_notified(
     stores: Stores, refusing: Stores, drain: Drain
 ) -> None:
     subscribe(stores)
@@ -118,7 +118,7 @@ def test_what_is_buried_before_it_is_found_is_never_told(
         assert documents.count_unindexed(tx) == {}
 
 
-def test_what_no_stored_query_was_asked_about_before_a_schema_changed_is_not_asked_now(
+def test_documents_from_before_schema_change_are_not_matched(
     stores: Stores, refusing: Stores, drain: Drain
 ) -> None:
     subscribe(stores)
@@ -142,7 +142,7 @@ class Overtaken(EmbeddedIndex):
 
 
 @pytest.mark.spec("SEA-08")
-def test_what_is_buried_while_it_is_first_indexed_is_hidden_in_the_index_too(
+def test_bundle_deleted_during_first_indexing_is_hidden(
     settings: Settings, stores: Stores, drain: Drain
 ) -> None:
     fqid = bundle(stores)

@@ -95,7 +95,7 @@ def test_a_file_that_is_as_declared_becomes_visible(small_stores: Stores, size: 
 @pytest.mark.spec("FIL-12", "FIL-26", "FIL-32", "ERR-36")
 @pytest.mark.parametrize("field", ["sha1", "sha256", "crc32c", "s3_etag"])
 @pytest.mark.parametrize("size", [10, 9 * MB])
-def test_a_lie_fails_the_task_and_leaves_nothing(
+def test_false_declaration_fails_task_and_leaves_nothing(
     small_stores: Stores, field: str, size: int
 ) -> None:
     truth = checksums.compute_checksums([bytes(size)], size).checksums
@@ -190,7 +190,7 @@ def test_deposit_replaces_damaged_blob_by_verified_bytes(
 
 @pytest.mark.spec("FIL-32")
 @pytest.mark.parametrize("replica", REPLICAS)
-def test_a_failure_wakes_who_waits_for_the_file(small_stores: Stores, replica: Replica) -> None:
+def test_failure_wakes_waiting_requests(small_stores: Stores, replica: Replica) -> None:
     accepted = deposit(small_stores, stage(small_stores, b"abc", lies={"store-sha1": "0" * 40}))
     with small_stores.pubsub.listen(flow.file_topic(replica, accepted.fqid)) as listening:
         run(small_stores, accepted)
@@ -208,7 +208,7 @@ def test_a_failed_version_may_be_deposited_again(small_stores: Stores) -> None:
 
 
 @pytest.mark.spec("FIL-03", "FIL-05")
-def test_the_same_file_again_is_settled_wherever_it_comes_from(small_stores: Stores) -> None:
+def test_same_file_from_other_source_is_the_same(small_stores: Stores) -> None:
     first = deposit(small_stores, stage(small_stores, b"abc"))
     run(small_stores, first)
     again = deposit(small_stores, stage(small_stores, b"abc", name="other"), first.fqid)
@@ -217,7 +217,7 @@ def test_the_same_file_again_is_settled_wherever_it_comes_from(small_stores: Sto
 
 
 @pytest.mark.spec("FIL-04")
-def test_other_content_for_a_version_is_a_conflict(small_stores: Stores) -> None:
+def test_other_content_is_a_conflict(small_stores: Stores) -> None:
     first = deposit(small_stores, stage(small_stores, b"abc"))
     other = stage(small_stores, b"xyz", name="other")
     with pytest.raises(ConflictError) as pending:
@@ -251,14 +251,14 @@ def test_a_source_that_changes_before_it_is_read_fails(small_stores: Stores) -> 
 
 
 @pytest.mark.spec("FIL-16")
-def test_the_same_bytes_are_kept_once(small_stores: Stores) -> None:
+def test_equal_bytes_are_stored_once(small_stores: Stores) -> None:
     for name in ("a", "b"):
         run(small_stores, deposit(small_stores, stage(small_stores, b"abc", name=name)))
     assert sum(key.startswith("blobs/") for key in blobs_of(small_stores)) == 1
     assert sum(key.startswith("files/") for key in blobs_of(small_stores)) == 2
 
 
-def test_verifying_twice_ends_the_same(small_stores: Stores) -> None:
+def test_verification_is_idempotent(small_stores: Stores) -> None:
     accepted = deposit(small_stores, stage(small_stores, b"abc"))
     run(small_stores, accepted)
     with small_stores.catalog.write() as tx:
@@ -310,7 +310,7 @@ def test_sources_that_cannot_be(
 
 
 @pytest.mark.spec("FIL-20")
-def test_another_owners_area_is_no_source(small_stores: Stores) -> None:
+def test_rejects_other_owners_area_as_source(small_stores: Stores) -> None:
     url = stage(small_stores, b"abc")
     with pytest.raises(Forbidden):
         deposit(small_stores, url, author="thief@example.org")
@@ -318,7 +318,7 @@ def test_another_owners_area_is_no_source(small_stores: Stores) -> None:
 
 @pytest.mark.spec("FIL-14")
 @pytest.mark.parametrize("content_type", ["日本/x", "a/b\r\nX-Evil: 1", "\ud800", "\0", "x" * 2000])
-def test_a_content_type_that_no_header_can_tell_is_refused(
+def test_rejects_content_types_that_headers_cannot_carry(
     small_stores: Stores, tmp_path: Path, content_type: str
 ) -> None:
     declared = checksums.compute_checksums([b"abc"], 3).checksums
@@ -333,7 +333,7 @@ def test_a_content_type_that_no_header_can_tell_is_refused(
         deposit(replace(small_stores, sources=sources), (root / "a").as_uri())
 
 
-def test_the_same_deposit_again_takes_up_a_verification_that_was_put_aside(
+def test_repeated_deposit_retries_dead_job(
     small_stores: Stores,
 ) -> None:
     url, fqid = stage(small_stores, b"abc"), FQID(new_uuid(), version())

@@ -28,7 +28,7 @@ DOCUMENT = {
 INFO = f'"bundle_info":{{"uuid":"{UUID}","version":"{VERSION}"}},"uuid":"{UUID}"'
 
 
-def test_a_line_is_the_document_told_as_what_happened() -> None:
+def test_line_is_document_with_event_type() -> None:
     line = journals.format_event_line(replace(EVENT, type="TOMBSTONE"), DOCUMENT)
     assert line.decode() == (
         '{"event_type":"TOMBSTONE",' + INFO + ',"manifest":{"creator_uid":1,"files":[]},'
@@ -36,11 +36,11 @@ def test_a_line_is_the_document_told_as_what_happened() -> None:
     )
 
 
-def test_the_line_of_a_purged_bundle_says_only_that_it_happened() -> None:
+def test_line_of_purged_bundle_has_event_only() -> None:
     assert journals.format_purged_line(EVENT).decode() == '{"event_type":"CREATE",' + INFO + "}"
 
 
-def test_a_manifest_says_what_lies_where() -> None:
+def test_manifest_locates_each_event() -> None:
     found = [
         SequencedEvent(EVENT, 4, 1_700_000_000_000_001),
         SequencedEvent(EVENT, 5, 1_700_000_000_000_001),

@@ -61,14 +61,14 @@ def test_events_are_journalled_in_both_buckets_with_their_documents(stores: Stor
     check_buckets(stores)
 
 
-def test_what_is_not_numbered_is_in_no_journal(stores: Stores) -> None:
+def test_unnumbered_events_are_in_no_journal(stores: Stores) -> None:
     make_bundle(stores)
     journals.enqueue_journal_jobs(stores, age_s=3600)
     assert not run_job(working(stores), gathering())
     assert walk(stores) == []
 
 
-def test_nothing_new_writes_nothing(stores: Stores) -> None:
+def test_writes_nothing_without_new_events(stores: Stores) -> None:
     make_bundle(stores)
     tend(stores)
     before = held(stores, "aws")
@@ -198,7 +198,7 @@ def _let_claims_go(stores: Stores) -> None:
 
 @pytest.mark.spec("EVT-07")
 @pytest.mark.parametrize("after", [False, True])
-def test_whoever_dies_at_any_instant_leaves_nothing_that_the_next_one_does_not_meet(
+def test_crash_at_any_point_is_completed_by_next_worker(
     stores: Stores, monkeypatch: Any, after: bool
 ) -> None:
     monkeypatch.setattr(journals, "MERGE_COUNT", 3)
@@ -286,7 +286,7 @@ def test_a_purge_reaches_what_was_merged_and_is_not_dropped_yet(
 
 
 @pytest.mark.spec("EVT-08")
-def test_what_was_being_written_when_a_bundle_was_purged_is_given_up(stores: Stores) -> None:
+def test_discards_journal_begun_before_purge(stores: Stores) -> None:
     gone = make_bundle(stores, 1)
     number(stores)
     journals.enqueue_journal_jobs(stores, age_s=3600)
@@ -471,7 +471,7 @@ def test_gathering_merging_and_purging_may_mix_in_any_order(
         check_buckets(stores)
 
 
-def test_a_twin_whose_claim_was_lost_records_nothing_and_breaks_nothing(
+def test_worker_with_lost_claim_records_nothing(
     stores: Stores,
 ) -> None:
     make_bundle(stores, 1)
@@ -563,7 +563,7 @@ def _swept(stores: Stores) -> dict[Any, int]:
 @pytest.mark.spec("EVT-20")
 @pytest.mark.parametrize("bucket", REPLICAS)
 @pytest.mark.parametrize("manifests", [False, True])
-def test_a_journal_that_a_bucket_lost_is_brought_back_from_the_other(
+def test_restores_lost_journal_from_other_bucket(
     stores: Stores, bucket: Any, manifests: bool
 ) -> None:
     _few(stores, 3)
@@ -580,7 +580,7 @@ def test_a_journal_that_a_bucket_lost_is_brought_back_from_the_other(
 
 
 @pytest.mark.spec("EVT-20")
-def test_a_dry_sweep_names_what_is_missing_and_brings_nothing(stores: Stores) -> None:
+def test_dry_sweep_lists_missing_journals_only(stores: Stores) -> None:
     _few(stores, 2)
     _lose(stores, "aws")
     _settled(stores)
@@ -595,7 +595,7 @@ def test_a_dry_sweep_names_what_is_missing_and_brings_nothing(stores: Stores) ->
 
 
 @pytest.mark.spec("EVT-20")
-def test_a_journal_that_both_buckets_lost_is_made_anew_from_the_events(stores: Stores) -> None:
+def test_rebuilds_journal_lost_in_both_buckets(stores: Stores) -> None:
     gone = make_bundle(stores, 1)
     _few(stores, 2)
     _purge(stores, gone)
@@ -708,7 +708,7 @@ def test_a_dropped_journal_leaves_no_time_of_verification(stores: Stores) -> Non
 
 
 @pytest.mark.spec("EVT-20")
-def test_what_is_damaged_is_merged_from_the_other_bucket(
+def test_merges_damaged_journal_from_other_bucket(
     stores: Stores, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(journals, "MERGE_COUNT", 3)

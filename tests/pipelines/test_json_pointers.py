@@ -33,7 +33,7 @@ def test_the_examples_of_the_standard_resolve(pointer: str) -> None:
 
 
 @pytest.mark.parametrize("text", ["foo", "#", "#/foo", "/~", "/~2", "/a~", "foo/0", " /foo"])
-def test_what_is_spelled_otherwise_is_no_pointer(text: str) -> None:
+def test_rejects_malformed_pointers(text: str) -> None:
     assert not is_json_pointer(text)
 
 
@@ -42,7 +42,7 @@ def test_what_is_spelled_otherwise_is_no_pointer(text: str) -> None:
     ["/bar", "/foo/2", "/foo/-", "/foo/00", "/foo/01", "/foo/-1", "/foo/1e0", "/foo/٠", "/foo/",
      "/foo/0/0", "/a/b", "//", "/foo/99999999999999999999999"],
 )  # fmt: skip
-def test_what_is_not_there_does_not_resolve(pointer: str) -> None:
+def test_missing_target_does_not_resolve(pointer: str) -> None:
     assert not has_value_at(EXAMPLE, pointer)
 
 

@@ -140,7 +140,7 @@ def test_a_depositor_that_dies_anywhere_leaves_bytes_that_go_or_a_file_that_is_w
 
 
 @pytest.mark.spec("BUN-62")
-def test_who_deposits_bytes_that_are_being_deleted_waits_and_stores_them_anew(
+def test_deposit_of_bytes_in_deletion_waits_and_stores_them(
     race_stores: Stores,
 ) -> None:
     content, fqid = new_uuid().encode(), FQID(new_uuid(), version())
@@ -201,9 +201,7 @@ class Racing:
 @pytest.mark.spec("FIL-12")
 @pytest.mark.parametrize("size", [100, copies.INLINE_BYTES + 1])
 @pytest.mark.parametrize("length", [0, 1])
-def test_other_bytes_under_the_key_are_never_taken_for_ours(
-    stores: Stores, size: int, length: int
-) -> None:
+def test_other_bytes_under_key_are_rejected(stores: Stores, size: int, length: int) -> None:
     content = b"a" * size
     theirs = b"b" * (size - length)
     fqid = FQID(new_uuid(), version())
@@ -223,7 +221,7 @@ def test_other_bytes_under_the_key_are_never_taken_for_ours(
 
 @pytest.mark.spec("FIL-12")
 @pytest.mark.parametrize("size", [0, 100, copies.INLINE_BYTES + 1])
-def test_equal_bytes_of_somebody_who_was_faster_are_success(stores: Stores, size: int) -> None:
+def test_equal_bytes_of_other_writer_are_success(stores: Stores, size: int) -> None:
     content = b"a" * size
     fqid = FQID(new_uuid(), version())
     accepted = deposit(stores, stage(stores, content), fqid)
@@ -248,9 +246,7 @@ def listed(stores: Stores, replica: Replica) -> set[str]:
 
 
 @pytest.mark.spec("BUN-62")
-def test_a_record_that_comes_after_all_of_a_purge_is_swept_away(
-    stores: Stores, drain: Callable[[], int]
-) -> None:
+def test_sweep_removes_record_written_after_purge(stores: Stores, drain: Callable[[], int]) -> None:
     file = make_file(stores, b"x", everywhere=True)
     other = make_file(stores, b"y", everywhere=True)
     fqid = buried(stores, file)
@@ -272,7 +268,7 @@ def test_a_record_that_comes_after_all_of_a_purge_is_swept_away(
 
 
 @pytest.mark.spec("BUN-62")
-def test_a_verification_that_slept_through_a_purge_makes_no_file(
+def test_verification_that_missed_a_purge_creates_no_file(
     stores: Stores, drain: Callable[[], int]
 ) -> None:
     file, url = FQID(new_uuid(), version()), stage(stores, b"content")

@@ -9,7 +9,7 @@ from storage.search.documents import MAX_KEYWORD_BYTES
 
 
 @pytest.mark.spec("SEA-21", "LIM-04", "LIM-06", "LIM-07", "LIM-08")
-def test_the_numbers_are_those_of_the_contract() -> None:
+def test_numbers_match_specification() -> None:
     assert limits.MB == 1_048_576
     assert limits.ETAG_CHUNK == 67_108_864
     assert limits.ETAG_CHUNK_MAX_SIZE == 640_000 * 1_048_576
@@ -23,13 +23,13 @@ def test_the_numbers_are_those_of_the_contract() -> None:
 
 
 @pytest.mark.spec("SEA-17")
-def test_metadata_are_bounded_as_the_contract_says() -> None:
+def test_metadata_limits_match_specification() -> None:
     assert documents.MAX_FILE_BYTES == 32 * 1_048_576
     assert documents.MAX_DOCUMENT_BYTES == 64 * 1_048_576
 
 
 @pytest.mark.spec("NOT-24")
-def test_expressions_are_bounded_as_the_contract_says() -> None:
+def test_expression_limits_match_specification() -> None:
     assert (
         bounded_jmespath.MAX_SOURCE_BYTES,
         bounded_jmespath.MAX_DEPTH,

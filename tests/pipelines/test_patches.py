@@ -70,7 +70,7 @@ def segments_of(stores: Stores, fqid: FQID) -> list[int]:
 
 
 @pytest.mark.spec("BUN-45")
-def test_one_file_of_many_costs_one_segment_and_no_call_a_file(
+def test_changed_file_costs_one_segment_and_no_call_per_file(
     race_stores: Stores, files: list[FQID]
 ) -> None:
     lines: list[Line] = [(f"f{place}", files[0], False) for place in range(20_000)]
@@ -87,7 +87,7 @@ def test_one_file_of_many_costs_one_segment_and_no_call_a_file(
 
 
 @pytest.mark.spec("BUN-47")
-def test_the_record_of_a_patched_version_says_all_of_its_entries_and_its_parent(
+def test_patched_record_lists_all_entries_and_its_parent(
     race_stores: Stores, files: list[FQID]
 ) -> None:
     fqid = deposit(race_stores, [("a", files[0], False)])
@@ -99,7 +99,7 @@ def test_the_record_of_a_patched_version_says_all_of_its_entries_and_its_parent(
 
 @pytest.mark.spec("BUN-47")
 @given(st.data())
-def test_many_patches_in_a_row_end_where_a_list_ends(
+def test_many_patches_end_at_list_limit(
     race_stores: Stores, files: list[FQID], data: st.DataObject
 ) -> None:
     count = data.draw(st.sampled_from([1, 3, SEGMENT_ENTRIES - 1, SEGMENT_ENTRIES, 1_500, 2_100]))
@@ -151,7 +151,7 @@ def test_two_patches_of_one_version_make_two_versions(
 
 @pytest.mark.spec("BUN-44")
 @pytest.mark.parametrize("order", ["aaabbb", "ababab", "aabbab", "baabab", "abbbaa"])
-def test_one_request_that_comes_twice_at_once_makes_one_version(
+def test_concurrent_repeats_make_one_version(
     race_stores: Stores, files: list[FQID], order: str
 ) -> None:
     fqid = deposit(race_stores, [("a", files[0], False)])
@@ -163,7 +163,7 @@ def test_one_request_that_comes_twice_at_once_makes_one_version(
 
 @pytest.mark.spec("BUN-47")
 @pytest.mark.parametrize("moves", [1, 2])
-def test_a_request_whose_writer_died_is_finished_when_it_comes_again(
+def test_repeat_completes_request_of_dead_writer(
     race_stores: Stores, files: list[FQID], moves: int
 ) -> None:
     fqid = deposit(race_stores, [("a", files[0], False)])
@@ -240,7 +240,7 @@ def test_the_last_moment_there_is_cannot_be_patched(race_stores: Stores, files: 
 
 
 @pytest.mark.spec("BUN-37")
-def test_a_patch_comes_after_all_versions_that_were_written_beforehand(
+def test_patch_is_later_than_versions_written_in_advance(
     race_stores: Stores, files: list[FQID]
 ) -> None:
     first = version_to_us("2999-12-31T235959.000000Z")
@@ -273,7 +273,7 @@ def _asked(fqid: FQID, file: FQID, key: str) -> IdempotentRequest:
 
 @pytest.mark.spec("BUN-34")
 @pytest.mark.parametrize("name", ["é", "é/b", "é/b/c"])
-def test_what_is_added_clashes_with_what_stays_however_it_is_composed(
+def test_added_names_clash_in_any_unicode_form(
     race_stores: Stores, files: list[FQID], name: str
 ) -> None:
     kept: Line = ("e\u0301/b", files[0], False)

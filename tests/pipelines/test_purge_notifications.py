@@ -51,7 +51,7 @@ def payloads(stores: Stores, subscription: str) -> dict[str, dict[str, Any]]:
 
 
 @pytest.mark.parametrize("at_once", [True, False], ids=["purged at once", "purged later"])
-def test_a_delete_event_is_told_with_query_and_attachments_of_the_document(
+def test_delete_event_has_query_and_attachments(
     stores: Stores, drain: Callable[[], int], at_once: bool
 ) -> None:
     hook = "https://receiver.example/hook"

@@ -152,7 +152,7 @@ def test_a_bundle_of_a_file_that_goes_is_refused_or_keeps_it(race_stores: Stores
     assert 0 < written < 30, "both ends were seen"
 
 
-def test_two_purges_of_one_file_take_it_along_once(race_stores: Stores) -> None:
+def test_concurrent_purges_remove_shared_file_once(race_stores: Stores) -> None:
     fqid, file = doomed(race_stores)
     rng = random.Random(14)
     order = ["p", "q"] * 20
@@ -169,7 +169,7 @@ def test_two_purges_of_one_file_take_it_along_once(race_stores: Stores) -> None:
         files.locate(race_stores, "aws", *file)
 
 
-def test_a_file_that_comes_while_its_bundle_is_reserved_is_not_missed(race_stores: Stores) -> None:
+def test_file_added_during_reservation_is_not_missed(race_stores: Stores) -> None:
     stores, file = race_stores, make_file(race_stores, b"late")
     with stores.catalog.write() as tx:
         (seen,) = versions.unpublish(tx, "file", *file)

@@ -67,7 +67,7 @@ def blob_of(stores: Stores, fqid: FQID) -> str:
 
 
 @pytest.mark.spec("BUN-58", "BUN-59")
-def test_a_purged_bundle_is_gone_from_everywhere_and_so_is_what_only_it_named(
+def test_purge_removes_bundle_and_files_it_alone_names(
     stores: Stores, drain: Callable[[], int]
 ) -> None:
     own, shared = make_file(stores, b"its own"), make_file(stores, b"shared")
@@ -167,7 +167,7 @@ def test_the_fixity_report_lists_purge_markers_with_time_of_verification(
 
 
 @pytest.mark.spec("BUN-61", "STA-05", "ERR-29")
-def test_only_what_is_under_a_tombstone_is_purged(stores: Stores) -> None:
+def test_purges_only_deleted_bundles(stores: Stores) -> None:
     fqid = write(stores, make_file(stores, b"x"))
     with pytest.raises(ConflictError) as alive:
         purges.order_purge(stores, *fqid, reason="r", author=AUTHOR)
@@ -177,7 +177,7 @@ def test_only_what_is_under_a_tombstone_is_purged(stores: Stores) -> None:
 
 
 @pytest.mark.spec("BUN-61", "OPS-12")
-def test_what_would_go_can_be_asked_first(stores: Stores) -> None:
+def test_plan_lists_what_would_go(stores: Stores) -> None:
     own, shared = make_file(stores, b"own"), make_file(stores, b"shared")
     fqid = write(stores, own, shared)
     write(stores, shared)
@@ -243,9 +243,7 @@ def test_versions_share_segments_and_lose_only_their_own(
 
 
 @pytest.mark.spec("BUN-59")
-def test_bundles_that_shared_a_file_take_it_along_with_the_last_of_them(
-    stores: Stores, drain: Callable[[], int]
-) -> None:
+def test_last_of_bundles_takes_shared_file(stores: Stores, drain: Callable[[], int]) -> None:
     shared = make_file(stores, b"shared")
     both = [write(stores, shared), write(stores, shared)]
     drain()
@@ -331,7 +329,7 @@ def test_an_ingest_of_the_same_bytes_revives_them(stores: Stores, drain: Callabl
 
 
 @pytest.mark.spec("BUN-62")
-def test_a_bundle_of_a_file_that_was_purged_after_its_look_up_is_refused(
+def test_refuses_bundle_of_file_purged_after_lookup(
     stores: Stores, drain: Callable[[], int]
 ) -> None:
     own = make_file(stores, b"own", everywhere=True)

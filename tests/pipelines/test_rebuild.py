@@ -55,7 +55,7 @@ def fresh(filled: Filled, stores: Stores, spares: Spares, tmp_path: Path) -> Ite
 
 
 @pytest.mark.parametrize("replica", REPLICAS)
-def test_either_bucket_alone_gives_the_catalog_back(
+def test_rebuilds_catalog_from_either_bucket(
     replica: Replica, stores: Stores, fresh: Stores
 ) -> None:
     before = parts(stores, replica)
@@ -74,7 +74,7 @@ class Away:
         raise Unavailable(f"It is away: {verb}.")
 
 
-def test_again_or_from_the_other_bucket_changes_nothing(stores: Stores, fresh: Stores) -> None:
+def test_repeated_rebuild_changes_nothing(stores: Stores, fresh: Stores) -> None:
     rebuild(fresh, "aws")
     before = parts(fresh, "aws")
     again = rebuild(fresh, "aws")
@@ -163,9 +163,7 @@ def told(stores: Stores) -> int:
 
 
 @pytest.mark.parametrize("replaced", [False, True])
-def test_nobody_is_told_again_and_everybody_of_what_is_new(
-    replaced: bool, fresh: Stores, tmp_path: Path
-) -> None:
+def test_notifies_of_new_events_only(replaced: bool, fresh: Stores, tmp_path: Path) -> None:
     """Whether the other bucket is there, or was lost too and is filled anew."""
     if replaced:
         empty = local(tmp_path, "empty")
@@ -191,7 +189,7 @@ def test_nobody_is_told_again_and_everybody_of_what_is_new(
     assert told(fresh) == 4
 
 
-def test_damaged_and_foreign_objects_are_told_and_left(
+def test_reports_and_leaves_damaged_and_foreign_objects(
     filled: Filled, stores: Stores, fresh: Stores
 ) -> None:
     bucket = stores.replicas["aws"]
@@ -252,7 +250,7 @@ def test_no_name_in_a_bucket_uses_up_the_numbers_that_are_left(
 @pytest.mark.parametrize(
     "member", [{"content_type": "x\0y"}, {"size": 2**63}, {"size": True}, {"author": None}]
 )
-def test_a_record_with_values_that_no_catalog_keeps_is_refused_alone(
+def test_refuses_records_with_impossible_values_alone(
     member: dict[str, Any], stores: Stores, drain: Drain, spares: Spares, tmp_path: Path
 ) -> None:
     good = make_file(stores, b"b")
@@ -270,9 +268,7 @@ def test_a_record_with_values_that_no_catalog_keeps_is_refused_alone(
 
 
 @pytest.mark.parametrize("seed", range(3))
-def test_a_rebuild_that_dies_anywhere_is_begun_again(
-    seed: int, stores: Stores, fresh: Stores
-) -> None:
+def test_resumes_rebuild_after_crash(seed: int, stores: Stores, fresh: Stores) -> None:
     rng = Random(seed)
     for _ in range(6):
         try:
@@ -284,7 +280,7 @@ def test_a_rebuild_that_dies_anywhere_is_begun_again(
     assert parts(fresh, "gcp") == parts(stores, "gcp")
 
 
-def test_two_rebuilds_at_a_time_and_one_of_a_catalog_in_use_are_refused(fresh: Stores) -> None:
+def test_refuses_concurrent_rebuild_and_used_catalog(fresh: Stores) -> None:
     going = recovery_rebuild.rebuild_catalog(fresh, "aws", token=new_uuid())
     next(going)
     with pytest.raises(ConflictError, match="Another rebuild"):
@@ -295,7 +291,7 @@ def test_two_rebuilds_at_a_time_and_one_of_a_catalog_in_use_are_refused(fresh: S
         rebuild(fresh, "aws")
 
 
-def test_numbers_that_a_journal_used_are_not_given_again(stores: Stores, fresh: Stores) -> None:
+def test_journal_numbers_are_not_reused(stores: Stores, fresh: Stores) -> None:
     with stores.catalog.read() as tx:
         last = journals.list_range(tx, "aws", 1, 10**6, limit=99)[-1]
         newest = events.find_latest_sequence(tx, "aws")
@@ -317,7 +313,7 @@ def test_numbers_that_a_journal_used_are_not_given_again(stores: Stores, fresh: 
     assert {one.event_id for one in walk(fresh, "aws")} == {each.event.id for each in found}
 
 
-def test_a_restored_copy_of_the_catalog_learns_the_numbers_that_were_given_since(
+def test_restored_catalog_learns_later_numbers(
     stores: Stores, drain: Drain, spares: Spares, tmp_path: Path
 ) -> None:
     """Rebuilding from what there is now stands for a copy of that moment."""
@@ -365,7 +361,7 @@ def rows_of(stores: Stores, table: str) -> int:
         return int(tx.exec_driver_sql(f"SELECT count(*) FROM {table}").scalar_one())
 
 
-def test_a_purge_that_was_going_on_is_driven_to_its_end(
+def test_completes_running_purge(
     stores: Stores, drain: Drain, spares: Spares, tmp_path: Path
 ) -> None:
     own = make_file(stores, b"own", everywhere=True)
@@ -391,7 +387,7 @@ def test_a_purge_that_was_going_on_is_driven_to_its_end(
             assert events.find(tx, gone) is not None
 
 
-def test_what_lacks_bytes_here_comes_from_the_other_bucket(
+def test_fetches_missing_bytes_from_other_bucket(
     filled: Filled, stores: Stores, fresh: Stores
 ) -> None:
     bundle = bundles.find(stores, "aws", *filled.seen)
@@ -407,7 +403,7 @@ def test_what_lacks_bytes_here_comes_from_the_other_bucket(
     assert stores.replicas["aws"].head(keys.blob_key(entry.checksums.sha256)).size == entry.size
 
 
-def test_a_bucket_that_was_replaced_by_an_empty_one_is_filled_and_nobody_is_told(
+def test_fills_empty_replacement_bucket_without_notifications(
     filled: Filled, stores: Stores, drain: Drain, tmp_path: Path
 ) -> None:
     epochs.begin_epoch(stores)

@@ -117,7 +117,7 @@ def test_record_of_a_file() -> None:
     }
 
 
-def test_record_of_a_bundle_ends_in_its_manifest() -> None:
+def test_bundle_record_ends_with_manifest() -> None:
     version = BundleVersion(1, BUNDLE, 8, "gcp", 1, CREATED_US, None)
     row = bundles.BundleRow(version, "d" * 64, "a@b.c", "event", published=False)
     manifest = records.encode_manifest(8)

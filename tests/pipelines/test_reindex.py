@@ -46,9 +46,7 @@ def run(stores: Stores, drain: Drain, turns: int = 20) -> None:
     raise AssertionError("It never ends.")
 
 
-def test_a_new_generation_holds_what_is_seen_and_what_came_meanwhile(
-    stores: Stores, drain: Drain
-) -> None:
+def test_new_generation_has_old_and_new_documents(stores: Stores, drain: Drain) -> None:
     first = [bundle(stores, number) for number in range(5)]
     gone = bundle(stores, 9)
     drain()
@@ -65,7 +63,7 @@ def test_a_new_generation_holds_what_is_seen_and_what_came_meanwhile(
     assert found(stores) == {*first, late}
 
 
-def test_it_is_begun_again_after_a_death_anywhere(stores: Stores, drain: Drain) -> None:
+def test_resumes_rebuild_after_crash(stores: Stores, drain: Drain) -> None:
     first = bundle(stores)
     drain()
     name = search.begin_reindex(stores, "aws")
@@ -80,9 +78,7 @@ def test_it_is_begun_again_after_a_death_anywhere(stores: Stores, drain: Drain) 
     assert search.begin_reindex(stores, "aws") != name
 
 
-def test_a_worker_that_wrote_to_the_old_generation_alone_does_it_again(
-    stores: Stores, drain: Drain
-) -> None:
+def test_repeats_write_that_reached_old_generation_only(stores: Stores, drain: Drain) -> None:
     fqid = bundle(stores)
     row = Job("index", "aws", str(fqid))
     with stores.catalog.write() as tx:
@@ -94,9 +90,7 @@ def test_a_worker_that_wrote_to_the_old_generation_alone_does_it_again(
         assert jobs.claim(tx, row, token="next", lease_s=0, max_claims=5) is not None
 
 
-def test_what_is_parked_keeps_the_old_index_until_it_is_forced(
-    stores: Stores, drain: Drain
-) -> None:
+def test_dead_jobs_keep_old_index_unless_forced(stores: Stores, drain: Drain) -> None:
     fqid = bundle(stores)
     drain()
     name = search.begin_reindex(stores, "aws")
@@ -140,7 +134,7 @@ def deliveries(stores: Stores) -> int:
         return int(tx.exec_driver_sql("SELECT count(*) FROM deliveries").scalar_one())
 
 
-def test_nobody_is_told_of_what_is_indexed_again(stores: Stores, drain: Drain) -> None:
+def test_reindexing_sends_no_notifications(stores: Stores, drain: Drain) -> None:
     new = NewSubscription("http://127.0.0.1:1/x", "aws", es_query={"query": {"match_all": {}}})
     subscriptions.create_subscription(
         stores,
@@ -159,7 +153,7 @@ def test_nobody_is_told_of_what_is_indexed_again(stores: Stores, drain: Drain) -
     assert deliveries(stores) == 1
 
 
-def test_while_catalog_and_buckets_disagree_none_is_begun(stores: Stores) -> None:
+def test_refuses_rebuild_while_in_doubt(stores: Stores) -> None:
     with stores.catalog.write() as tx:
         store_state.write_value(tx, store_state.EPOCH_IN_DOUBT_KEY, "They disagree.")
     with pytest.raises(ConflictError, match="They disagree"):

@@ -150,7 +150,7 @@ def test_damage_is_healed(
 
 @pytest.mark.parametrize("which", ["blob", "record"])
 @pytest.mark.parametrize("kind", KINDS)
-def test_what_is_damaged_everywhere_is_never_overwritten_nor_called_healed(
+def test_object_damaged_everywhere_is_left(
     stores: Stores, objects: dict[str, str], kind: str, which: str
 ) -> None:
     key = objects[which]
@@ -169,7 +169,7 @@ def bytes_on_disk(stores: Stores, replica: Replica, key: str) -> bytes | None:
     return None
 
 
-def test_a_damaged_catalog_is_no_damaged_object(
+def test_damaged_catalog_is_no_damaged_object(
     stores: Stores, objects: dict[str, str], tmp_path: Path
 ) -> None:
     file = tmp_path / "no catalog"
@@ -208,7 +208,7 @@ def test_a_whole_bundle_with_its_tombstone_is_verified_and_healed(
             assert content(stores, "gcp", key) == content(stores, "aws", key)
 
 
-def test_a_record_of_other_valid_content_is_no_damage(
+def test_valid_record_of_other_content_is_no_damage(
     stores: Stores, objects: dict[str, str]
 ) -> None:
     """It has diverged, which is alarmed and never overwritten."""
@@ -226,9 +226,7 @@ def test_a_record_of_other_valid_content_is_no_damage(
 
 
 @pytest.mark.parametrize("source", ["intact", "last byte"])
-def test_large_objects_are_repaired_in_parts_and_only_by_right_ones(
-    stores: Stores, source: str
-) -> None:
+def test_repairs_large_objects_in_parts(stores: Stores, source: str) -> None:
     file = make_file(stores, bytes(9 * 1024 * 1024), everywhere=True)
     key = blob_key(stores, file)
     damage(stores, "aws", key, "last byte")
@@ -243,7 +241,7 @@ def test_large_objects_are_repaired_in_parts_and_only_by_right_ones(
     )
 
 
-def test_what_was_purged_meanwhile_is_not_missing(stores: Stores, objects: dict[str, str]) -> None:
+def test_purged_object_is_not_missing(stores: Stores, objects: dict[str, str]) -> None:
     assert not integrity.is_expected(
         stores, "aws", keys.record_key("file", FQID(new_uuid(), version()))
     )

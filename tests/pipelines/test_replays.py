@@ -64,7 +64,7 @@ def created(*fqids: FQID) -> list[tuple[str, str, str]]:
 
 
 @pytest.mark.spec("EVT-16")
-def test_what_was_before_the_subscription_is_told_in_order(stores: Stores) -> None:
+def test_replays_events_from_before_subscription_in_order(stores: Stores) -> None:
     fqids = [make_bundle(stores, place) for place in range(3)]
     number(stores)
     own = subscribe(stores)
@@ -115,7 +115,7 @@ def test_a_tombstone_supersedes_what_is_replayed_too(stores: Stores) -> None:
     ]
 
 
-def test_of_what_was_purged_only_that_is_told(stores: Stores) -> None:
+def test_replays_only_delete_event_of_purged_bundle(stores: Stores) -> None:
     fqid = make_bundle(stores)
     happen(stores, "TOMBSTONE", fqid)
     happen(stores, "DELETE", fqid)
@@ -125,7 +125,7 @@ def test_of_what_was_purged_only_that_is_told(stores: Stores) -> None:
     assert told(stores, own) == [("DELETE", fqid.uuid, "pending")]
 
 
-def test_chunks_follow_each_other_and_what_comes_later_is_not_in_it(
+def test_chunks_continue_and_exclude_later_events(
     stores: Stores, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(events, "EVENTS_PER_REPLAY_JOB", 2)
@@ -141,7 +141,7 @@ def test_chunks_follow_each_other_and_what_comes_later_is_not_in_it(
 
 @pytest.mark.spec("EVT-19")
 @pytest.mark.parametrize("after", [False, True])
-def test_whoever_dies_tells_nothing_twice_and_leaves_nothing_out(
+def test_crash_repeats_and_omits_nothing(
     stores: Stores, monkeypatch: pytest.MonkeyPatch, after: bool
 ) -> None:
     monkeypatch.setattr(events, "EVENTS_PER_REPLAY_JOB", 1)
@@ -165,7 +165,7 @@ def test_whoever_dies_tells_nothing_twice_and_leaves_nothing_out(
 
 
 @pytest.mark.spec("EVT-18")
-def test_one_replay_of_a_subscription_goes_on_at_a_time(stores: Stores) -> None:
+def test_one_replay_per_subscription_at_a_time(stores: Stores) -> None:
     make_bundle(stores)
     number(stores)
     own, another = subscribe(stores), subscribe(stores)
@@ -177,7 +177,7 @@ def test_one_replay_of_a_subscription_goes_on_at_a_time(stores: Stores) -> None:
     begin(stores, own)
 
 
-def test_old_replays_are_forgotten_and_open_ones_kept(stores: Stores) -> None:
+def test_removes_old_replays_and_keeps_open_ones(stores: Stores) -> None:
     own = subscribe(stores)
     ended = begin(stores, own)
     assert step(stores, ended)

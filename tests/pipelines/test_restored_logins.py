@@ -88,7 +88,7 @@ def joined(catalog: Catalog) -> None:
         accounts.count_change(tx)
 
 
-def test_every_login_and_every_decision_ends(stores: Stores) -> None:
+def test_ends_logins_and_cached_decisions(stores: Stores) -> None:
     joined(stores.catalog)
     log_in(stores.catalog, "a")
     before = version(stores.catalog)
@@ -118,7 +118,7 @@ def test_a_catalog_of_another_time_is_reconciled_without_its_logins(stores: Stor
     assert holds(stores.catalog, "b")
 
 
-def test_a_bucket_that_was_replaced_ends_no_login(stores: Stores) -> None:
+def test_replaced_bucket_ends_no_login(stores: Stores) -> None:
     epochs.begin_epoch(stores)
     log_in(stores.catalog, "a")
     for name in epochs.list_marks(stores, "gcp"):

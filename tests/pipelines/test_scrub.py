@@ -52,7 +52,7 @@ def test_a_flipped_bit_is_found_and_replaced_by_the_other_replicas(stores: Store
     assert b"".join(stores.replicas["aws"].read(key)) == b"content"
 
 
-def test_what_is_damaged_everywhere_stays_for_a_human(stores: Stores) -> None:
+def test_object_damaged_everywhere_needs_an_operator(stores: Stores) -> None:
     key = blob_of(stores, make_file(stores, b"content", everywhere=True))
     flip(stores, "aws", key)
     flip(stores, "gcp", key)
@@ -60,7 +60,7 @@ def test_what_is_damaged_everywhere_stays_for_a_human(stores: Stores) -> None:
     stores.replicas["aws"].head(key)
 
 
-def test_a_record_whose_digest_is_wrong_is_replaced_too(stores: Stores) -> None:
+def test_replaces_record_with_wrong_digest(stores: Stores) -> None:
     fqid = make_file(stores, b"content", everywhere=True)
     key = keys.record_key("file", fqid)
     right = b"".join(stores.replicas["aws"].read(key))
@@ -198,7 +198,7 @@ def test_an_object_larger_than_the_budget_of_a_day_is_paid_for_later(stores: Sto
         assert integrity.compute_allowance(tx, 300_000) > 0
 
 
-def test_stops_when_told_and_keeps_what_it_verified(stores: Stores) -> None:
+def test_stops_on_request_and_keeps_progress(stores: Stores) -> None:
     for number in range(5):
         make_file(stores, b"%d" % number)
     age(stores, 16)

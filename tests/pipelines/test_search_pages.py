@@ -101,18 +101,18 @@ def test_a_walk_has_full_pages_and_every_hit_once(
     assert found[-1].hits
 
 
-def test_a_page_of_what_is_there_is_one_look(shown: Stores) -> None:
+def test_page_of_visible_hits_takes_one_request(shown: Stores) -> None:
     index = Lagging(EVERY)
     assert len(pages(shown, index, 20, 500)) == index.asked == 3
 
 
-def test_nobody_is_sent_on_to_an_empty_page(shown: Stores) -> None:
+def test_no_link_leads_to_an_empty_page(shown: Stores) -> None:
     index = Lagging([*EVERY[:20], *(FQID(new_uuid(), version()) for _ in range(30))])
     (page,) = pages(shown, index, 20, 500)
     assert (len(page.hits), page.total, page.after) == (20, 20, None)
 
 
-def test_looks_are_bounded_and_the_walk_goes_on_behind_them(shown: Stores) -> None:
+def test_bounds_requests_and_continues_behind_them(shown: Stores) -> None:
     gone = [FQID(new_uuid(), version()) for _ in range(200)]
     index = Lagging([EVERY[0], *gone, *EVERY[1:]])
     first = failover.search_with_failover(
@@ -124,7 +124,7 @@ def test_looks_are_bounded_and_the_walk_goes_on_behind_them(shown: Stores) -> No
 
 
 @pytest.mark.parametrize("error", [Unavailable("away"), TimeLimitExceeded("too long")])
-def test_a_further_look_that_fails_leaves_a_short_page(shown: Stores, error: Exception) -> None:
+def test_failed_further_request_leaves_a_short_page(shown: Stores, error: Exception) -> None:
     gone = [FQID(new_uuid(), version()) for _ in range(5)]
     index = Lagging([EVERY[0], *gone, *EVERY[1:]], fails={2: error})
     found = pages(shown, index, 5, 10)

@@ -31,7 +31,7 @@ def refused(url: str, *, allow_private: bool = False) -> bool:
         "http://single/",
     ],
 )
-def test_ordinary_urls_are_taken(url: str) -> None:
+def test_accepts_ordinary_urls(url: str) -> None:
     assert not refused(url)
 
 
@@ -80,7 +80,7 @@ def test_ordinary_urls_are_taken(url: str) -> None:
         "http://receiver.example/" + "é" * 400,
     ],
 )
-def test_what_is_no_callback_url_is_refused_everywhere(url: str) -> None:
+def test_rejects_invalid_callback_urls(url: str) -> None:
     assert refused(url)
     assert refused(url, allow_private=True)
 
@@ -111,7 +111,7 @@ LOOPBACK = [
 
 @pytest.mark.spec("SUB-03")
 @pytest.mark.parametrize("url", LOOPBACK)
-def test_this_machine_is_refused_in_every_spelling_unless_allowed(url: str) -> None:
+def test_rejects_loopback_in_every_spelling(url: str) -> None:
     assert refused(url)
     assert not refused(url, allow_private=True)
 

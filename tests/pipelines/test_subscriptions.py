@@ -77,9 +77,7 @@ def test_the_secret_is_sealed_into_its_subscription(stores: Stores) -> None:
         ),
     ],
 )
-def test_what_cannot_work_is_refused_and_nothing_is_kept(
-    stores: Stores, given: dict[str, Any], code: str
-) -> None:
+def test_rejects_invalid_subscriptions(stores: Stores, given: dict[str, Any], code: str) -> None:
     with pytest.raises(Invalid) as refused:
         create(stores, **given)
     assert refused.value.code == code
@@ -94,7 +92,7 @@ def test_beyond_the_quota_nothing_is_accepted(stores: Stores) -> None:
 
 
 @pytest.mark.spec("SUB-13")
-def test_only_the_owner_sees_it_in_its_replica_and_of_its_type(stores: Stores) -> None:
+def test_only_owner_sees_it_in_its_replica_and_type(stores: Stores) -> None:
     made = create(stores)
     assert subscriptions.find_subscription(stores, made.uuid, OWNER, replica="aws") == made
     assert (
@@ -115,7 +113,7 @@ def test_only_the_owner_sees_it_in_its_replica_and_of_its_type(stores: Stores) -
 
 
 @pytest.mark.spec("SUB-17", "SUB-18")
-def test_deleting_says_when_and_cancels_what_waits(stores: Stores) -> None:
+def test_deletion_has_time_and_cancels_deliveries(stores: Stores) -> None:
     made = create(stores)
     tell(stores.catalog, [made], times=2)
     at = subscriptions.delete_subscription(stores, made.uuid, OWNER, replica="aws")
@@ -127,7 +125,7 @@ def test_deleting_says_when_and_cancels_what_waits(stores: Stores) -> None:
 
 
 @pytest.mark.spec("SUB-33")
-def test_deliveries_are_told_retried_and_tested(stores: Stores) -> None:
+def test_lists_retries_and_tests_deliveries(stores: Stores) -> None:
     made = create(stores)
     event, *_ = tell(stores.catalog, [made], times=2)
     assert len(subscriptions.list_deliveries(stores, made, limit=1)) == 1

@@ -51,7 +51,7 @@ def everything(stores: Stores, replica: Replica) -> dict[str, bytes]:
 
 
 @pytest.mark.spec("SVC-06", "BUN-22")
-def test_a_bundle_brings_its_files_and_is_the_same_everywhere(own: Stores) -> None:
+def test_bundle_and_files_are_equal_in_both_replicas(own: Stores) -> None:
     entries = [make_file(own, f"content {number}".encode()) for number in range(9)]
     fqid = write(own, *entries)
     with pytest.raises(NotFoundError):
@@ -74,7 +74,7 @@ def test_a_file_is_the_same_everywhere(own: Stores, size: int) -> None:
     assert everything(own, "aws") == everything(own, "gcp")
 
 
-def test_a_large_copy_is_taken_up_where_a_worker_died(own: Stores) -> None:
+def test_resumes_large_copy_after_crash(own: Stores) -> None:
     content = random.Random(4).randbytes(150 * MB)
     fqid = make_file(own, content)
     row = Job(flow.Step.SYNC_LARGE, "gcp", f"file:{fqid}")
@@ -113,7 +113,7 @@ def test_a_claim_is_renewed_while_one_large_file_of_a_bundle_is_copied(own: Stor
     assert sum(beats) >= 9 * MB
 
 
-def test_copying_twice_ends_the_same(own: Stores) -> None:
+def test_copying_is_idempotent(own: Stores) -> None:
     fqid = write(own, make_file(own, b"abc"))
     copy(own, "bundle", fqid)
     before = everything(own, "gcp")
@@ -165,7 +165,7 @@ def test_a_damaged_record_in_the_target_is_repaired(own: Stores) -> None:
 
 
 @pytest.mark.spec("REP-05")
-def test_another_record_in_the_target_is_an_alarm_and_stays(own: Stores) -> None:
+def test_differing_record_in_target_raises_alarm_and_stays(own: Stores) -> None:
     fqid = write(own, make_file(own, b"abc"))
     key = keys.record_key("bundle", fqid)
     other = other_record(b"".join(own.replicas["aws"].read(key)))
@@ -179,7 +179,7 @@ def test_another_record_in_the_target_is_an_alarm_and_stays(own: Stores) -> None
 
 
 @pytest.mark.spec("BUN-28")
-def test_files_of_the_other_replica_are_waited_for_and_absent_ones_named(own: Stores) -> None:
+def test_waits_for_files_of_other_replica_and_names_absent_ones(own: Stores) -> None:
     elsewhere = make_file(own, b"abc", origin="gcp")
     with pytest.raises(FilesPending) as pending:
         write(own, elsewhere)
@@ -274,7 +274,7 @@ def old(stores: Stores) -> None:
 
 
 @pytest.mark.spec("OPS-10")
-def test_a_sweep_brings_back_what_a_bucket_lost(own: Stores) -> None:
+def test_sweep_restores_lost_objects(own: Stores) -> None:
     fqid = write(own, make_file(own, b"abc"))
     copy(own, "bundle", fqid)
     whole = everything(own, "gcp")
@@ -312,7 +312,7 @@ def test_a_dry_run_names_what_is_missing_and_changes_nothing(own: Stores) -> Non
 
 
 @pytest.mark.spec("OPS-10")
-def test_a_sweep_of_what_is_right_does_nothing(own: Stores) -> None:
+def test_sweep_of_complete_replicas_does_nothing(own: Stores) -> None:
     fqid = write(own, make_file(own, b"abc"))
     copy(own, "bundle", fqid)
     old(own)

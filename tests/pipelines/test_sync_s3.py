@@ -88,7 +88,7 @@ def everything(stores: Stores, replica: str) -> dict[str, bytes]:
     return {info.key: b"".join(bucket.read(info.key)) for info in bucket.list("")}
 
 
-def test_small_files_take_a_copy_and_a_record_each(own: Stores, server: str) -> None:
+def test_small_files_take_one_copy_and_one_record(own: Stores, server: str) -> None:
     asked = run(own, write(own))
     assert everything(own, "gcp") == everything(own, "aws")
     assert asked.count("PUT copy") == len(CONTENTS)
@@ -98,7 +98,7 @@ def test_small_files_take_a_copy_and_a_record_each(own: Stores, server: str) -> 
     assert asked.count("HEAD") == (len(CONTENTS) if careless else 0)
 
 
-def test_what_lies_there_is_not_replaced(own: Stores) -> None:
+def test_existing_objects_are_not_replaced(own: Stores) -> None:
     claim = write(own)
     own.replicas["gcp"].put(blob(CONTENTS[2]), CONTENTS[2])
     lain = own.replicas["gcp"].list(blob(CONTENTS[2]))
@@ -139,7 +139,7 @@ def test_damaged_bytes_are_never_copied(own: Stores) -> None:
         bundles.find(own, "gcp", fqid.uuid, None)
 
 
-def test_where_many_blobs_lie_each_copy_is_looked_at(own: Stores) -> None:
+def test_stores_with_many_blobs_check_each_copy(own: Stores) -> None:
     for number in range(replication.LISTED_PER_HEAD_REQUEST):
         make_file(own, b"older %d" % number)
     asked = run(own, write(own, CONTENTS[:1]))

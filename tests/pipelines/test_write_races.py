@@ -155,7 +155,7 @@ def run(stores: Stores, order: tuple[str, ...], file_ids: list[FQID], *, same: b
 
 
 @pytest.mark.parametrize("same", [False, True])
-def test_two_writers_in_every_order_and_dying_anywhere(
+def test_two_writers_in_every_order_with_crashes(
     race_stores: Stores, file_ids: list[FQID], same: bool
 ) -> None:
     for mine, others in itertools.product(range(4), repeat=2):
@@ -165,7 +165,7 @@ def test_two_writers_in_every_order_and_dying_anywhere(
 
 
 @pytest.mark.parametrize("same", [False, True])
-def test_two_writers_and_a_tombstone_in_every_order(
+def test_two_writers_and_tombstone_in_every_order(
     race_stores: Stores, file_ids: list[FQID], same: bool
 ) -> None:
     for order in orders({"a": 3, "b": 3, "t": 1}):
@@ -173,7 +173,7 @@ def test_two_writers_and_a_tombstone_in_every_order(
 
 
 @pytest.mark.parametrize("same", [False, True])
-def test_two_writers_sync_and_a_tombstone_in_many_orders(
+def test_two_writers_sync_and_tombstone_in_many_orders(
     race_stores: Stores, file_ids: list[FQID], same: bool
 ) -> None:
     rng = random.Random(7)

@@ -105,7 +105,7 @@ def bucket_of_gcs() -> str:
     + ([("gcp", bucket_of_gcs)] if engines.GCS else []),
     ids=lambda value: getattr(value, "__name__", str(value)),
 )
-def test_a_directory_goes_up_by_every_way_and_comes_down_from_both_replicas(
+def test_uploads_by_every_way_and_downloads_from_both_replicas(
     ground: Ground, tmp_path: Path, replica: str, bucket: object
 ) -> None:
     person = ground.person(tmp_path / "person")
@@ -124,7 +124,7 @@ def test_a_directory_goes_up_by_every_way_and_comes_down_from_both_replicas(
 
 
 @pytest.mark.parametrize("mode", [Mode.TRUNCATE, Mode.RESET, Mode.REFUSE, Mode.SLOW, Mode.FLIP])
-def test_content_comes_whole_or_is_said_not_to_have(
+def test_content_is_complete_or_reported_missing(
     ground: Ground, bundle: Bundle, tmp_path: Path, mode: Mode
 ) -> None:
     ground.s3.only = b"GET /"
@@ -133,16 +133,12 @@ def test_content_comes_whole_or_is_said_not_to_have(
     )
 
 
-def test_a_download_that_was_killed_goes_on_where_it_was(
-    ground: Ground, bundle: Bundle, tmp_path: Path
-) -> None:
+def test_killed_download_resumes(ground: Ground, bundle: Bundle, tmp_path: Path) -> None:
     reader = a_person(tmp_path / "reader", ground.store.api)
     trouble.a_stopped_download_goes_on(ground.s3, reader, bundle, signal.SIGKILL)
 
 
-def test_an_upload_to_a_bucket_that_was_killed_goes_on_where_it_was(
-    ground: Ground, tmp_path: Path
-) -> None:
+def test_killed_upload_to_bucket_resumes(ground: Ground, tmp_path: Path) -> None:
     source = a_sample(tmp_path / "sample", files=8, seed=8)
     bucket = bucket_of_s3()
 
@@ -158,7 +154,7 @@ def test_an_upload_to_a_bucket_that_was_killed_goes_on_where_it_was(
 
 
 @pytest.mark.parametrize("mode", [Mode.TRUNCATE, Mode.RESET, Mode.REFUSE, Mode.SLOW])
-def test_an_upload_through_trouble_is_right_or_says_that_it_is_not_done(
+def test_upload_through_faults_is_complete_or_fails(
     ground: Ground, tmp_path: Path, mode: Mode
 ) -> None:
     source = a_sample(tmp_path / "sample", files=6, seed=len(mode))

@@ -77,7 +77,7 @@ def purge(home: Path, given: Mapping[str, str], filled: Filled) -> None:
 
 
 @pytest.mark.spec("OPS-15", "OPS-16")
-def test_a_lost_catalog_comes_back_from_either_bucket_alone(clouds: str, tmp_path: Path) -> None:
+def test_rebuilds_catalog_from_either_bucket(clouds: str, tmp_path: Path) -> None:
     home, kept, closed = tmp_path / "home", tmp_path / "night.backup", [True]
     home.mkdir()
 
@@ -153,7 +153,7 @@ def a_bundle(stores: Stores, content: bytes) -> FQID:
 
 
 @pytest.mark.spec("OPS-14")
-def test_damage_in_a_bucket_is_told_and_mended_from_the_other(clouds: str, tmp_path: Path) -> None:
+def test_reports_damage_and_repairs_from_other_bucket(clouds: str, tmp_path: Path) -> None:
     wrong = "its bytes differ from its key"
     with engines.settings(gcp=engines.CLOUDS[clouds](), STORE_SECRET_KEY=SECRET) as given:
         operate(tmp_path, given, "migrate")
@@ -186,7 +186,7 @@ def seen(stores: Stores, replica: Replica) -> set[FQID]:
 
 
 @pytest.mark.spec("OPS-13")
-def test_a_catalog_from_a_dump_takes_in_what_came_after_it(clouds: str, tmp_path: Path) -> None:
+def test_catalog_from_dump_takes_in_later_objects(clouds: str, tmp_path: Path) -> None:
     with (
         engines.settings(gcp=engines.CLOUDS[clouds](), STORE_SECRET_KEY=SECRET) as given,
         fresh(POSTGRES) as older,

@@ -57,7 +57,7 @@ def running(
 
 
 @pytest.mark.spec("SVC-12", "OPS-17", "OPS-18")
-def test_every_expectation_of_the_tour_holds(running: Running, tmp_path: Path) -> None:
+def test_tour_holds(running: Running, tmp_path: Path) -> None:
     demo.write_bundles(tmp_path, None, None)
     assert demo.run_tour(running.store, tmp_path), running.store.read_warnings()
 
@@ -144,7 +144,7 @@ STAGED = [in_metadata, in_tags, *([in_gcs] if engines.GCS else [])]
 
 @pytest.mark.spec("SVC-02", "FIL-07", "FIL-17")
 @pytest.mark.parametrize("stage_it", STAGED)
-def test_a_staged_object_is_taken_in_wherever_it_lies(running: Running, stage_it: Any) -> None:
+def test_staged_object_is_ingested_from_either_cloud(running: Running, stage_it: Any) -> None:
     content = f'{{"n": "{uuid.uuid4()}"}}'.encode()
     ident, version = deposit(running, stage_it(content))
     bundle_of(running, one=(ident, version))
@@ -153,7 +153,7 @@ def test_a_staged_object_is_taken_in_wherever_it_lies(running: Running, stage_it
 
 
 @pytest.mark.spec("ERR-36")
-def test_a_wrong_checksum_is_found_and_nothing_is_kept(running: Running) -> None:
+def test_wrong_checksum_leaves_nothing(running: Running) -> None:
     bucket = engines.name_of(engines.s3_bucket())
     wrong = declared(b"something else") | {"store-sha256": "0" * 64}
     engines.s3().put_object(Bucket=bucket, Key="k", Body=b"something", Metadata=wrong)
@@ -166,7 +166,7 @@ def test_a_wrong_checksum_is_found_and_nothing_is_kept(running: Running) -> None
 
 
 @pytest.mark.spec("FIL-28")
-def test_a_signed_url_brings_the_type_of_the_file_not_of_the_blob(running: Running) -> None:
+def test_signed_url_has_content_type_of_file(running: Running) -> None:
     content = b"<p>" + uuid.uuid4().hex.encode()
     ident, version = deposit(running, in_metadata(content))
     bundle_of(running, page=(ident, version))
@@ -217,7 +217,7 @@ def two_files(running: Running) -> tuple[str, dict[str, bytes]]:
 
 
 @pytest.mark.spec("CHK-02")
-def test_a_checkout_goes_to_a_bucket_of_ones_own(running: Running) -> None:
+def test_checkout_goes_to_own_bucket(running: Running) -> None:
     name = f"{DESTINATION}{uuid.uuid4()}"
     engines.s3().create_bucket(Bucket=name)
     bundle, contents = two_files(running)
@@ -243,7 +243,7 @@ def test_an_operator_sees_every_engine(running: Running) -> None:
 
 
 @pytest.mark.spec("OPS-18")
-def test_in_the_end_nothing_is_left_to_do(running: Running) -> None:
+def test_no_work_is_left(running: Running) -> None:
     headers = {"Authorization": f"Bearer {running.store.token}"}
 
     def done() -> bool:

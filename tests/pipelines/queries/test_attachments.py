@@ -22,7 +22,7 @@ def size(value: Any) -> int:
 
 
 @pytest.mark.spec("NOT-05")
-def test_values_stand_under_the_names_asked_for() -> None:
+def test_values_have_requested_names() -> None:
     found = payloads.evaluate_attachments(
         asking(one="bundle_info.uuid", two="numbers[0]", none="missing"), DOCUMENT
     )
@@ -30,12 +30,12 @@ def test_values_stand_under_the_names_asked_for() -> None:
 
 
 @pytest.mark.spec("NOT-05")
-def test_no_attachments_are_no_values() -> None:
+def test_no_attachments_give_no_values() -> None:
     assert payloads.evaluate_attachments({}, DOCUMENT) == {}
 
 
 @pytest.mark.spec("NOT-06")
-def test_one_that_fails_is_told_beside_the_others() -> None:
+def test_failed_attachment_is_reported_beside_others() -> None:
     found = payloads.evaluate_attachments(
         asking(good="text", bad="abs(text)", worse="sum(text)"), DOCUMENT
     )
@@ -47,7 +47,7 @@ def test_one_that_fails_is_told_beside_the_others() -> None:
 
 @pytest.mark.spec("NOT-06")
 @pytest.mark.parametrize("expression", ["to_number(nan)", "&text", "[@,@]|[@,@]|[@,@]"])
-def test_a_result_that_json_cannot_say_fails_alone(expression: str) -> None:
+def test_result_that_is_no_json_fails_alone(expression: str) -> None:
     found = payloads.evaluate_attachments(
         asking(good="bundle_info.uuid", bad=expression), DOCUMENT, steps=60
     )
@@ -65,7 +65,7 @@ def test_a_general_failure_is_one_text() -> None:
 
 @pytest.mark.spec("NOT-07", "LIM-07")
 @pytest.mark.parametrize("over", [0, 1])
-def test_beyond_128_kib_of_utf8_only_the_size_is_told(over: int) -> None:
+def test_values_beyond_128_kib_are_replaced_by_their_size(over: int) -> None:
     letters = ATTACHMENTS_MAX_BYTES - size({"a": "ä"}) + over
     document = {"text": "ä" + "x" * letters}
     found = payloads.evaluate_attachments(asking(a="text"), document)
@@ -92,7 +92,7 @@ MANY = {"values": [{f"k{n}": [n] * 20 for n in range(20)}] * 100, "cheap": 1, "m
 
 @pytest.mark.spec("NOT-06")
 @pytest.mark.parametrize("before", [1, 3])
-def test_an_expensive_attachment_leaves_those_after_it_their_own_steps(before: int) -> None:
+def test_expensive_attachment_leaves_steps_to_others(before: int) -> None:
     expensive = {f"a{n}": EXPENSIVE for n in range(before)}
     budget = bounded_jmespath.EvaluationBudget(80_000)
     found = payloads.evaluate_attachments(
@@ -118,7 +118,7 @@ def test_each_has_the_steps_of_one_evaluation() -> None:
 
 
 @pytest.mark.spec("NOT-06")
-def test_all_of_a_subscription_are_bounded_together() -> None:
+def test_attachments_of_a_subscription_are_bounded_together() -> None:
     many = asking(**{f"a{n}": "sum(middle[*])" for n in range(50)})
     budget = bounded_jmespath.EvaluationBudget(100_000)
     found = payloads.evaluate_attachments(many, MANY, steps=3_000, budget=budget)

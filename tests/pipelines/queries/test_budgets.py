@@ -54,7 +54,7 @@ def told(
     )
 
 
-def test_what_costs_much_is_asked_with_more_and_more_steps() -> None:
+def test_expensive_queries_get_more_steps_in_rounds() -> None:
     allowed: list[int] = []
     (verdict,) = told({costing(20_000, allowed): ["a"]}, StepAccounts(STEPS, 2))
     assert (verdict.matches, allowed) == (
@@ -63,7 +63,7 @@ def test_what_costs_much_is_asked_with_more_and_more_steps() -> None:
     )
 
 
-def test_what_costs_more_than_one_may_is_its_own_failure() -> None:
+def test_query_beyond_step_limit_fails_alone() -> None:
     cheap, dear = costing(STEPS), costing(STEPS + 1)
     found = {
         one.stored_query: one for one in told({dear: ["a"], cheap: ["a"]}, StepAccounts(STEPS, 2))
@@ -72,7 +72,7 @@ def test_what_costs_more_than_one_may_is_its_own_failure() -> None:
     assert "steps" in (found[dear].failure or "")
 
 
-def test_one_evaluation_serves_all_owners_failures_too() -> None:
+def test_shared_evaluation_serves_all_owners() -> None:
     allowed: list[int] = []
     found = told({costing(STEPS + 1, allowed): ["a", "b"]}, StepAccounts(STEPS, 2))
     assert {one.owner for one in found} == {"a", "b"}
@@ -80,7 +80,7 @@ def test_one_evaluation_serves_all_owners_failures_too() -> None:
     assert len(allowed) == 3
 
 
-def test_an_owner_runs_out_alone_and_keeps_what_is_cheap() -> None:
+def test_owner_beyond_budget_keeps_cheap_queries() -> None:
     accounts = StepAccounts(STEPS, 2, of_owner=3 * STEPS)
     cheap, other = costing(FIRST_ALLOWANCE), costing(STEPS)
     asked: dict[StoredQuery, Iterable[str]] = {costing(STEPS + n): ["greedy"] for n in range(1, 9)}
@@ -89,7 +89,7 @@ def test_an_owner_runs_out_alone_and_keeps_what_is_cheap() -> None:
     assert OWNER_STEPS_EXCEEDED in {one.failure for one in found}
 
 
-def test_who_shares_a_question_with_who_ran_out_is_answered() -> None:
+def test_owner_sharing_query_with_exhausted_owner_is_answered() -> None:
     accounts = StepAccounts(STEPS, 2, of_owner=2 * STEPS)
     shared = costing(STEPS)
     asked: dict[StoredQuery, Iterable[str]] = {costing(STEPS): ["greedy"] for _ in range(5)}
@@ -98,7 +98,7 @@ def test_who_shares_a_question_with_who_ran_out_is_answered() -> None:
     assert OWNER_STEPS_EXCEEDED in {one.failure for one in found if one.owner == "greedy"}
 
 
-def test_when_all_is_spent_every_owner_still_has_a_share() -> None:
+def test_every_owner_has_reserved_share() -> None:
     accounts = StepAccounts(STEPS, 4, of_owner=100 * STEPS, of_all=10 * STEPS)
     modest = {costing(STEPS // 2): [owner] for owner in ("a", "b", "c")}
     asked: dict[StoredQuery, Iterable[str]] = {costing(STEPS): ["greedy"] for _ in range(90)}
@@ -111,7 +111,7 @@ def test_when_all_is_spent_every_owner_still_has_a_share() -> None:
     assert ALL_STEPS_EXCEEDED in {one.failure for one in found if one.owner == "greedy"}
 
 
-def test_what_is_spent_together_has_a_limit() -> None:
+def test_total_budget_is_bounded() -> None:
     accounts = StepAccounts(STEPS, 3, of_all=12 * STEPS)
     work: list[int] = []
     asked = {costing(STEPS, work): [f"owner{n % 3}"] for n in range(60)}
@@ -126,7 +126,7 @@ def test_the_lease_is_renewed_between_any_two_evaluations() -> None:
     assert len(beats) == len(allowed) == 15
 
 
-def test_hundreds_of_hostile_expressions_end_soon_and_harm_nobody() -> None:
+def test_hostile_expressions_end_soon_and_harm_no_other_owner() -> None:
     bad = [
         a_subscription(id=n, query=hostile(n), owner=f"bad{n % 4}@example.org")
         for n in range(1, 401)
@@ -157,7 +157,7 @@ def test_attachments_are_paid_from_the_same_account() -> None:
     assert all("steps" in error for error in errors)
 
 
-def test_what_is_kept_of_expressions_is_bounded() -> None:
+def test_expression_cache_is_bounded() -> None:
     long = " || ".join(["length(a) > `1`"] * 30)
     asked = [a_subscription(id=n, query=f"{long} || b{n}") for n in range(1, 700)]
     questions = StoredQuerySet(asked)
@@ -184,7 +184,7 @@ def heavy(number: int) -> dict[str, Any]:
     return {"bool": {"should": [{"wildcard": {"text": f"*x{number}*{n}"}} for n in range(30)]}}
 
 
-def test_an_owner_of_heavy_es_queries_runs_out_alone() -> None:
+def test_owner_of_heavy_es_queries_is_exhausted_alone() -> None:
     greedy = [es(n, "greedy", heavy(n)) for n in range(1, 13)]
     modest = [es(n, f"modest{n}", {"match": {"text": f"w{n}"}}) for n in range(50, 60)]
     same = [es(n, owner, heavy(0)) for n, owner in ((80, "greedy"), (81, "modest81"))]
@@ -199,7 +199,7 @@ def test_an_owner_of_heavy_es_queries_runs_out_alone() -> None:
     assert sum(one.matches for one in found) == len(modest)
 
 
-def test_an_es_query_that_takes_too_many_steps_is_its_own_failure() -> None:
+def test_es_query_beyond_step_limit_fails_alone() -> None:
     asked = [es(1, "a", heavy(1)), es(2, "a", {"match": {"text": "w7"}})]
     found = list(
         evaluate_event(StoredQuerySet(asked), an_event(), WORDS, base_url=BASE_URL, steps=40_000)

@@ -35,12 +35,12 @@ pytestmark = [
 
 
 @pytest.mark.parametrize("seed", range(4))
-def test_matching_says_what_the_library_says(seed: int) -> None:
+def test_matches_same_as_library(seed: int) -> None:
     assert list(differences(seed, documents=10, expressions=100)) == []
 
 
 @pytest.mark.parametrize("steps", [1, 5, 12, 40, 150, 1500])
-def test_whoever_would_exceed_his_steps_still_does(steps: int) -> None:
+def test_indexed_query_exceeds_steps_as_before(steps: int) -> None:
     assert list(differences(steps, documents=5, expressions=60, steps=steps)) == []
 
 
@@ -125,7 +125,7 @@ def test_the_clauses_of_an_expression_are_bounded() -> None:
     assert read(f"b == 'x' && [{many}]") == ()
 
 
-def test_many_generated_expressions_are_indexed() -> None:
+def test_indexes_many_generated_expressions() -> None:
     clauses = [read(source) for source in sources(Random(1), 400)]
     assert sum(map(bool, clauses)) > 80
     in_lists = [
@@ -167,14 +167,14 @@ def test_values_are_equal_as_jmespath_has_it(document: dict[str, Any], matched: 
     assert set(by_matching(questions, document, bounded_jmespath.MAX_STEPS)) == matched
 
 
-def test_a_failure_before_an_equality_that_does_not_hold_is_still_told() -> None:
+def test_failure_before_false_equality_is_reported() -> None:
     questions = StoredQuerySet(
         subscriptions(["abs(a) == `1` && b == 'x'", "b == 'x' && abs(a) == `1`"])
     )
     assert by_matching(questions, {"a": "text"}, bounded_jmespath.MAX_STEPS) == {1: (False, True)}
 
 
-def test_more_clauses_than_are_kept_leave_it_to_the_expression() -> None:
+def test_expressions_with_too_many_clauses_are_evaluated() -> None:
     source = " && ".join(f"a{n} == 'x'" for n in range(20))
     document = {f"a{n}": "x" for n in range(19)}
     assert (
@@ -200,7 +200,7 @@ OF_FILES = [
 
 
 @pytest.mark.parametrize("steps", [1_200, 2_000, 4_000, 20_000, 40_000, 300_000])
-def test_what_is_decided_would_have_had_its_steps(steps: int) -> None:
+def test_index_decides_only_queries_within_steps(steps: int) -> None:
     asked = subscriptions(form.format(n, n) for form in OF_FILES for n in (-1, 5, 100, 10_000))
     questions = StoredQuerySet(asked)
     for size in (0, 1, 3, 10, 30, 60, 300, 2_000):
@@ -211,7 +211,7 @@ def test_what_is_decided_would_have_had_its_steps(steps: int) -> None:
         assert by_matching(questions, document, steps) == told
 
 
-def test_only_candidates_are_evaluated() -> None:
+def test_evaluates_candidates_only() -> None:
     forms = ["files[?name == 'f{}']", "files[].tags[?@ == 't{}'][]", "other == 'o{}'"]
     asked = subscriptions(form.format(n) for form in forms for n in range(1_000))
     found = StoredQuerySet(asked).candidates(
@@ -241,7 +241,7 @@ def test_a_removed_subscription_is_found_no_more() -> None:
     assert (len(questions), questions.candidates(seen, steps=1)) == (0, [])
 
 
-def test_nothing_is_left_of_what_is_removed_however_it_was_filed() -> None:
+def test_removed_subscriptions_leave_nothing_in_index() -> None:
     rng = Random(3)
     asked = subscriptions(sources(rng, 300))
     questions = StoredQuerySet(asked)

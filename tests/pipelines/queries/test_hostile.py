@@ -48,20 +48,20 @@ def asked(kind: str, source: str, seen: QueryDocument) -> float:
 
 
 @pytest.mark.parametrize("source", hostile_queries.JMESPATH)
-def test_an_expression_ends_soon(source: str, seen: QueryDocument) -> None:
+def test_hostile_expression_ends_soon(source: str, seen: QueryDocument) -> None:
     bounded_jmespath.parse_expression(source)
     assert asked("jmespath", source, seen) < SECONDS
 
 
 @pytest.mark.parametrize("source", hostile_queries.ES_TEXTS)
-def test_an_es_query_ends_soon(source: str, seen: QueryDocument) -> None:
+def test_hostile_es_query_ends_soon(source: str, seen: QueryDocument) -> None:
     parse_query(json.loads(source))
     assert asked("elasticsearch", source, seen) < SECONDS
 
 
 @pytest.mark.filterwarnings("ignore::PendingDeprecationWarning")
 @pytest.mark.parametrize("source", hostile_queries.UNPARSED)
-def test_what_is_hard_to_read_is_read_or_refused_soon(source: str) -> None:
+def test_hostile_syntax_is_parsed_or_refused_soon(source: str) -> None:
     began = time.thread_time()
     for part in (source, source[:2_000], source[:64]):
         with contextlib.suppress(Invalid):
@@ -72,7 +72,7 @@ def test_what_is_hard_to_read_is_read_or_refused_soon(source: str) -> None:
 LONG_RUNNING = "|".join(["[@,@][]"] * 40)
 
 
-def test_a_long_evaluation_is_watched_and_may_be_ended() -> None:
+def test_long_evaluation_is_watched_and_interruptible() -> None:
     turns: list[int] = []
 
     def watch() -> None:
@@ -90,7 +90,7 @@ def test_a_long_evaluation_is_watched_and_may_be_ended() -> None:
     )
 
 
-def test_what_is_watched_takes_the_very_steps_that_it_would_take_otherwise() -> None:
+def test_watching_does_not_change_steps() -> None:
     for steps in (10, 49_999, 50_000, 50_001, 131_000, 200_000):
         alone, watched = (
             bounded_jmespath.EvaluationBudget(steps),
@@ -110,9 +110,7 @@ def test_what_is_watched_takes_the_very_steps_that_it_would_take_otherwise() -> 
         {"attachments": {"a": {"type": "jmespath", "expression": LONG_RUNNING}}},
     ],
 )
-def test_the_lease_is_renewed_within_an_evaluation_and_its_loss_ends_it(
-    given: dict[str, Any], seen: QueryDocument
-) -> None:
+def test_lease_is_renewed_during_evaluation(given: dict[str, Any], seen: QueryDocument) -> None:
     def beats() -> Iterator[None]:
         yield from [None] * 6
         raise TimeLimitExceeded("Lost.")

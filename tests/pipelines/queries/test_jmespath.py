@@ -77,7 +77,7 @@ def test_the_result_is_the_librarys(source: str) -> None:
 @pytest.mark.parametrize(
     "source", ["abs('x')", "length(`1`)", "event_type < `1`", "nothing_known(@)", "numbers[::0]"]
 )
-def test_where_the_library_fails_so_does_it(source: str) -> None:
+def test_fails_where_library_fails(source: str) -> None:
     with pytest.raises(bounded_jmespath.EvaluationFailed):
         bounded_jmespath.compile_expression(source).search(DOCUMENT)
     with pytest.raises(Exception):  # noqa: B017, PT011
@@ -123,7 +123,7 @@ def test_every_expression_means_what_the_library_means(source: str, document: An
 
 @pytest.mark.spec("NOT-09")
 @pytest.mark.parametrize("source", ["null", "`false`", "''", "`[]`", "`{}`", "missing"])
-def test_what_is_false_does_not_match(source: str) -> None:
+def test_false_values_do_not_match(source: str) -> None:
     assert not bounded_jmespath.compile_expression(source).matches(DOCUMENT)
 
 
@@ -181,7 +181,7 @@ def test_several_evaluations_may_share_a_budget() -> None:
         "'" + "ä" * 2100 + "'",
     ],
 )
-def test_what_is_no_bounded_expression_is_refused(source: str) -> None:
+def test_rejects_unbounded_expressions(source: str) -> None:
     with pytest.raises(Invalid) as refused:
         bounded_jmespath.compile_expression(source)
     assert refused.value.code == "invalid_jmespath"

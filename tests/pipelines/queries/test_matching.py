@@ -98,7 +98,7 @@ def test_later_events_show_the_created_document_with_their_type(kind: EventType)
 
 
 @pytest.mark.spec("NOT-11")
-def test_subscriptions_made_after_the_event_are_not_asked() -> None:
+def test_skips_subscriptions_newer_than_event() -> None:
     early, late = a_subscription(id=1, created_us=5), a_subscription(id=2, created_us=6)
     assert [delivery.subscription_id for delivery in found(early, late, at_us=5)] == [1]
 
@@ -139,7 +139,7 @@ def test_attachments_that_fail_are_sent_along() -> None:
     assert told["attachments"].keys() == {"_errors"}
 
 
-def test_the_step_hears_of_progress() -> None:
+def test_reports_progress_to_step() -> None:
     stored = questions(a_subscription(query="abs(missing)"), a_subscription())
     beats: list[int] = []
     deliveries = evaluate_event(stored, an_event(), DOCUMENT, base_url=BASE_URL, beat=beats.append)
@@ -153,7 +153,7 @@ def of(queries: StoredQueryCache, catalog: Catalog, kind: str = "jmespath") -> l
 
 
 @pytest.mark.spec("SUB-18")
-def test_what_is_kept_follows_the_catalog(stores: Stores) -> None:
+def test_cache_follows_catalog(stores: Stores) -> None:
     catalog, queries = stores.catalog, StoredQueryCache()
     assert of(queries, catalog) == []
     one, two = subscribe(catalog, URL), subscribe(catalog, URL, query="a")
@@ -165,7 +165,7 @@ def test_what_is_kept_follows_the_catalog(stores: Stores) -> None:
     assert of(queries, catalog) == [two.id]
 
 
-def test_only_what_is_new_is_read(stores: Stores) -> None:
+def test_reads_new_subscriptions_only(stores: Stores) -> None:
     catalog, queries = stores.catalog, StoredQueryCache()
     first = subscribe(catalog, URL)
     of(queries, catalog)
@@ -183,7 +183,7 @@ def test_only_what_is_new_is_read(stores: Stores) -> None:
     assert (second.id,) in told
 
 
-def test_threads_share_what_is_kept(stores: Stores) -> None:
+def test_threads_share_cache(stores: Stores) -> None:
     made = [subscribe(stores.catalog, URL).id for _ in range(5)]
     seen: list[list[int]] = []
 
@@ -201,7 +201,7 @@ def test_threads_share_what_is_kept(stores: Stores) -> None:
 
 
 @pytest.mark.spec("NOT-25")
-def test_a_thousand_subscriptions_are_asked_quickly() -> None:
+def test_matches_thousand_subscriptions_fast() -> None:
     stored = questions(
         *(a_subscription(query=f"length({ORGAN}) == `{n + 10}`") for n in range(1000))
     )

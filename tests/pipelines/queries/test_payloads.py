@@ -17,7 +17,7 @@ URL = f"{BASE_URL}/v1/bundles/{FQ.uuid}?version={FQ.version}&replica=aws"
 
 
 @pytest.mark.spec("NOT-03", "NOT-04")
-def test_a_jmespath_subscription_is_told_type_match_and_query() -> None:
+def test_jmespath_payload_has_type_match_and_query() -> None:
     subscription = a_subscription(query="event_type")
     assert build_payload(
         subscription, EVENT, delivery="d", base_url=BASE_URL, attachments=None
@@ -33,7 +33,7 @@ def test_a_jmespath_subscription_is_told_type_match_and_query() -> None:
 
 
 @pytest.mark.spec("NOT-04")
-def test_an_elasticsearch_subscription_is_told_its_query_and_no_type() -> None:
+def test_elasticsearch_payload_has_query_and_no_type() -> None:
     subscription = a_subscription(type="elasticsearch", query='{"match_all":{}}')
     told = build_payload(subscription, EVENT, delivery="d", base_url=BASE_URL, attachments=None)
     assert told["es_query"] == {"match_all": {}}
@@ -41,7 +41,7 @@ def test_an_elasticsearch_subscription_is_told_its_query_and_no_type() -> None:
 
 
 @pytest.mark.spec("NOT-05")
-def test_attachments_come_only_where_they_are_asked_for() -> None:
+def test_attachments_are_present_only_if_requested() -> None:
     told = build_payload(
         a_subscription(), EVENT, delivery="d", base_url=BASE_URL, attachments={"a": 1}
     )
@@ -58,12 +58,12 @@ def test_a_test_is_marked_as_one() -> None:
 
 
 @pytest.mark.spec("NOT-03")
-def test_what_is_sent_is_compact_utf8() -> None:
+def test_payload_is_compact_utf8() -> None:
     assert dump_json({"a": ["ä", 2**60]}) == '{"a":["ä",1152921504606846976]}'
 
 
 @pytest.mark.spec("NOT-03")
 @pytest.mark.parametrize("value", [float("nan"), float("inf"), "\ud800", {"\udfff": 1}])
-def test_what_json_cannot_say_is_refused(value: object) -> None:
+def test_rejects_values_that_are_no_json(value: object) -> None:
     with pytest.raises(ValueError, match=r"."):
         dump_json(value)

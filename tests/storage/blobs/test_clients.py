@@ -65,7 +65,7 @@ def bucket(cloud: str, handler: type[Answering], limits: CloudLimits) -> Iterato
 
 
 @clouds
-def test_as_many_connections_as_the_limits_say_are_kept(cloud: str) -> None:
+def test_keeps_as_many_connections_as_limits_say(cloud: str) -> None:
     together, known = threading.Barrier(AT_ONCE), set[object]()
 
     class Meeting(Answering):
@@ -82,7 +82,7 @@ def test_as_many_connections_as_the_limits_say_are_kept(cloud: str) -> None:
 
 @clouds
 @pytest.mark.parametrize("attempts", [1, 2])
-def test_a_call_is_made_as_often_as_the_limits_say(cloud: str, attempts: int) -> None:
+def test_retries_as_often_as_limits_say(cloud: str, attempts: int) -> None:
     asked = Counter[str]()
 
     class Busy(Answering):
@@ -98,7 +98,7 @@ def test_a_call_is_made_as_often_as_the_limits_say(cloud: str, attempts: int) ->
 
 
 @clouds
-def test_silence_lasts_as_long_as_the_limits_say(cloud: str) -> None:
+def test_times_out_as_limits_say(cloud: str) -> None:
     over = threading.Event()
 
     class Silent(Answering):

@@ -69,7 +69,7 @@ def test_a_writer_killed_at_any_instant_leaves_whole_objects_only(store: FolderB
     assert all(b"".join(store.read(info.key)) == b"012367" for info in store.list("parts/"))
 
 
-def test_what_crashed_writers_left_is_swept_once_it_is_old(store: FolderBlobs) -> None:
+def test_sweeps_old_leftovers_of_crashed_writers(store: FolderBlobs) -> None:
     (store.root / ".temporary" / "crashed").write_bytes(b"x")
     upload = store.upload("k", part_size=10, content_type="x/y")
     now = time.time()
@@ -89,7 +89,7 @@ def test_an_upload_that_is_still_written_is_not_swept_by_halves(store: FolderBlo
     assert upload.parts() == {1: 10}
 
 
-def test_nothing_but_objects_is_left_behind(store: FolderBlobs) -> None:
+def test_leaves_only_objects(store: FolderBlobs) -> None:
     store.put("a/b", b"x")
     with pytest.raises(AlreadyExists):
         store.put("a/b", b"y")
@@ -112,7 +112,7 @@ def test_a_straggler_cannot_reach_into_an_object_that_became_visible(store: Fold
     assert b"".join(store.read("k")) == b"good"
 
 
-def test_a_crash_between_naming_and_forgetting_ends_the_upload(store: FolderBlobs) -> None:
+def test_crash_before_cleanup_ends_upload(store: FolderBlobs) -> None:
     upload = store.upload("k", part_size=4, content_type="x/y")
     upload.part(1, [b"good"])
     private = store.root / ".uploads" / upload.token
@@ -185,7 +185,7 @@ def test_a_truncated_or_changed_head_is_noticed(store: FolderBlobs) -> None:
             store.head("k")
 
 
-def test_a_root_that_is_gone_is_unavailable_not_empty(store: FolderBlobs) -> None:
+def test_missing_root_is_unavailable_not_empty(store: FolderBlobs) -> None:
     store.put("k", b"content")
     store.root.rename(store.root.with_name("unmounted"))
     for attempt in (
@@ -224,13 +224,13 @@ def test_large_payloads_begin_on_a_page_so_that_copies_may_share_blocks(store: F
         assert file.tell() % 4096 == 0
 
 
-def test_two_opened_on_one_folder_see_the_same(store: FolderBlobs) -> None:
+def test_two_stores_of_one_folder_see_the_same(store: FolderBlobs) -> None:
     again = FolderBlobs(store.root, SIGNER)
     pin = store.put("k", b"x").pin
     assert b"".join(again.read("k", pin=pin)) == b"x"
 
 
-def test_listing_metadata_comes_along(store: FolderBlobs) -> None:
+def test_listing_includes_metadata(store: FolderBlobs) -> None:
     store.put("k", b"x", content_type="x/y", metadata={"a": "b"})
     (info,) = store.list("")
     assert info == store.head("k")
@@ -252,7 +252,7 @@ def test_lists_damaged_objects_and_marks_them(store: FolderBlobs) -> None:
     assert [info.size for info in listed] == [700, 0, (store.root / "c").stat().st_size, 7]
 
 
-def test_listing_passes_over_damaged_objects_whose_key_only_the_head_says(
+def test_skips_damaged_objects_with_unreadable_key(
     store: FolderBlobs,
 ) -> None:
     for key in ("a", "long/" + "x" * 300):
@@ -271,7 +271,7 @@ def test_a_damaged_length_in_the_head_allocates_no_memory(store: FolderBlobs) ->
         store.head("k")
 
 
-def test_an_object_in_anothers_place_is_damaged(store: FolderBlobs) -> None:
+def test_misplaced_object_is_damaged(store: FolderBlobs) -> None:
     store.put("a", b"content")
     store.put("b", b"content")
     (store.root / "b").write_bytes((store.root / "a").read_bytes())
@@ -281,9 +281,7 @@ def test_an_object_in_anothers_place_is_damaged(store: FolderBlobs) -> None:
 
 
 @pytest.mark.parametrize("thing", ["symbolic link to itself", "folder", "FIFO", "socket"])
-def test_what_lies_in_an_objects_place_is_damage_of_this_object_alone(
-    store: FolderBlobs, thing: str
-) -> None:
+def test_foreign_file_in_place_of_object_is_damage(store: FolderBlobs, thing: str) -> None:
     store.put("a", b"a")
     store.put("b", b"b")
     path = store.root / "a"
@@ -332,7 +330,7 @@ def test_ordinary_keys_stay_readable() -> None:
 
 
 @given(keys)
-def test_no_path_can_leave_the_root_or_differ_by_case_alone(key: str) -> None:
+def test_paths_stay_in_root_and_ignore_no_case(key: str) -> None:
     for name in object_path(key):
         assert name.isascii()
         assert name == name.lower()
@@ -343,7 +341,7 @@ def test_no_path_can_leave_the_root_or_differ_by_case_alone(key: str) -> None:
 
 
 @given(keys, keys)
-def test_two_keys_are_two_places(one: str, two: str) -> None:
+def test_keys_have_distinct_paths(one: str, two: str) -> None:
     assert (object_path(one) == object_path(two)) == (one == two)
     assert object_path(one) != object_path(one + "/" + two)
     composed = unicodedata.normalize("NFC", one)
@@ -358,7 +356,7 @@ def test_a_name_spells_its_segment(segment: bytes) -> None:
 @pytest.mark.parametrize(
     "name", ["Upper", "%41b", "%4", "%zz", ".hidden", "a+b", "%2E", "", "lost+found", "%%", "%61"]
 )
-def test_a_name_that_we_would_not_write_is_none(name: str) -> None:
+def test_rejects_names_it_would_not_write(name: str) -> None:
     expected = {"%41b": b"Ab"}.get(name)
     assert unescape_segment(name) == expected
 
@@ -371,7 +369,7 @@ def test_long_segments_are_hashed_with_all_that_follows() -> None:
     assert len(object_path(f"x/{long}/y")[-1]) == 65
 
 
-def test_what_lies_in_folders_already_is_found_where_it_lies() -> None:
+def test_finds_objects_of_earlier_layouts() -> None:
     hashed = "~41d147874a22cc86f8c40b7e4471670eb54af1ed0318ac6ea2ff06e1b2cccb6e"
     assert object_path(f"x/{'a' * 200}/b") == ("x+", "a" * 200 + "+", "b")
     assert object_path(f"x/{'a' * 201}/b") == ("x+", hashed)

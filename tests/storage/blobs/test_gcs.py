@@ -43,9 +43,7 @@ def crc32c(data: bytes) -> str:
 # Calls
 
 
-def test_small_objects_cost_one_call_each_and_tell_their_checksum(
-    gcs: Gcs, store: GcsBlobs
-) -> None:
+def test_small_objects_cost_one_call_with_checksum(gcs: Gcs, store: GcsBlobs) -> None:
     put = store.put("k", b"bytes", content_type="x/y", metadata={"a": "b"})
     head = store.head("k")
     copied = store.copy(store, "k", "copy", pin=None, part_size=PART, size=5)
@@ -92,7 +90,7 @@ def test_no_object_has_a_content_type_of_googles(gcs: Gcs, store: GcsBlobs) -> N
     )
 
 
-def test_what_others_put_there_keeps_its_type(gcs: Gcs, store: GcsBlobs) -> None:
+def test_foreign_objects_keep_their_type(gcs: Gcs, store: GcsBlobs) -> None:
     gcs.objects.put(store.name, {"name": "k", "contentType": "image/png"}, b"", {})
     assert store.head("k").content_type == "image/png"
 
@@ -101,7 +99,7 @@ def test_what_others_put_there_keeps_its_type(gcs: Gcs, store: GcsBlobs) -> None
 
 
 @pytest.mark.parametrize("key", [".", "..", ".uploads/", ".uploads/x"])
-def test_a_key_that_google_or_the_store_has_taken_is_invalid(store: GcsBlobs, key: str) -> None:
+def test_rejects_reserved_keys(store: GcsBlobs, key: str) -> None:
     for verb in (store.head, store.delete, lambda key: store.put(key, b"")):
         with pytest.raises(errors.Invalid):
             verb(key)
@@ -124,7 +122,7 @@ def test_a_listing_jumps_over_unfinished_uploads(gcs: Gcs, store: GcsBlobs) -> N
 # Uploads
 
 
-def test_more_parts_than_one_compose_takes(gcs: Gcs, store: GcsBlobs) -> None:
+def test_joins_more_parts_than_one_compose_takes(gcs: Gcs, store: GcsBlobs) -> None:
     upload = store.upload("k", part_size=2, content_type=DEFAULT_CONTENT_TYPE, metadata={"a": "b"})
     expected = b""
     for number in range(1, 1100):
@@ -141,7 +139,7 @@ def test_more_parts_than_one_compose_takes(gcs: Gcs, store: GcsBlobs) -> None:
         assert set(objects) == {"k", "warm"}
 
 
-def test_what_cannot_be_cleared_away_is_left_to_the_sweep(gcs: Gcs, store: GcsBlobs) -> None:
+def test_sweep_removes_what_cleanup_could_not(gcs: Gcs, store: GcsBlobs) -> None:
     upload = store.upload("k", part_size=2, content_type=DEFAULT_CONTENT_TYPE)
     upload.part(1, [b"x"])
     gcs.trouble.append(Trouble("DELETE", times=99, status=503))
@@ -153,7 +151,7 @@ def test_what_cannot_be_cleared_away_is_left_to_the_sweep(gcs: Gcs, store: GcsBl
         assert set(objects) == {"k", "warm"}
 
 
-def test_an_upload_of_which_a_part_came_lately_is_not_swept(gcs: Gcs, store: GcsBlobs) -> None:
+def test_keeps_upload_with_recent_part(gcs: Gcs, store: GcsBlobs) -> None:
     old, going = (
         store.upload("k", part_size=2, content_type=DEFAULT_CONTENT_TYPE) for _ in range(2)
     )
@@ -167,7 +165,7 @@ def test_an_upload_of_which_a_part_came_lately_is_not_swept(gcs: Gcs, store: Gcs
         old.parts()
 
 
-def test_the_words_of_an_upload_are_a_frozen_format(gcs: Gcs, store: GcsBlobs) -> None:
+def test_start_object_is_a_frozen_format(gcs: Gcs, store: GcsBlobs) -> None:
     token = "0123456789abcdef" * 2
     words = {"key": "k", "part_size": 2, "content_type": "x/y", "metadata": {"a": "b"}}
     name = f".uploads/{token}/words"
@@ -181,7 +179,7 @@ def test_the_words_of_an_upload_are_a_frozen_format(gcs: Gcs, store: GcsBlobs) -
     assert json.loads(stored.data) == words
 
 
-def test_a_part_that_was_stored_again_meanwhile_is_not_mixed_in(gcs: Gcs, store: GcsBlobs) -> None:
+def test_replaced_part_is_not_mixed_in(gcs: Gcs, store: GcsBlobs) -> None:
     upload = store.upload("k", part_size=2, content_type=DEFAULT_CONTENT_TYPE)
     upload.part(1, [b"ab"])
     gcs.trouble.append(Trouble("/compose", wait_s=0.3))
@@ -235,7 +233,7 @@ def test_a_stream_of_other_bytes_or_of_another_size_leaves_nothing(
             store.head("k")
 
 
-def test_a_stream_into_place_takes_two_requests(gcs: Gcs, store: GcsBlobs) -> None:
+def test_stream_takes_two_requests(gcs: Gcs, store: GcsBlobs) -> None:
     data = bytes(64 * BLOCK)
     store.put_stream("k", stream_of(data), size=len(data), crc32c=crc32c(data))
     assert len(gcs.asked) == 2
@@ -282,12 +280,12 @@ def test_a_sibling_is_a_bucket_that_is_there_and_ours_to_write(gcs: Gcs, store: 
         store.open_sibling("beside")
 
 
-def test_a_token_that_was_withdrawn_is_asked_for_anew(gcs: Gcs, store: GcsBlobs) -> None:
+def test_replaces_withdrawn_token(gcs: Gcs, store: GcsBlobs) -> None:
     gcs.tokens.withdraw()
     assert store.put("k", b"x").size == 1
 
 
-def test_a_server_of_ones_own_may_believe_anybody_but_signs_nothing(
+def test_custom_server_may_be_anonymous_but_signs_nothing(
     gcs: Gcs, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delenv("GOOGLE_APPLICATION_CREDENTIALS")
@@ -360,7 +358,7 @@ def slow_copies(gcs: Gcs, store: GcsBlobs) -> GcsBlobs:
     return store
 
 
-def test_a_copy_goes_on_until_it_is_done(gcs: Gcs, slow_copies: GcsBlobs) -> None:
+def test_copy_continues_until_done(gcs: Gcs, slow_copies: GcsBlobs) -> None:
     told: list[tuple[bool, int]] = []
     info = slow_copies.copy(
         slow_copies,
@@ -377,9 +375,7 @@ def test_a_copy_goes_on_until_it_is_done(gcs: Gcs, slow_copies: GcsBlobs) -> Non
 
 
 @pytest.mark.parametrize("pinned", [True, False])
-def test_a_copy_that_was_killed_is_taken_up_where_it_was(
-    gcs: Gcs, slow_copies: GcsBlobs, pinned: bool
-) -> None:
+def test_resumes_killed_copy(gcs: Gcs, slow_copies: GcsBlobs, pinned: bool) -> None:
     tokens: list[str] = []
 
     def die(token: str, done: int) -> None:
@@ -399,7 +395,7 @@ def test_a_copy_that_was_killed_is_taken_up_where_it_was(
 
 
 @pytest.mark.parametrize("token", ["unknown", "of other bytes"])
-def test_a_token_that_is_refused_begins_anew(gcs: Gcs, slow_copies: GcsBlobs, token: str) -> None:
+def test_refused_token_restarts_copy(gcs: Gcs, slow_copies: GcsBlobs, token: str) -> None:
     if token == "of other bytes":
         tokens: list[str] = []
 
@@ -418,9 +414,7 @@ def test_a_token_that_is_refused_begins_anew(gcs: Gcs, slow_copies: GcsBlobs, to
 
 
 @pytest.mark.parametrize("pinned", [True, False])
-def test_a_token_of_more_than_a_week_begins_anew(
-    gcs: Gcs, slow_copies: GcsBlobs, pinned: bool
-) -> None:
+def test_week_old_token_restarts_copy(gcs: Gcs, slow_copies: GcsBlobs, pinned: bool) -> None:
     pin = slow_copies.head("from").pin if pinned else None
     gcs.trouble.append(Trouble("rewriteToken=old", status=410))
     info = slow_copies.copy(slow_copies, "from", "to", pin=pin, part_size=PART, resume="old")
@@ -428,7 +422,7 @@ def test_a_token_of_more_than_a_week_begins_anew(
     assert info.size == 43
 
 
-def test_a_copy_of_a_taken_key_is_refused_whatever_its_token(slow_copies: GcsBlobs) -> None:
+def test_refuses_copy_onto_existing_key(slow_copies: GcsBlobs) -> None:
     slow_copies.put("to", b"kept")
     with pytest.raises(errors.AlreadyExists):
         slow_copies.copy(slow_copies, "from", "to", pin=None, part_size=PART, resume="x")
@@ -439,9 +433,7 @@ def test_a_range_far_outside_of_an_empty_object_is_refused(store: GcsBlobs) -> N
         list(store.read("warm", start=1))
 
 
-def test_nothing_is_logged_of_who_asks(
-    gcs: Gcs, store: GcsBlobs, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_logs_no_credentials(gcs: Gcs, store: GcsBlobs, caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.INFO):
         store.put("k", b"x")
         store.sign("k", expires_s=60)

@@ -64,7 +64,7 @@ def test_a_token_may_change_objects_of_one_area_and_nothing_else() -> None:
 
 
 @pytest.mark.spec("ARU-13")
-def test_google_is_asked_to_exchange_a_fresh_token_of_ours_for_one_within_that_boundary() -> None:
+def test_exchanges_token_within_access_boundary() -> None:
     asked: list[Any] = []
     lender = GcsCredentialIssuer("staging", Ours, google(asked, access_token="narrow"))
     loan = lender.issue_credentials(PREFIX, name="area-1", expires_s=3600)
@@ -83,7 +83,7 @@ def test_google_is_asked_to_exchange_a_fresh_token_of_ours_for_one_within_that_b
 
 
 @pytest.mark.spec("ARU-16")
-def test_a_refusal_is_told_without_what_was_said_to_us() -> None:
+def test_reports_refusal_without_secrets() -> None:
     refusing = google([], 400, error="invalid_grant", error_description="secret")
     for lender in (
         GcsCredentialIssuer("staging", Ours, refusing),
@@ -96,7 +96,7 @@ def test_a_refusal_is_told_without_what_was_said_to_us() -> None:
 
 
 @pytest.mark.spec("ARU-16")
-def test_who_prints_a_loan_prints_no_secret() -> None:
+def test_repr_hides_credentials() -> None:
     lender = GcsCredentialIssuer("staging", Ours, google([], access_token="narrow"))
     assert "narrow" not in repr(lender.issue_credentials(PREFIX, name="area-1", expires_s=3600))
 

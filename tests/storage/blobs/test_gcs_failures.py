@@ -62,7 +62,7 @@ VERBS: list[Callable[[GcsBlobs], object]] = [
 
 
 @pytest.mark.parametrize("verb", VERBS)
-def test_what_passes_is_tried_again(
+def test_retries_temporary_errors(
     gcs: Gcs, store: GcsBlobs, verb: Callable[[GcsBlobs], object]
 ) -> None:
     gcs.trouble += [Trouble("", status=503), Trouble("", status=429)]
@@ -70,7 +70,7 @@ def test_what_passes_is_tried_again(
     assert not any(trouble.times for trouble in gcs.trouble)
 
 
-def test_what_does_not_pass_is_given_up(gcs: Gcs, store: GcsBlobs) -> None:
+def test_gives_up_on_permanent_errors(gcs: Gcs, store: GcsBlobs) -> None:
     gcs.trouble.append(Trouble("", times=99, status=503))
     with pytest.raises(Unavailable, match="503 trouble"):
         store.head("k")
@@ -78,14 +78,14 @@ def test_what_does_not_pass_is_given_up(gcs: Gcs, store: GcsBlobs) -> None:
 
 
 @pytest.mark.parametrize("status", [401, 403])
-def test_a_refusal_is_told_at_once(gcs: Gcs, store: GcsBlobs, status: int) -> None:
+def test_reports_refusals_at_once(gcs: Gcs, store: GcsBlobs, status: int) -> None:
     gcs.trouble.append(Trouble("/o/k", times=99, status=status))
     with pytest.raises(Unavailable, match="credentials"):
         store.head("k")
     assert len([line for line in gcs.asked if "/o/k" in line]) <= 3
 
 
-def test_a_creation_whose_answer_was_lost_finds_itself(gcs: Gcs, store: GcsBlobs) -> None:
+def test_creation_with_lost_response_finds_itself(gcs: Gcs, store: GcsBlobs) -> None:
     gcs.trouble.append(Trouble("uploadType", status=503, done=True))
     with pytest.raises(AlreadyExists):
         store.put("new", b"x")
@@ -96,15 +96,13 @@ def test_a_creation_whose_answer_was_lost_finds_itself(gcs: Gcs, store: GcsBlobs
     assert store.head("copy").size == 10
 
 
-def test_a_removal_whose_answer_was_lost_is_one(gcs: Gcs, store: GcsBlobs) -> None:
+def test_deletion_with_lost_response_succeeds(gcs: Gcs, store: GcsBlobs) -> None:
     gcs.trouble.append(Trouble("DELETE", status=503, done=True))
     store.delete("k", pin=store.head("k").pin)
     assert list(store.list("")) == []
 
 
-def test_an_upload_whose_end_was_lost_is_the_callers_to_read_back(
-    gcs: Gcs, store: GcsBlobs
-) -> None:
+def test_upload_with_lost_response_is_read_back(gcs: Gcs, store: GcsBlobs) -> None:
     gcs.trouble.append(Trouble("/compose", status=503, done=True))
     with pytest.raises(AlreadyExists):
         upload_one(store)
@@ -135,9 +133,7 @@ def test_reads_of_more_than_one_request_are_of_one_generation(gcs: Gcs, store: G
 
 
 @pytest.mark.parametrize(("start", "length"), [(5, None), (0, 2 * BLOCK), (BLOCK, BLOCK + 1)])
-def test_a_range_that_breaks_is_taken_up_too(
-    gcs: Gcs, store: GcsBlobs, start: int, length: int | None
-) -> None:
+def test_resumes_broken_range(gcs: Gcs, store: GcsBlobs, start: int, length: int | None) -> None:
     data = os.urandom(2 * BLOCK + 5)
     store.put("big", data)
     gcs.trouble.append(Trouble("alt=media", cut=1000))
@@ -145,7 +141,7 @@ def test_a_range_that_breaks_is_taken_up_too(
     assert b"".join(store.read("big", start=start, length=length)) == data[start:end]
 
 
-def test_other_bytes_are_never_appended(gcs: Gcs, store: GcsBlobs) -> None:
+def test_never_appends_other_bytes(gcs: Gcs, store: GcsBlobs) -> None:
     put_large(store, "big", b"a" * 9 * BLOCK)
     blocks = store.read("big")
     assert next(blocks) == b"a" * BLOCK
@@ -154,7 +150,7 @@ def test_other_bytes_are_never_appended(gcs: Gcs, store: GcsBlobs) -> None:
         list(blocks)
 
 
-def test_a_stream_that_always_breaks_is_given_up(gcs: Gcs, store: GcsBlobs) -> None:
+def test_gives_up_on_stream_that_always_breaks(gcs: Gcs, store: GcsBlobs) -> None:
     gcs.trouble.append(Trouble("alt=media", times=99, cut=0))
     with pytest.raises(Unavailable, match="IncompleteRead"):
         list(store.read("k"))
@@ -199,7 +195,7 @@ def large(store: GcsBlobs, data: bytes) -> None:
 
 
 @pytest.mark.parametrize("deaf", [0, 3 * BLOCK + 5])
-def test_a_large_part_goes_on_where_it_broke(gcs: Gcs, store: GcsBlobs, deaf: int) -> None:
+def test_resumes_broken_large_part(gcs: Gcs, store: GcsBlobs, deaf: int) -> None:
     data = os.urandom(9 * BLOCK)
     gcs.trouble.append(Trouble("PUT /session", deaf=deaf))
     large(store, data)
@@ -208,16 +204,14 @@ def test_a_large_part_goes_on_where_it_broke(gcs: Gcs, store: GcsBlobs, deaf: in
 
 
 @pytest.mark.parametrize("done", [True, False])
-def test_a_large_part_whose_answer_was_lost_is_stored(
-    gcs: Gcs, store: GcsBlobs, done: bool
-) -> None:
+def test_large_part_with_lost_response_is_stored(gcs: Gcs, store: GcsBlobs, done: bool) -> None:
     gcs.trouble.append(Trouble("PUT /session", status=503, done=done))
     large(store, bytes(9 * BLOCK))
     assert store.head("large").size == 9 * BLOCK
     assert len([line for line in gcs.asked if "PUT /session" in line]) == 2
 
 
-def test_a_session_that_ended_is_unavailable(gcs: Gcs, store: GcsBlobs) -> None:
+def test_expired_session_is_unavailable(gcs: Gcs, store: GcsBlobs) -> None:
     gcs.trouble.append(Trouble("PUT /session", times=9, status=410))
     with pytest.raises(Unavailable):
         large(store, bytes(9 * BLOCK))
@@ -309,14 +303,14 @@ class Slow(Endless):
         self.answer(DESCRIBED)
 
 
-def test_a_slow_upload_may_take_longer_than_any_silence(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_slow_upload_may_exceed_read_timeout(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("GOOGLE_APPLICATION_CREDENTIALS", raising=False)
     with serving(Slow) as base:
         store = opened(base, "b", CloudLimits(connect_s=0.4, read_s=0.4, attempts=1, connections=1))
         assert store.put("k", bytes(Slow.size)).pin == "1"
 
 
-def test_memory_is_bounded_whatever_the_size(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_memory_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("GOOGLE_APPLICATION_CREDENTIALS", raising=False)
     with serving(Endless) as base:
         store = opened(base, "b")
@@ -363,7 +357,7 @@ class Vague(BaseHTTPRequestHandler):
         (206, {"Content-Length": "3", "Content-Range": "bytes 5-7/50"}, {"start": 5}),
     ],
 )
-def test_less_than_was_asked_for_is_not_believed(
+def test_rejects_short_ranges(
     monkeypatch: pytest.MonkeyPatch, status: int, told: dict[str, str], wanted: dict[str, int]
 ) -> None:
     monkeypatch.delenv("GOOGLE_APPLICATION_CREDENTIALS", raising=False)

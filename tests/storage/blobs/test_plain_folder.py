@@ -36,7 +36,7 @@ def test_a_copy_is_a_file_that_anybody_can_read(
     assert b"".join(folder.read(info.key, pin=info.pin)) == data
 
 
-def test_what_was_put_is_read_by_range_and_pin(folder: PlainFolder) -> None:
+def test_reads_by_range_and_pin(folder: PlainFolder) -> None:
     pin = folder.put("k", b"0123456789").pin
     assert b"".join(folder.read("k", pin=pin, start=3, length=4)) == b"3456"
     with pytest.raises(errors.RangeNotSatisfiable):
@@ -45,9 +45,7 @@ def test_what_was_put_is_read_by_range_and_pin(folder: PlainFolder) -> None:
         list(folder.read("k", pin="other"))
 
 
-def test_a_folder_that_empties_meanwhile_is_made_again(
-    folder: PlainFolder, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_recreates_vanished_folder(folder: PlainFolder, monkeypatch: pytest.MonkeyPatch) -> None:
     folder.put("job/reads/wrong", b"x")
     link, deleted = os.link, []
 
@@ -62,7 +60,7 @@ def test_a_folder_that_empties_meanwhile_is_made_again(
     assert deleted
 
 
-def test_a_taken_name_keeps_its_bytes(folder: PlainFolder, tmp_path: Path) -> None:
+def test_existing_name_keeps_its_bytes(folder: PlainFolder, tmp_path: Path) -> None:
     folder.put("k", b"first")
     with pytest.raises(errors.AlreadyExists):
         folder.put("k", b"second")
@@ -70,7 +68,7 @@ def test_a_taken_name_keeps_its_bytes(folder: PlainFolder, tmp_path: Path) -> No
     assert os.listdir(tmp_path / "plain") == ["k"]
 
 
-def test_a_file_and_a_folder_of_one_name_are_told_not_skipped(folder: PlainFolder) -> None:
+def test_reports_file_and_folder_of_one_name(folder: PlainFolder) -> None:
     folder.put("a", b"file")
     with pytest.raises(errors.Forbidden):
         folder.put("a/b", b"inside")
@@ -123,9 +121,7 @@ def test_a_folder_that_cannot_be_written_is_forbidden(tmp_path: Path) -> None:
         PlainFolder(tmp_path / "file").put("k", b"x")
 
 
-def test_what_a_crashed_copy_left_is_no_file_and_is_swept(
-    folder: PlainFolder, tmp_path: Path
-) -> None:
+def test_sweeps_leftovers_of_crashed_copies(folder: PlainFolder, tmp_path: Path) -> None:
     folder.put("k", b"")
     (tmp_path / "plain" / ".incoming-crashed").write_bytes(b"x")
     assert [info.key for info in folder.list("")] == ["k"]

@@ -121,7 +121,7 @@ def test_an_uploads_checksum_is_that_of_all_bytes(blobs: S3Blobs) -> None:
     assert info.etag.endswith("-2")
 
 
-def test_tags_are_asked_for_only_where_they_may_follow(blobs: S3Blobs) -> None:
+def test_reads_tags_only_where_needed(blobs: S3Blobs) -> None:
     upload = blobs.upload("k", part_size=MIN_PART, content_type=TYPE)
     upload.complete({"store-sha1": "a" * 40})
     with asked() as made:
@@ -129,7 +129,7 @@ def test_tags_are_asked_for_only_where_they_may_follow(blobs: S3Blobs) -> None:
     assert made == ["HEAD", "GET tagging"]
 
 
-def test_a_death_before_the_last_word_leaves_none_and_never_the_words_of_before(
+def test_crash_before_tags_leaves_no_old_metadata(
     blobs: S3Blobs,
 ) -> None:
     def begun(content: bytes) -> S3Upload:
@@ -153,7 +153,7 @@ def test_a_death_before_the_last_word_leaves_none_and_never_the_words_of_before(
 # Versions
 
 
-def test_what_is_deleted_is_gone_with_all_its_versions(versioned: S3Blobs) -> None:
+def test_delete_removes_all_versions(versioned: S3Blobs) -> None:
     for text in (b"one", b"two", b"three"):
         versioned.put("k", text, replace=True)
     versioned.put("k/below", b"kept")
@@ -161,7 +161,7 @@ def test_what_is_deleted_is_gone_with_all_its_versions(versioned: S3Blobs) -> No
     assert [entry["Key"] for entry in versions(versioned)] == ["k/below"]
 
 
-def test_a_pinned_delete_brings_nothing_old_to_light(versioned: S3Blobs) -> None:
+def test_pinned_delete_reveals_no_older_version(versioned: S3Blobs) -> None:
     old = versioned.put("k", b"old").pin
     new = versioned.put("k", b"new", replace=True).pin
     with pytest.raises(SourceChanged):
@@ -172,7 +172,7 @@ def test_a_pinned_delete_brings_nothing_old_to_light(versioned: S3Blobs) -> None
     assert versions(versioned) == []
 
 
-def test_a_listings_pin_is_taken_in_a_versioned_bucket(versioned: S3Blobs) -> None:
+def test_accepts_listed_pin_in_versioned_bucket(versioned: S3Blobs) -> None:
     versioned.put("k", b"bytes")
     (info,) = versioned.list("")
     versioned.copy(versioned, "k", "copy", pin=info.pin, part_size=MIN_PART)
@@ -186,7 +186,7 @@ def test_a_listings_pin_is_taken_in_a_versioned_bucket(versioned: S3Blobs) -> No
 DATA = b"".join(bytes([n]) * MIN_PART for n in range(3)) + b"tail"
 
 
-def test_a_copy_in_parts_has_the_tag_of_those_parts(blobs: S3Blobs) -> None:
+def test_multipart_copy_has_etag_of_its_parts(blobs: S3Blobs) -> None:
     pin = blobs.put("from", DATA, content_type=TYPE, metadata={"a": "b"}).pin
     seen: list[tuple[str, int]] = []
     info = blobs.copy(
@@ -203,7 +203,7 @@ def test_a_copy_in_parts_has_the_tag_of_those_parts(blobs: S3Blobs) -> None:
     assert all(token for token, _ in seen)
 
 
-def test_a_copy_that_was_killed_is_taken_up_where_it_was(blobs: S3Blobs) -> None:
+def test_resumes_killed_copy(blobs: S3Blobs) -> None:
     pin = blobs.put("from", DATA).pin
     tokens: list[str] = []
 
@@ -228,7 +228,7 @@ def test_a_copy_that_was_killed_is_taken_up_where_it_was(blobs: S3Blobs) -> None
     assert content(blobs, "to") == DATA
 
 
-def test_a_copy_whose_token_is_gone_starts_anew(blobs: S3Blobs) -> None:
+def test_lost_token_restarts_copy(blobs: S3Blobs) -> None:
     blobs.put("from", DATA)
     blobs.copy(blobs, "from", "to", pin=None, part_size=MIN_PART, resume="gone")
     assert content(blobs, "to") == DATA
@@ -243,7 +243,7 @@ def test_a_large_copy_never_replaces_and_leaves_no_parts(blobs: S3Blobs) -> None
     assert "Uploads" not in admin(lasting_s3()).list_multipart_uploads(Bucket=blobs.name)
 
 
-def test_a_copy_takes_no_bytes_that_came_while_it_ran(blobs: S3Blobs) -> None:
+def test_copy_ignores_bytes_written_meanwhile(blobs: S3Blobs) -> None:
     blobs.put("from", DATA)
 
     def change(_token: str, done: int) -> None:
@@ -268,7 +268,7 @@ def test_tags_are_copied_too(blobs: S3Blobs) -> None:
         assert blobs.head(f"{key}-copy").metadata == {"store-sha1": "a"}
 
 
-def test_a_server_that_heeds_no_condition_on_copies_is_looked_at_first() -> None:
+def test_probes_server_that_ignores_copy_conditions() -> None:
     with s3_server(careless=True) as endpoint:
         for store in fresh(endpoint, versioned=False):
             store.put("from", b"new")
@@ -285,7 +285,7 @@ def test_a_server_that_heeds_no_condition_on_copies_is_looked_at_first() -> None
         admin(endpoint).close()
 
 
-def test_nothing_is_copied_between_servers_or_credentials(blobs: S3Blobs) -> None:
+def test_copies_nothing_between_servers_or_credentials(blobs: S3Blobs) -> None:
     for url in ("s3://b?endpoint=http://127.0.0.1:9", f"s3://b?endpoint={lasting_s3()}&profile=p"):
         other = open_s3_blobs(url, CloudLimits())
         assert blobs.copy(other, "k", "k", pin=None, part_size=MIN_PART) is None
@@ -322,7 +322,7 @@ def test_a_url_that_cannot_be_used_is_named(url: str, named: str) -> None:
         open_s3_blobs(url, CloudLimits())
 
 
-def test_clients_are_given_urls_by_the_name_that_they_know(blobs: S3Blobs) -> None:
+def test_signed_urls_use_public_name(blobs: S3Blobs) -> None:
     blobs.put("a/b c", b"bytes")
     port = lasting_s3().rpartition(":")[2]
     public = open_s3_blobs(

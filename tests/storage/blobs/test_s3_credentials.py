@@ -79,7 +79,7 @@ def test_a_session_may_put_and_see_objects_of_one_area_and_nothing_else() -> Non
 
 
 @pytest.mark.spec("ARU-12")
-def test_sts_is_asked_for_the_role_within_that_policy_for_so_long() -> None:
+def test_requests_role_with_policy_and_lifetime() -> None:
     with sts() as (endpoint, asked):
         lender = open_s3_issuer(f"s3://staging?endpoint={endpoint}&region=eu-west-1", LIMITS, ROLE)
         loan = lender.issue_credentials(PREFIX, name=f"area-{AREA}", expires_s=900)
@@ -106,14 +106,14 @@ def test_sts_is_asked_for_the_role_within_that_policy_for_so_long() -> None:
 
 
 @pytest.mark.spec("ARU-12")
-def test_what_is_asked_fits_into_the_limits_of_sts() -> None:
+def test_request_fits_limits_of_sts() -> None:
     longest = json.dumps(make_session_policy("b" * 63, PREFIX), separators=(",", ":"))
     assert len(longest) <= 2048
     assert 2 <= len(f"area-{AREA}") <= 64
 
 
 @pytest.mark.spec("ARU-12")
-def test_strangers_are_told_the_public_name_of_the_server_and_none_of_amazons() -> None:
+def test_custom_server_gets_public_name() -> None:
     with sts() as (endpoint, _):
         url = f"s3://staging?endpoint={endpoint}&public=https://S3.example:443"
         loan = open_s3_issuer(url, LIMITS, ROLE).issue_credentials(
@@ -128,7 +128,7 @@ def test_strangers_are_told_the_public_name_of_the_server_and_none_of_amazons() 
 
 
 @pytest.mark.spec("ARU-12")
-def test_a_role_of_another_partition_is_lent_in_its_own_words() -> None:
+def test_supports_roles_of_other_partitions() -> None:
     with sts() as (endpoint, asked):
         role = "arn:aws-cn:iam::123456789012:role/store-areas"
         lender = open_s3_issuer(f"s3://staging?endpoint={endpoint}", LIMITS, role)
@@ -138,7 +138,7 @@ def test_a_role_of_another_partition_is_lent_in_its_own_words() -> None:
 
 
 @pytest.mark.spec("ARU-16")
-def test_a_refusal_is_told_without_what_was_said_to_us() -> None:
+def test_reports_refusal_without_secrets() -> None:
     with sts(403, REFUSED) as (endpoint, _):
         lender = open_s3_issuer(f"s3://staging?endpoint={endpoint}", LIMITS, ROLE)
         with pytest.raises(Unavailable, match="AccessDenied") as refused:
@@ -149,7 +149,7 @@ def test_a_refusal_is_told_without_what_was_said_to_us() -> None:
 
 
 @pytest.mark.spec("ARU-16")
-def test_who_prints_a_loan_prints_no_secret() -> None:
+def test_repr_hides_credentials() -> None:
     with sts() as (endpoint, _):
         lender = open_s3_issuer(f"s3://staging?endpoint={endpoint}", LIMITS, ROLE)
         loan = lender.issue_credentials(PREFIX, name="area-1", expires_s=900)

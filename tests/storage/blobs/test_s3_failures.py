@@ -88,7 +88,7 @@ class Script:
         return Handler
 
 
-def test_no_leave_is_asked_to_send_a_body() -> None:
+def test_sends_bodies_without_expect_continue() -> None:
     script = Script(OK)
     with script.bucket() as bucket:
         bucket.put("a", b"bytes")
@@ -98,7 +98,7 @@ def test_no_leave_is_asked_to_send_a_body() -> None:
     assert [headers.get("expect") for headers in sent] == [None, None]
 
 
-def test_a_server_that_is_busy_for_a_moment_is_asked_again() -> None:
+def test_retries_busy_server() -> None:
     script = Script(error(503, "SlowDown"), error(500, "InternalError"), OK)
     with script.bucket() as blobs:
         assert blobs.head("k").etag == "0" * 32
@@ -112,20 +112,20 @@ def test_a_server_that_stays_busy_is_unavailable_in_the_end() -> None:
     assert LIMITS.attempts <= len(script.asked) <= LIMITS.attempts + 1
 
 
-def test_a_server_that_says_nothing_is_unavailable() -> None:
+def test_silent_server_is_unavailable() -> None:
     script = Script(Say(silent=True))
     with script.bucket() as blobs, pytest.raises(Unavailable, match="cannot be reached"):
         blobs.head("k")
 
 
-def test_nobody_at_home_is_unavailable() -> None:
+def test_refused_connection_is_unavailable() -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
     with patch.dict(os.environ, SIMULATED), pytest.raises(Unavailable):
         list(opened(f"http://127.0.0.1:{port}", "bucket", LIMITS).list(""))
 
 
-def test_an_answer_that_does_not_come_is_not_waited_for_for_ever() -> None:
+def test_times_out_without_response() -> None:
     with socket.create_server(("127.0.0.1", 0)) as deaf, patch.dict(os.environ, SIMULATED):
         blobs = opened(
             f"http://127.0.0.1:{deaf.getsockname()[1]}", "bucket", CloudLimits(1, 0.1, 1, 1)
@@ -134,7 +134,7 @@ def test_an_answer_that_does_not_come_is_not_waited_for_for_ever() -> None:
             blobs.head("k")
 
 
-def test_a_put_whose_answer_was_lost_finds_the_key_taken() -> None:
+def test_put_with_lost_response_finds_key_taken() -> None:
     script = Script(Say(silent=True), error(412, "PreconditionFailed"))
     with script.bucket() as blobs, pytest.raises(AlreadyExists):
         blobs.put("k", b"bytes")

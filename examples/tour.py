@@ -46,6 +46,7 @@ TIMEOUT_S = 60.0  # for one event, such as a notification
 STALL_S = 90.0  # a deposit fails if no bundle gets any further for so long
 EVERYTHING: dict[str, Any] = {"query": {"match_all": {}}}
 DONE = (200, "")
+FOLDER = click.Path(exists=True, file_okay=False, path_type=Path)
 
 
 @dataclass
@@ -264,13 +265,9 @@ def deposit_bundle(store: Client, area: str, bundle: Bundle) -> None:
         if uploaded["checksums"]["sha256"] != sha256(path):
             raise StoreError(f"{name} was damaged on its way")
         file: dict[str, Any] = {"uuid": str(uuid4()), "version": version}
-        source: dict[str, Any] = {
-            "source_url": uploaded["url"],
-            "creator_uid": CREATOR,
-            "replica": "aws",
-        }
+        source: dict[str, Any] = {"source_url": uploaded["url"], "creator_uid": CREATOR}
         # The store verifies a file while the next ones are uploaded.
-        store.put_file(**file, **source, headers={"Prefer": "respond-async"})
+        store.put_file(**file, **source, replica="aws", headers={"Prefer": "respond-async"})
         entries.append({**file, "name": name, "indexed": path.suffix == ".json"})
     while True:
         try:
@@ -339,8 +336,8 @@ def download(tour: Tour) -> None:
         url = tour.store.get_file(**file, replica="gcp")["location"]
         content = httpx.get(url).raise_for_status().content
         downloaded[entry["name"]] = hashlib.sha256(content).hexdigest()
-    sentence = f"{bundle.label} reads back from gcp, byte for byte"
-    tour.expect(sentence, downloaded == bundle.checksums())
+    same = downloaded == bundle.checksums()
+    tour.expect(f"{bundle.label} reads back from gcp, byte for byte", same)
 
 
 def check_out(tour: Tour) -> None:
@@ -360,7 +357,7 @@ def check_out(tour: Tour) -> None:
 def collect(tour: Tour) -> None:
     """Make a collection of links to a bundle, to a file of it, and to a file's metadata."""
     bundle = tour.bundles[-1]
-    collection: dict[str, Any] = {"uuid": str(uuid4()), "version": create_version()}
+    name: dict[str, Any] = {"uuid": str(uuid4()), "version": create_version()}
     files = [{"uuid": one["uuid"], "version": bundle.version} for one in bundle.entries]
     metadata = [file for file, one in zip(files, bundle.entries, strict=True) if one["indexed"]]
     links = [
@@ -368,15 +365,12 @@ def collect(tour: Tour) -> None:
         {"type": "file", **files[0]},
         *({"type": "metadata", **file, "path": ""} for file in metadata[:1]),
     ]
-    text: dict[str, Any] = {
-        "name": "Tour",
-        "description": "What the *tour* deposited.",
-        "details": {},
-    }
-    tour.store.put_collection(**collection, **text, replica="aws", contents=[*links, links[0]])
+    text: dict[str, Any] = {"name": "Tour", "description": "What the *tour* deposited."}
+    content: dict[str, Any] = {**text, "details": {}, "contents": [*links, links[0]]}
+    tour.store.put_collection(**name, **content, replica="aws")
 
     def is_complete() -> bool:
-        found = [tour.store.get_collection(**collection, replica=one) for one in REPLICAS]
+        found = [tour.store.get_collection(**name, replica=one) for one in REPLICAS]
         return all(one["contents"] == links for one in found)
 
     sentence = f"a collection of {len(links)} links, one given twice, is the same in both replicas"
@@ -469,9 +463,6 @@ def check_notifications(tour: Tour) -> None:
     tour.expect("bundles that do not match are not notified", all(expected))
     for subscription in tour.subscriptions:  # so that the tour leaves none behind
         tour.store.delete_subscription(**subscription)
-
-
-FOLDER = click.Path(exists=True, file_okay=False, path_type=Path)
 
 
 @click.command()

@@ -213,21 +213,17 @@ def _record_failure(
     log.warning("%s failed: %s", claim.job, reason, exc_info=None if is_expected else error)
     delays = QUEUE_POLICIES[step].backoff_s
     if claim.attempts >= working.max_claims:
-        return _bury_job(working, claim, reason)
+        try:
+            with working.stores.catalog.write() as tx:
+                jobs.mark_dead(tx, claim, reason=reason)
+        except Unavailable as outage:
+            # The next claim does it.
+            log.warning("%s cannot be dead-lettered now: %s", claim.job, outage.detail)
+            return "away"
+        return "dead"
     delay = delays[min(claim.attempts, len(delays)) - 1] * working.rng.uniform(0.8, 1.2)
     _postpone_job(working, claim, delay, reason, counted=True)
     return "failed"
-
-
-def _bury_job(working: WorkerContext, claim: JobClaim, reason: str) -> str:
-    """Dead-letter a job; if the catalog is down, the next claim does it."""
-    try:
-        with working.stores.catalog.write() as tx:
-            jobs.mark_dead(tx, claim, reason=reason)
-    except Unavailable as error:
-        log.warning("%s cannot be dead-lettered now: %s", claim.job, error.detail)
-        return "away"
-    return "dead"
 
 
 def _postpone_job(

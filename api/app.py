@@ -23,6 +23,7 @@ from api import (
     search,
     subscriptions,
 )
+from api.authorization import build_verifier, open_decision_point
 from api.authz import create_auth_app
 from api.http.auth import PolicyContextBuilder, StoreGuard, VerifyToken
 from api.http.dispatch import make_view, register_operations
@@ -41,9 +42,8 @@ from api.http.waiting import LongPolling, ServerSentEvents
 from api.objects import register_objects
 from api.service import register_service
 from auth.authorization import StoreAuthorizer
-from auth.remote import open_decision_point
 from auth.service_accounts import ServiceAccounts
-from auth.tokens.verification import GrantChecker, build_verifier
+from auth.tokens.verification import GrantChecker
 from config import Settings
 from pipelines.fixity import FixityReportCache
 from pipelines.recovery import epochs
@@ -110,7 +110,12 @@ def _build_services(
 ) -> Services:
     secret = settings.secret_key.encode()
     stores = replace(stores, memory=new_memory_budget())
-    access = StoreAuthorizer(open_decision_point(settings, stores.catalog), settings)
+    access = StoreAuthorizer(
+        open_decision_point(settings, stores.catalog),
+        settings.deployment,
+        settings.authorized_domains,
+        settings.closed_operations,
+    )
     waits = FairSemaphore("waiting requests", settings.api_waits, settings.client_waits)
     most_streams = min(settings.feed_streams, settings.api_threads // 4)
     streams = FairSemaphore("streams", most_streams, settings.client_streams)

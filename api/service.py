@@ -112,7 +112,7 @@ def list_checks(services: Services, is_operator: Callable[[], bool]) -> dict[str
         checks[f"bucket.{replica}"] = partial(_check_bucket, blobs)
     for replica, index in stores.search.items():
         checks[f"search.{replica}"] = partial(_check_search, index)
-    if isinstance(deciding := services.access.deciding, RemoteDecisionPoint):
+    if isinstance(deciding := services.access.decisions, RemoteDecisionPoint):
         checks["policies"] = lambda: _ok_part(deciding.ping())
     return checks
 

@@ -2,7 +2,7 @@
 
 import json
 import re
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -53,6 +53,7 @@ ACCOUNT_ID_RULE = f"Must be 1 to {MAX_ACCOUNT_ID} of 0-9 a-z A-Z . @ _ - $ , ="
 EMAIL_RULE = "Must be an e-mail address."
 _ACCOUNT_ID_REGEX = re.compile(r"[0-9a-zA-Z.@_$,=-]{1,128}", re.ASCII)
 _EMAIL_REGEX = re.compile(r"[^@]+@[^@]+", re.ASCII)
+_LOGIN_EMAIL_REGEX = re.compile(r"[0-9a-z.@_\-$,=]{1,128}")
 
 
 def is_account_id(text: str) -> bool:
@@ -63,6 +64,15 @@ def is_account_id(text: str) -> bool:
 def is_user_id(text: str) -> bool:
     """Return whether the text is a valid user id, which is an e-mail address."""
     return is_account_id(text) and bool(_EMAIL_REGEX.fullmatch(text))
+
+
+def normalize_email(given: object) -> str | None:
+    """Return the e-mail address in lower case; None if it is invalid."""
+    if not isinstance(given, str) or not given.isascii():
+        return None
+    email = given.strip().lower()
+    local, at, domain = email.rpartition("@")
+    return email if _LOGIN_EMAIL_REGEX.fullmatch(email) and local and at and domain else None
 
 
 def check_account_id(text: str, *, where: str) -> str:
@@ -178,11 +188,6 @@ def list_owned(
         )
 
 
-def parse_owned_thing(type_: str, uuid: str) -> OwnedResource:
-    """Parse an owned resource from a page token."""
-    return OwnedResource(next(one for one in OWNED_TYPES if one == type_), uuid)
-
-
 def list_changes(
     catalog: Catalog, criteria: AuditFilter, *, before_id: int | None, limit: int
 ) -> list[AuditRecord]:
@@ -226,19 +231,17 @@ def edit_memberships(catalog: Catalog, edit: MembershipEdit, by: AuditContext) -
     with begin_change(catalog) as tx:
         require_account(tx, edit.target)
         require_accounts(tx, {edit.member: edit.named})
-        changed = _add_memberships(tx, edit) if edit.action == "add" else _end_memberships(tx, edit)
+        if edit.action == "add":
+            changed = accounts.insert_memberships(tx, edit.pairs)
+            check_membership_limit(tx, changed)
+        else:
+            changed = _end_memberships(tx, edit)
         if changed:
             before, after = _membership_states(edit, changed)
             record_change(
                 tx, by, edit.target, before={edit.member: before}, after={edit.member: after}
             )
     return bool(changed)
-
-
-def _add_memberships(tx: Tx, edit: MembershipEdit) -> list[Membership]:
-    made = accounts.insert_memberships(tx, edit.pairs)
-    check_membership_limit(tx, made)
-    return made
 
 
 def _end_memberships(tx: Tx, edit: MembershipEdit) -> list[Membership]:
@@ -267,16 +270,13 @@ def require_accounts(tx: Tx, named: Mapping[str, Sequence[AccountKey]]) -> None:
     missing = sorted(absent)
     names = ", ".join(f"{one.kind} {one.id}" for one in missing[:MAX_NAMES_SHOWN])
     more = f" and {len(missing) - MAX_NAMES_SHOWN} more" if len(missing) > MAX_NAMES_SHOWN else ""
-    raise NotFoundError(f"Not found: {names}{more}.", errors=dict(_absent_errors(named, absent)))
-
-
-def _absent_errors(
-    named: Mapping[str, Sequence[AccountKey]], absent: Collection[AccountKey]
-) -> Iterator[tuple[str, list[str]]]:
-    for member, names in named.items():
-        for place, one in enumerate(names):
-            if one in absent:
-                yield f"/{member}/{place}", [f"The {one.kind} {one.id} does not exist."]
+    errors = {
+        f"/{member}/{place}": [f"The {one.kind} {one.id} does not exist."]
+        for member, listed in named.items()
+        for place, one in enumerate(listed)
+        if one in absent
+    }
+    raise NotFoundError(f"Not found: {names}{more}.", errors=errors)
 
 
 def check_membership_limit(tx: Tx, pairs: Collection[Membership]) -> None:
@@ -312,16 +312,13 @@ def create_account(catalog: Catalog, new: NewAccount, by: AuditContext) -> Accou
             raise ConflictError(f"The {new.name.kind} {new.name.id} already exists.")
         require_accounts(tx, named)
         made = accounts.insert(tx, new.name, _policy_text(new.policy))
-        _join_new_account(tx, new.name, [*named["groups"], *named["roles"]])
+        defaults = [builtin_roles.DEFAULT_GROUP] if new.name.kind == "user" else []
+        joined = [*named["groups"], *named["roles"], *defaults]
+        pairs = {Membership(new.name, one) for one in joined}
+        accounts.insert_memberships(tx, pairs)
+        check_membership_limit(tx, pairs)
         record_change(tx, by, new.name, before=None, after=_account_state(tx, made))
     return made
-
-
-def _join_new_account(tx: Tx, member: AccountKey, targets: Iterable[AccountKey]) -> None:
-    defaults = [builtin_roles.DEFAULT_GROUP] if member.kind == "user" else []
-    pairs = {Membership(member, one) for one in [*targets, *defaults]}
-    accounts.insert_memberships(tx, pairs)
-    check_membership_limit(tx, pairs)
 
 
 def _policy_text(policy: AccessPolicy | None) -> str | None:

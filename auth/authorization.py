@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from functools import cache, cached_property
 from string import Formatter
 from types import MappingProxyType
-from typing import Protocol
 
 from auth.decisions import DecisionPoint, require_allowed, require_enabled
 from auth.policies.patterns import Value
@@ -111,17 +110,6 @@ VERSIONED_READS: Mapping[str, str] = MappingProxyType(
 """Reads that default to the latest version; authorization is for the version that is read."""
 
 
-class StoreAuthorizationSettings(Protocol):
-    """The part of Settings about authorization of store operations."""
-
-    @property
-    def deployment(self) -> str: ...
-    @property
-    def authorized_domains(self) -> tuple[str, ...]: ...
-    @property
-    def closed_operations(self) -> tuple[str, ...]: ...
-
-
 BULK_OPERATIONS: Mapping[str, str] = MappingProxyType({"put_files": "put_file"})
 """Bulk operations, and the operation whose action they require for each item."""
 
@@ -176,13 +164,15 @@ def parse_closed_operations(names: Collection[str]) -> frozenset[str]:
 class StoreAuthorizer:
     """Authorizes operations of the store."""
 
-    deciding: DecisionPoint
-    rights: StoreAuthorizationSettings
+    decisions: DecisionPoint
+    deployment: str
+    authorized_domains: Collection[str] = ()
+    closed_operations: Collection[str] = ()
 
     @cached_property
     def open(self) -> frozenset[str]:
         """Operations without a token; Invalid if the settings close unknown operations."""
-        return OPEN_OPERATIONS - parse_closed_operations(self.rights.closed_operations)
+        return OPEN_OPERATIONS - parse_closed_operations(self.closed_operations)
 
     def wants(self, operation: str) -> str | None:
         """Describe what an operation requires of its caller; None if it is open."""
@@ -192,9 +182,9 @@ class StoreAuthorizer:
         """Return False only if `require` fails for every resource."""
         if principal is None or operation in self.open:
             return operation in self.open
-        return self._is_of_authorized_domain(principal, operation) and self.deciding.could_allow(
-            principal, action_name(operation)
-        )
+        if operation in SUBSCRIBING_OPERATIONS and not self._is_of_authorized_domain(principal):
+            return False
+        return self.decisions.could_allow(principal, action_name(operation))
 
     def require(
         self,
@@ -222,21 +212,19 @@ class StoreAuthorizer:
                 raise Unauthorized(f"{operation} needs {self.wants(operation)}")
             return
         if operation in self.open:
-            require_enabled(self.deciding, principal)
+            require_enabled(self.decisions, principal)
             return
-        arns = [resource_arn(operation, self.rights.deployment, one) for one in named]
-        require_allowed(self.deciding, principal, action_name(operation), arns, context)
-        if not self._is_of_authorized_domain(principal, operation):
+        arns = [resource_arn(operation, self.deployment, one) for one in named]
+        require_allowed(self.decisions, principal, action_name(operation), arns, context)
+        if operation in SUBSCRIBING_OPERATIONS and not self._is_of_authorized_domain(principal):
             raise Forbidden(f"{operation} needs {self.wants(operation)}")
 
     def require_enabled(self, email: str) -> None:
         """Raise Forbidden if the user is disabled."""
-        require_enabled(self.deciding, Principal(email, frozenset()))
+        require_enabled(self.decisions, Principal(email, frozenset()))
 
-    def _is_of_authorized_domain(self, principal: Principal, operation: str) -> bool:
+    def _is_of_authorized_domain(self, principal: Principal) -> bool:
         """Return whether the e-mail domain is authorized; an empty list allows any."""
-        authorized = {name.lower() for name in self.rights.authorized_domains}
-        if operation not in SUBSCRIBING_OPERATIONS or not authorized:
-            return True
         _, at, domain = principal.email.rpartition("@")
-        return bool(at) and domain.lower() in authorized
+        authorized = {name.lower() for name in self.authorized_domains}
+        return not authorized or (bool(at) and domain.lower() in authorized)

@@ -1,7 +1,6 @@
 """Built-in groups and roles, and the stored policies of all others."""
 
 import json
-from collections.abc import Mapping
 from functools import lru_cache
 from typing import Any
 
@@ -12,6 +11,7 @@ from storage.errors import DamagedObjectError, Invalid
 USER_DEFAULT = "user_default"
 STORE_INGEST = "store_ingest"
 STORE_ADMIN = "store_admin"
+BUILT_IN_ROLES = (USER_DEFAULT, STORE_INGEST, STORE_ADMIN)
 
 DEFAULT_GROUP = AccountKey("group", USER_DEFAULT)
 DEFAULT_ROLE = AccountKey("role", USER_DEFAULT)
@@ -51,7 +51,7 @@ PROFILE_ACTIONS = (
 
 def is_built_in(name: AccountKey) -> bool:
     """Return whether deletion and policy changes are refused."""
-    return name in (DEFAULT_GROUP, *(AccountKey("role", role) for role in _BUILT_IN_ROLES))
+    return name in (DEFAULT_GROUP, *(AccountKey("role", role) for role in BUILT_IN_ROLES))
 
 
 def is_permanent_membership(membership: Membership) -> bool:
@@ -62,50 +62,32 @@ def is_permanent_membership(membership: Membership) -> bool:
 @lru_cache(maxsize=64)
 def built_in_policy(kind: AccountKind, name: str, deployment: str) -> AccessPolicy | None:
     """Return the policy of a built-in role of this deployment; None for other records."""
-    if kind != "role" or name not in _BUILT_IN_ROLES:
+    if kind != "role" or name not in BUILT_IN_ROLES:
         return None
-    return parse_policy({"Version": "2012-10-17", "Statement": _BUILT_IN_ROLES[name](deployment)})
+    statements = built_in_statements(deployment)[name]
+    return parse_policy({"Version": "2012-10-17", "Statement": statements})
 
 
-def built_in_statements(deployment: str) -> Mapping[str, Any]:
+def built_in_statements(deployment: str) -> dict[str, list[dict[str, Any]]]:
     """Return the statements of every built-in role."""
-    return {name: statements(deployment) for name, statements in _BUILT_IN_ROLES.items()}
+    store = [f"arn:store:{deployment}:*"]
+    profile = [f"arn:auth:{deployment}:*:user/{USER_EMAIL_VARIABLE}"]
+    return {
+        USER_DEFAULT: [
+            _allow_statement("Reads", "store", READ_ACTIONS, store),
+            _allow_statement("OwnSubscriptions", "store", SUBSCRIPTION_ACTIONS, store),
+            _allow_statement("OwnProfile", "auth", PROFILE_ACTIONS, profile),
+        ],
+        STORE_INGEST: [_allow_statement("Writes", "store", WRITE_ACTIONS, store)],
+        STORE_ADMIN: [{"Sid": "Everything", "Effect": "Allow", "Action": ["*"], "Resource": ["*"]}],
+    }
 
 
-def _allow_statement(sid: str, actions: list[str], resources: list[str]) -> dict[str, Any]:
+def _allow_statement(
+    sid: str, service: str, names: tuple[str, ...], resources: list[str]
+) -> dict[str, Any]:
+    actions = [f"{service}:{name}" for name in names]
     return {"Sid": sid, "Effect": "Allow", "Action": actions, "Resource": resources}
-
-
-def _store_actions(names: tuple[str, ...]) -> list[str]:
-    return [f"store:{name}" for name in names]
-
-
-def _user_default_statements(deployment: str) -> list[dict[str, Any]]:
-    profile = f"arn:auth:{deployment}:*:user/{USER_EMAIL_VARIABLE}"
-    return [
-        _allow_statement("Reads", _store_actions(READ_ACTIONS), [f"arn:store:{deployment}:*"]),
-        _allow_statement(
-            "OwnSubscriptions", _store_actions(SUBSCRIPTION_ACTIONS), [f"arn:store:{deployment}:*"]
-        ),
-        _allow_statement("OwnProfile", [f"auth:{name}" for name in PROFILE_ACTIONS], [profile]),
-    ]
-
-
-def _store_ingest_statements(deployment: str) -> list[dict[str, Any]]:
-    return [
-        _allow_statement("Writes", _store_actions(WRITE_ACTIONS), [f"arn:store:{deployment}:*"])
-    ]
-
-
-def _store_admin_statements(_deployment: str) -> list[dict[str, Any]]:
-    return [_allow_statement("Everything", ["*"], ["*"])]
-
-
-_BUILT_IN_ROLES: Mapping[str, Any] = {
-    USER_DEFAULT: _user_default_statements,
-    STORE_INGEST: _store_ingest_statements,
-    STORE_ADMIN: _store_admin_statements,
-}
 
 
 def load_policy(name: AccountKey, text: str | None, deployment: str) -> AccessPolicy | None:

@@ -42,15 +42,6 @@ class PermissionSettings(Protocol):
     def decisions_kept(self) -> int: ...
 
 
-def settings_fingerprint(rights: PermissionSettings) -> str:
-    """Hash the settings and built-in policies that decisions depend on."""
-    values = [rights.deployment, rights.administrators, rights.ingest_groups, rights.admin_groups]
-    text = json.dumps(
-        [*values, builtin_roles.built_in_statements(rights.deployment)], sort_keys=True
-    )
-    return hashlib.sha256(text.encode()).hexdigest()[:16]
-
-
 @dataclass(frozen=True, slots=True)
 class EffectivePermissions:
     """Effective groups, roles and policies of a principal; includes `user_default` always."""
@@ -68,9 +59,9 @@ def load_permissions(
     claimed = {*claimed_groups, builtin_roles.USER_DEFAULT}
     entries = accounts.list_effective_accounts(tx, email, claimed)
     users = [one for one in entries if one.kind == "user"]
-    entries += [
-        _settings_role(role) for role in _roles_from_settings(email, claimed_groups, rights)
-    ]
+    for role in _roles_from_settings(email, claimed_groups, rights):
+        via = builtin_roles.USER_DEFAULT if role == builtin_roles.USER_DEFAULT else ""
+        entries.append(EffectiveAccount("role", via, role, "enabled", None))
     groups = _ids_of_kind(entries, "group")
     roles = _ids_of_kind(entries, "role")
     return EffectivePermissions(
@@ -97,11 +88,6 @@ def _roles_from_settings(
         yield builtin_roles.STORE_ADMIN
 
 
-def _settings_role(role: str) -> EffectiveAccount:
-    via = builtin_roles.USER_DEFAULT if role == builtin_roles.USER_DEFAULT else ""
-    return EffectiveAccount("role", via, role, "enabled", None)
-
-
 def _ids_of_kind(entries: Iterable[EffectiveAccount], kind: str) -> tuple[str, ...]:
     return tuple(sorted({one.id for one in entries if one.kind == kind}))
 
@@ -116,12 +102,8 @@ def _list_attached_policies(
         policy = None if name in seen else load_policy(name, one.policy, deployment)
         seen.add(name)
         if policy is not None:
-            yield AttachedPolicy(_policy_source(one), policy)
-
-
-def _policy_source(entries: EffectiveAccount) -> str:
-    own = f"{entries.kind} {entries.id}"
-    return f"group {entries.via}, {own}" if entries.via else own
+            via = f"group {one.via}, " if one.via else ""
+            yield AttachedPolicy(f"{via}{one.kind} {one.id}", policy)
 
 
 DISABLED_DECISION = Decision(allowed=False, reason="disabled")
@@ -150,19 +132,16 @@ class AccessDecision:
     results: tuple[ResourceDecision, ...]
 
 
-PrincipalKey = tuple[str, frozenset[str]]
-"""E-mail address and claimed groups."""
-
-
 @dataclass
 class LocalDecisionPoint:
     """Decides for many threads; caches compiled policies of one version of the accounts."""
 
     catalog: Catalog
     rights: PermissionSettings
-    _cached: OrderedDict[PrincipalKey, EffectivePermissions] = field(
+    _cached: OrderedDict[tuple[str, frozenset[str]], EffectivePermissions] = field(
         default_factory=OrderedDict, init=False
     )
+    """By e-mail address and claimed groups."""
     _version: int = field(default=-1, init=False)
     _lock: threading.Lock = field(default_factory=threading.Lock, init=False)
 
@@ -186,8 +165,10 @@ class LocalDecisionPoint:
         """Decide with the context keys of each decision; also return the policy version."""
         with self.catalog.read() as tx:
             # Read the version first: it may be older than the permissions, never newer.
-            version = self._version_name(tx)
-            found = self._permissions_in(tx, principal)
+            name, version = self._version_name(tx), accounts.read_change_count(tx)
+            found = self._cached_permissions(principal, version)
+            if found is None:
+                found = self._load_permissions(tx, principal, version)
         decided = decide_all(found, actions, resources, context)
         anywhere = {
             action: found.enabled and found.compiled.could_allow(action) for action in actions
@@ -195,7 +176,7 @@ class LocalDecisionPoint:
         results = tuple(
             _explain_decision(found, one, anywhere[one.action]) for one in decided.results
         )
-        return replace(decided, results=results), version
+        return replace(decided, results=results), name
 
     def version(self) -> str:
         """Return the policy version; while it is unchanged, all decisions and grants hold."""
@@ -220,15 +201,20 @@ class LocalDecisionPoint:
                 found = self._load_permissions(tx, principal, version)
         return found
 
-    def _permissions_in(self, tx: Tx, principal: Principal) -> EffectivePermissions:
-        version = accounts.read_change_count(tx)
-        found = self._cached_permissions(principal, version)
-        return self._load_permissions(tx, principal, version) if found is None else found
-
     def _load_permissions(self, tx: Tx, principal: Principal, version: int) -> EffectivePermissions:
         """Load permissions, which may be newer than the version, never older."""
         found = load_permissions(tx, principal.email, principal.groups, self.rights)
-        self._cache_permissions((principal.email, principal.groups), version, found)
+        with self._lock:
+            # A slow reader must not replace newer permissions. After a restore the counter may be
+            # lower, but then all processes restart.
+            if version < self._version:
+                return found
+            if version > self._version:
+                self._cached.clear()
+                self._version = version
+            self._cached[principal.email, principal.groups] = found
+            while len(self._cached) > self.rights.decisions_kept:
+                self._cached.popitem(last=False)
         return found
 
     def _version_name(self, tx: Tx) -> str:
@@ -237,7 +223,11 @@ class LocalDecisionPoint:
 
     @cached_property
     def _fingerprint(self) -> str:
-        return settings_fingerprint(self.rights)
+        """Hash of the settings and built-in policies that decisions depend on."""
+        by = self.rights
+        built_in = builtin_roles.built_in_statements(by.deployment)
+        values = [by.deployment, by.administrators, by.ingest_groups, by.admin_groups, built_in]
+        return hashlib.sha256(json.dumps(values, sort_keys=True).encode()).hexdigest()[:16]
 
     def _cached_permissions(
         self, principal: Principal, version: int
@@ -249,21 +239,6 @@ class LocalDecisionPoint:
             self._cached.move_to_end(key)
             return self._cached[key]
 
-    def _cache_permissions(
-        self, key: PrincipalKey, version: int, found: EffectivePermissions
-    ) -> None:
-        with self._lock:
-            # A slow reader must not replace newer permissions. After a restore the counter may be
-            # lower, but then all processes restart.
-            if version < self._version:
-                return
-            if version > self._version:
-                self._cached.clear()
-                self._version = version
-            self._cached[key] = found
-            while len(self._cached) > self.rights.decisions_kept:
-                self._cached.popitem(last=False)
-
 
 def decide_all(
     found: EffectivePermissions,
@@ -272,13 +247,13 @@ def decide_all(
     context: Mapping[str, Value] = EMPTY_CONTEXT,
 ) -> AccessDecision:
     """Decide every action on every resource by a principal's policies."""
-    decide = found.compiled.decide if found.enabled else _deny_disabled
-    results = tuple(
-        ResourceDecision(action, resource, decide(action, resource, context))
-        for action in actions
-        for resource in resources
-    )
-    return combine_decisions(results)
+    pairs = [(action, resource) for action in actions for resource in resources]
+    if not found.enabled:
+        results = [ResourceDecision(*pair, DISABLED_DECISION) for pair in pairs]
+    else:
+        decide = found.compiled.decide
+        results = [ResourceDecision(*pair, decide(*pair, context)) for pair in pairs]
+    return combine_decisions(tuple(results))
 
 
 def combine_decisions(results: tuple[ResourceDecision, ...]) -> AccessDecision:
@@ -297,10 +272,6 @@ def _explain_decision(
     if len(keys) > MAX_CONTEXT_KEYS:
         keys = frozenset({ANY_KEY})
     return replace(one, depends_on=keys, anywhere=anywhere)
-
-
-def _deny_disabled(_action: str, _resource: str, _context: Mapping[str, Value]) -> Decision:
-    return DISABLED_DECISION
 
 
 class DecisionPoint(Protocol):

@@ -11,25 +11,22 @@ import threading
 import time
 from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
-from typing import Any, NamedTuple, Protocol, TypeVar, get_args
-from urllib.parse import urlsplit
+from typing import Annotated, NamedTuple, TypeVar
 
+import msgspec
 import orjson
 from joserfc import jwt
 
 from auth.accounts import MAX_CLAIMED_GROUPS, MAX_CONTEXT_KEYS
 from auth.decisions import (
     AccessDecision,
-    DecisionPoint,
-    LocalDecisionPoint,
-    PermissionSettings,
     ResourceDecision,
     combine_decisions,
 )
-from auth.http_client import HttpClient, HttpResponse
+from auth.http_client import HttpClient
 from auth.policies.evaluator import EMPTY_CONTEXT, Decision, Reason
 from auth.policies.keys import ANY_KEY, normalize_key
 from auth.policies.patterns import Value
@@ -39,7 +36,6 @@ from auth.service_accounts import (
     parse_credentials,
 )
 from auth.tokens.verification import TOKEN_REVOKED
-from storage.catalog import Catalog
 from storage.errors import Forbidden, Invalid, Unauthorized, Unavailable
 from storage.model import Principal
 
@@ -49,16 +45,8 @@ RENEW_BEFORE_S = 60
 """Tokens are renewed so long before they expire, because clocks differ."""
 
 
-@dataclass(frozen=True)
-class _ServiceToken:
-    token: str
-    ends_s: float
-
-
-@lru_cache(maxsize=1)
-def _parse_account(text: str) -> ServiceAccountIdentity:
-    """Parse the credentials; cached, because loading a key takes longer than signing."""
-    return parse_credentials(text)
+# Cached, because loading a key takes longer than signing.
+_parse_account = lru_cache(maxsize=1)(parse_credentials)
 
 
 class StoreTokenSigner:
@@ -67,7 +55,8 @@ class StoreTokenSigner:
     def __init__(self, path: Path, clock: Callable[[], float] = time.time) -> None:
         self._path = path
         self._clock = clock
-        self._cached: _ServiceToken | None = None
+        self._cached: tuple[str, float] | None = None
+        """The token, and when it expires."""
         try:
             self._read_account()
         except Unavailable as error:
@@ -77,15 +66,15 @@ class StoreTokenSigner:
         """Return a token with some lifetime left; Unavailable if the file cannot be read."""
         cached, now = self._cached, self._clock()
         # The upper bound renews tokens of the future after the clock was set back.
-        if cached is None or not RENEW_BEFORE_S <= cached.ends_s - now <= TOKEN_LIFE_S:
+        if cached is None or not RENEW_BEFORE_S <= cached[1] - now <= TOKEN_LIFE_S:
             cached = self._cached = self._sign_token(now)
-        return cached.token
+        return cached[0]
 
     def forget(self) -> None:
         """Drop the cached token, after the service has rejected it."""
         self._cached = None
 
-    def _sign_token(self, now: float) -> _ServiceToken:
+    def _sign_token(self, now: float) -> tuple[str, float]:
         account, issued = self._read_account(), int(now)
         claims = {
             "iss": account.email,
@@ -97,7 +86,7 @@ class StoreTokenSigner:
         }
         header = {"typ": "JWT", "alg": SERVICE_ACCOUNT_ALGORITHM, "kid": account.kid}
         token = jwt.encode(header, claims, account.key, algorithms=[SERVICE_ACCOUNT_ALGORITHM])
-        return _ServiceToken(token, issued + TOKEN_LIFE_S)
+        return token, issued + TOKEN_LIFE_S
 
     def _read_account(self) -> ServiceAccountIdentity:
         try:
@@ -118,15 +107,59 @@ MAX_CONTEXT_KEY_LENGTH = 256
 """Characters of a context key."""
 MAX_ANSWER_BYTES = 32 * 1024
 """Bytes of a response, plus as many for each decision in it."""
-REASONS = frozenset(get_args(Reason))
-T = TypeVar("T")
+INVALID_ANSWER = "sent an invalid response"
+
+SourceText = Annotated[str, msgspec.Meta(min_length=1, max_length=MAX_SOURCE_TEXT)]
+ContextKey = Annotated[str, msgspec.Meta(min_length=1, max_length=MAX_CONTEXT_KEY_LENGTH)]
 
 
-class PolicyQueries(Protocol):
-    """An authorization service."""
+class VersionAnswer(msgspec.Struct, frozen=True):
+    """Response about the version of policies."""
+
+    policy_version: Annotated[str, msgspec.Meta(min_length=1, max_length=MAX_VERSION)]
+
+
+class ResultAnswer(msgspec.Struct, frozen=True):
+    """One action on one resource, in a response."""
+
+    action: str
+    resource: str
+    result: bool
+    reason: Reason
+    source: SourceText | None
+    statement: SourceText | None
+    depends_on: Annotated[list[ContextKey], msgspec.Meta(max_length=MAX_CONTEXT_KEYS)]
+    anywhere: bool
+
+    def is_consistent(self) -> bool:
+        """Return whether result, reason and `anywhere` agree."""
+        return self.result is (self.reason == "allow") and (self.anywhere or not self.result)
+
+
+class EvaluationAnswer(VersionAnswer, frozen=True):
+    """Response to an evaluation."""
+
+    evaluation_results: list[ResultAnswer]
+    result: bool
+    reason: Reason
+    grant_stands: bool | None
+
+
+A = TypeVar("A", VersionAnswer, EvaluationAnswer)
+
+
+@dataclass(frozen=True)
+class PolicyServiceClient:
+    """Client of the authorization service, with tokens of the store's service account."""
+
+    url: str
+    tokens: StoreTokenSigner
+    http: HttpClient
 
     def version(self) -> str:
         """Return the current policy version; raise Unavailable."""
+        answer = self._request("GET", "/v1/policies/version", b"", MAX_ANSWER_BYTES)
+        return _parse_answer(VersionAnswer, answer).policy_version
 
     def evaluate(
         self,
@@ -140,30 +173,6 @@ class PolicyQueries(Protocol):
         Unavailable without a valid response, Unauthorized if the principal's grant was revoked,
         Forbidden if the principal has too many groups.
         """
-
-
-@dataclass(frozen=True)
-class PolicyServiceClient:
-    """Client of the authorization service, with tokens of the store's service account."""
-
-    url: str
-    tokens: StoreTokenSigner
-    http: HttpClient
-
-    def version(self) -> str:
-        """See PolicyQueries."""
-        return _parse_answer(
-            _parse_version, self._request("GET", "/v1/policies/version", b"", MAX_ANSWER_BYTES)
-        )
-
-    def evaluate(
-        self,
-        principal: Principal,
-        actions: Sequence[str],
-        resources: Sequence[str],
-        context: Mapping[str, Value],
-    ) -> tuple[AccessDecision, str]:
-        """See PolicyQueries."""
         if len(principal.groups) > MAX_CLAIMED_GROUPS:
             raise Forbidden(f"Too many groups: the limit is {MAX_CLAIMED_GROUPS}.")
         question = {
@@ -177,7 +186,12 @@ class PolicyServiceClient:
         pairs = [(action, resource) for action in actions for resource in resources]
         max_bytes = MAX_ANSWER_BYTES * (1 + len(pairs))
         answer = self._request("POST", "/v1/policies/evaluate", orjson.dumps(question), max_bytes)
-        return _parse_answer(lambda body: _parse_evaluation(body, pairs, principal.grant), answer)
+        evaluation = _parse_answer(EvaluationAnswer, answer)
+        decision = _check_evaluation(evaluation, pairs, principal.grant)
+        # Only a response that is valid throughout may reject a token.
+        if evaluation.grant_stands is False:
+            raise Unauthorized(TOKEN_REVOKED)
+        return decision, evaluation.policy_version
 
     def _request(self, method: str, path: str, body: bytes, max_bytes: int) -> bytes:
         headers = {"Authorization": f"Bearer {self.tokens.current()}"}
@@ -192,93 +206,45 @@ class PolicyServiceClient:
             self.tokens.forget()
         if answer.status != 200:
             account = " to the store's service account" if answer.status in (401, 403) else ""
-            raise _unavailable_error(
-                f"answers {answer.status}{account}", _parse_retry_after(answer)
-            )
+            text = answer.retry_after
+            seconds = int(text) if text.isascii() and text.isdigit() and len(text) < 9 else RETRY_S
+            retry_after_s = min(max(seconds, 1), LONGEST_RETRY_S)
+            raise _unavailable_error(f"answers {answer.status}{account}", retry_after_s)
         return answer.body
 
 
-def _parse_answer(parse: Callable[[Mapping[str, Any]], T], body: bytes) -> T:
+def _parse_answer(kind: type[A], body: bytes) -> A:
     try:
-        document = orjson.loads(body)
-        if isinstance(document, dict):
-            return parse(document)
-    except (ValueError, LookupError, TypeError) as error:
-        raise _unavailable_error("sent an invalid response") from error
-    raise _unavailable_error("sent an invalid response")
+        return msgspec.json.decode(body, type=kind)
+    except (msgspec.MsgspecError, ValueError, RecursionError) as error:
+        raise _unavailable_error(INVALID_ANSWER) from error
 
 
-def _parse_evaluation(
-    body: Mapping[str, Any], pairs: Sequence[tuple[str, str]], grant: str | None
-) -> tuple[AccessDecision, str]:
-    """Parse an evaluation completely before its `grant_stands` is looked at."""
-    decision, version = _parse_access_decision(body, pairs), _parse_version(body)
-    stands = body["grant_stands"]
-    if stands is not (None if grant is None else bool(stands)):
-        raise ValueError("does not match the request")
-    if stands is False:
-        raise Unauthorized(TOKEN_REVOKED)
-    return decision, version
-
-
-def _parse_version(body: Mapping[str, Any]) -> str:
-    return _parse_text(body["policy_version"], MAX_VERSION)
-
-
-def _parse_access_decision(
-    body: Mapping[str, Any], pairs: Sequence[tuple[str, str]]
+def _check_evaluation(
+    answer: EvaluationAnswer, pairs: Sequence[tuple[str, str]], grant: str | None
 ) -> AccessDecision:
-    results = body["evaluation_results"]
-    if not isinstance(results, list) or len(results) != len(pairs):
-        raise ValueError("does not match the request")
+    """Return the decision; Unavailable if the response does not match the request."""
+    results = answer.evaluation_results
     decision = combine_decisions(
-        tuple(_parse_resource_decision(*item) for item in zip(results, pairs, strict=True))
+        tuple(
+            ResourceDecision(
+                one.action,
+                one.resource,
+                Decision(one.result, one.reason, one.source, one.statement),
+                frozenset(one.depends_on),
+                one.anywhere,
+            )
+            for one in results
+        )
     )
-    if (body["result"], body["reason"]) != (decision.allowed, decision.reason):
-        raise ValueError("inconsistent")
+    if (
+        [(one.action, one.resource) for one in results] != pairs
+        or not all(one.is_consistent() for one in results)
+        or (answer.result, answer.reason) != (decision.allowed, decision.reason)
+        or (answer.grant_stands is None) is not (grant is None)
+    ):
+        raise _unavailable_error(INVALID_ANSWER)
     return decision
-
-
-def _parse_resource_decision(result: Mapping[str, Any], pair: tuple[str, str]) -> ResourceDecision:
-    reason = result["reason"]
-    if (result["action"], result["resource"]) != pair or reason not in REASONS:
-        raise ValueError("does not match the request")
-    if result["result"] is not (reason == "allow"):
-        raise ValueError("inconsistent")
-    source, statement = (_parse_optional_text(result[member]) for member in ("source", "statement"))
-    decision = Decision(result["result"], reason, source, statement)
-    return ResourceDecision(
-        *pair, decision, _parse_context_keys(result["depends_on"]), _parse_anywhere(result)
-    )
-
-
-def _parse_anywhere(result: Mapping[str, Any]) -> bool:
-    anywhere = result["anywhere"]
-    if not isinstance(anywhere, bool) or (result["result"] and not anywhere):
-        raise ValueError("inconsistent")
-    return anywhere
-
-
-def _parse_context_keys(value: Any) -> frozenset[str]:
-    if not isinstance(value, list) or len(value) > MAX_CONTEXT_KEYS:
-        raise ValueError("not a list of keys")
-    return frozenset(_parse_text(key, MAX_CONTEXT_KEY_LENGTH) for key in value)
-
-
-def _parse_optional_text(value: Any) -> str | None:
-    return None if value is None else _parse_text(value, MAX_SOURCE_TEXT)
-
-
-def _parse_text(value: Any, max_length: int) -> str:
-    if not isinstance(value, str) or not 0 < len(value) <= max_length:
-        raise ValueError("not a text")
-    return value
-
-
-def _parse_retry_after(answer: HttpResponse) -> int:
-    text = answer.retry_after
-    seconds = int(text) if text.isascii() and text.isdigit() and len(text) < 9 else RETRY_S
-    return min(max(seconds, 1), LONGEST_RETRY_S)
 
 
 def _unavailable_error(reason: str, retry_after_s: int = RETRY_S) -> Unavailable:
@@ -289,8 +255,6 @@ ANY_ACTION, ANY_RESOURCE = "store:GetHealth", "service/health"
 """Asked where only `reason` or `anywhere` of the response matters, which fit any question."""
 
 UNKNOWN_PRINCIPAL = Principal("nobody@invalid", frozenset())
-
-ConditionContext = Mapping[str, Value]
 
 
 class DecisionKey(NamedTuple):
@@ -310,7 +274,7 @@ class CachedDecision:
     decision: ResourceDecision
     context_values: tuple[object, ...]
 
-    def applies_to(self, context: ConditionContext) -> bool:
+    def applies_to(self, context: Mapping[str, Value]) -> bool:
         """Return whether the decision holds for this context, too."""
         keys = self.decision.depends_on
         return not keys or (
@@ -318,15 +282,10 @@ class CachedDecision:
         )
 
 
-def _context_values(context: ConditionContext, keys: frozenset[str]) -> tuple[object, ...]:
+def _context_values(context: Mapping[str, Value], keys: frozenset[str]) -> tuple[object, ...]:
     # With types: 1, 1.0 and True are equal in Python, but not in policies.
-    return tuple(
-        (type(value), value) for value in map(_normalize_context(context).get, sorted(keys))
-    )
-
-
-def _normalize_context(context: ConditionContext) -> ConditionContext:
-    return {normalize_key(key): value for key, value in context.items()}
+    values = {normalize_key(key): value for key, value in context.items()}
+    return tuple((type(value), value) for value in map(values.get, sorted(keys)))
 
 
 class DecisionCache:
@@ -342,7 +301,7 @@ class DecisionCache:
         self._asked_at = float("-inf")
         self._lock = threading.Lock()
 
-    def covers(self, keys: Sequence[DecisionKey], context: ConditionContext) -> bool:
+    def covers(self, keys: Sequence[DecisionKey], context: Mapping[str, Value]) -> bool:
         """Return whether all decisions are cached for this context, whatever their version."""
         with self._lock:
             return self._covers(keys, context)
@@ -363,7 +322,7 @@ class DecisionCache:
             self._version, self._asked_at = version, asked_at
 
     def get(
-        self, keys: Sequence[DecisionKey], context: ConditionContext, version: str
+        self, keys: Sequence[DecisionKey], context: Mapping[str, Value], version: str
     ) -> tuple[ResourceDecision, ...] | None:
         """Return all decisions of this version for this context; None if any is missing."""
         with self._lock:
@@ -377,7 +336,7 @@ class DecisionCache:
         self,
         keys: Sequence[DecisionKey],
         decided: Sequence[ResourceDecision],
-        context: ConditionContext,
+        context: Mapping[str, Value],
         version: str,
     ) -> None:
         """Cache decisions of this version, unless the version has changed meanwhile."""
@@ -391,7 +350,7 @@ class DecisionCache:
             while len(self._decisions) > self._max_size:
                 self._decisions.popitem(last=False)
 
-    def _covers(self, keys: Sequence[DecisionKey], context: ConditionContext) -> bool:
+    def _covers(self, keys: Sequence[DecisionKey], context: Mapping[str, Value]) -> bool:
         entries = map(self._decisions.get, keys)
         return all(entry is not None and entry.applies_to(context) for entry in entries)
 
@@ -400,19 +359,19 @@ class DecisionCache:
 class RemoteDecisionPoint:
     """A DecisionPoint for many threads; a version is trusted for `check_s` seconds."""
 
-    service: PolicyQueries
+    service: PolicyServiceClient
     cache: DecisionCache
     check_s: float = 0.0
-    clock: Callable[[], float] = field(default=time.monotonic)
+    clock: Callable[[], float] = time.monotonic
 
     def decide(
         self,
         principal: Principal,
         actions: Sequence[str],
         resources: Sequence[str],
-        context: ConditionContext = EMPTY_CONTEXT,
+        context: Mapping[str, Value] = EMPTY_CONTEXT,
     ) -> AccessDecision:
-        """Decide every action on every resource; raise like PolicyQueries.evaluate."""
+        """Decide every action on every resource; raise like `PolicyServiceClient.evaluate`."""
         identity = (principal.email, principal.groups, principal.grant)
         keys = [
             DecisionKey(*identity, action, resource) for action in actions for resource in resources
@@ -450,57 +409,3 @@ class RemoteDecisionPoint:
         version = self.service.version()
         self.cache.set_version(version, asked_at)
         return version
-
-
-class DecisionPointSettings(PermissionSettings, Protocol):
-    """The part of Settings that selects the decision point."""
-
-    @property
-    def policies_url(self) -> str: ...
-    @property
-    def policies_credentials(self) -> str: ...
-    @property
-    def policies_check_ms(self) -> int: ...
-    @property
-    def policies_timeout_s(self) -> float: ...
-    @property
-    def policies_kept(self) -> int: ...
-    @property
-    def api_threads(self) -> int: ...
-    @property
-    def auth_url(self) -> str: ...
-    @property
-    def issuers(self) -> Mapping[str, str]: ...
-
-
-def open_decision_point(settings: DecisionPointSettings, catalog: Catalog) -> DecisionPoint:
-    """Open the decision point that the settings select: the catalog or a remote service."""
-    if not settings.policies_url:
-        return LocalDecisionPoint(catalog, settings)
-    url = settings.policies_url.rstrip("/")
-    if not _is_base_url(url):
-        raise Invalid("STORE_POLICIES_URL: must be an http or https base URL")
-    if settings.auth_url not in settings.issuers:
-        # Otherwise groups in its tokens would count like those of a foreign issuer.
-        raise Invalid(
-            "With STORE_POLICIES_URL, STORE_AUTH_EXTERNAL_URL is the issuer of that service, and"
-            " STORE_ISSUERS names it with the address of its keys"
-        )
-    tokens = StoreTokenSigner(Path(settings.policies_credentials))
-    # Half of the threads stay free for requests that need no decision of the service.
-    http = HttpClient(settings.policies_timeout_s, connections=max(1, settings.api_threads // 2))
-    return RemoteDecisionPoint(
-        PolicyServiceClient(url, tokens, http),
-        DecisionCache(settings.policies_kept),
-        settings.policies_check_ms / 1000,
-    )
-
-
-def _is_base_url(url: str) -> bool:
-    try:
-        parts = urlsplit(url)
-        named = bool(parts.hostname) and parts.port != 0
-    except ValueError:
-        return False
-    plain = parts.username is None and not parts.query and not parts.fragment
-    return named and plain and parts.scheme in ("https", "http") and url.isprintable()

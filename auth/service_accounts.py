@@ -4,13 +4,15 @@ The catalog holds an account's permissions, as for every user; groups claimed by
 ignored. Every token looks up its key, so revocation takes effect at once.
 """
 
+import ipaddress
 import json
 import re
 import warnings
-from collections.abc import Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any
+from urllib.parse import urlsplit
 
 from cryptography.exceptions import UnsupportedAlgorithm
 from joserfc.errors import JoseError, SecurityWarning
@@ -181,6 +183,44 @@ class ServiceAccounts:
 @lru_cache(maxsize=256)
 def _load_key(jwk: str) -> RSAKey:
     return RSAKey.import_key(json.loads(jwk))
+
+
+def own_address_check(external_url: str, allowed_hosts: Collection[str]) -> Callable[[str], bool]:
+    """Return a check whether an audience is this store's base URL.
+
+    Without an external URL, loopback addresses and the allowed hosts are accepted."""
+    hosts = {host.lower() for host in allowed_hosts}
+    own = _split_base_url(external_url)
+
+    def is_own(audience: str) -> bool:
+        parts = _split_base_url(audience)
+        if parts is None or own is not None:
+            return parts is not None and parts == own
+        _, host, place, path = parts
+        return not path and (_is_loopback(host) or host in hosts or place in hosts)
+
+    return is_own
+
+
+def _split_base_url(url: str) -> tuple[str, str, str, str] | None:
+    """Split into scheme, host, host with any non-default port, path; None if invalid."""
+    try:
+        parts = urlsplit(url)
+        host, port = parts.hostname or "", parts.port
+    except ValueError:
+        return None
+    usual = {"http": 80, "https": 443}.get(parts.scheme)
+    if usual is None or not host or parts.query or parts.fragment or parts.username is not None:
+        return None
+    place = host if port in (None, usual) else f"{host}:{port}"
+    return parts.scheme, host, place, parts.path.rstrip("/")
+
+
+def _is_loopback(host: str) -> bool:
+    try:
+        return host == "localhost" or ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
 
 
 def add_account_key(tx: Tx, email: str, key: RegisteredKey, *, by: AuditContext) -> None:

@@ -25,10 +25,11 @@ from werkzeug.datastructures import Headers
 from werkzeug.test import EnvironBuilder, run_wsgi_app
 
 from api.app import create_app
+from api.authorization import build_verifier
 from auth.service_accounts import ServiceAccounts
 from auth.tokens.issuance import TokenSpec, issue_token
 from auth.tokens.signing_keys import read_keys_until
-from auth.tokens.verification import GrantChecker, build_verifier
+from auth.tokens.verification import GrantChecker
 from bench import stores as bench_stores
 from bench.harness import Figures, Measure
 from bench.stores import AUTHOR, VERSION, new_fqids

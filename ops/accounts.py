@@ -14,7 +14,7 @@ from rich.console import Console
 
 from auth.accounts import EMAIL_RULE, AuditContext, is_user_id
 from auth.login import users as local_users
-from auth.login.passwords import PasswordHashing, hash_costs
+from auth.login.passwords import PasswordHashing
 from auth.login.users import PasswordUser
 from auth.oauth.clients import (
     NewOAuthClient,
@@ -112,7 +112,7 @@ def users() -> None:
 def add_user(settings: Settings, email: str) -> None:
     """Add a user; prompts for the password, or reads it from standard input."""
     with closing(open_catalog(settings)) as catalog:
-        name, passwords = local_users.parse_user_email(email), PasswordHashing(hash_costs(settings))
+        name, passwords = local_users.parse_user_email(email), PasswordHashing(settings)
         local_users.add_user(catalog, passwords, name, _read_password(), now=time.time())
     click.echo(f"{name} may log in.")
 
@@ -133,7 +133,7 @@ def list_users_command(settings: Settings) -> None:
 def change_password(settings: Settings, email: str) -> None:
     """Change a password; every login with the one so far ends."""
     with closing(open_catalog(settings)) as catalog:
-        name, passwords = local_users.parse_user_email(email), PasswordHashing(hash_costs(settings))
+        name, passwords = local_users.parse_user_email(email), PasswordHashing(settings)
         local_users.change_user_password(catalog, passwords, name, _read_password(), time.time())
     click.echo(f"The password of {name} is changed, and their logins have ended.")
 

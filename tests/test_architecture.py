@@ -87,7 +87,7 @@ ALLOWED_IN = {
     "flask": {"api"},
     "werkzeug": {"api"},
     "marshmallow": {"api"},
-    "msgspec": {"api", "pipelines"},
+    "msgspec": {"api", "auth", "pipelines"},
     "apispec": {"api"},
     "gunicorn": {"api"},
     "click": {"ops", "store_client"},

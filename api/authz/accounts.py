@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Any, Protocol, TypeVar
+from typing import Any, TypeVar, cast
 
 import orjson
 from flask import Response
@@ -40,7 +40,7 @@ from auth import accounts
 from auth.accounts import AuditContext, MembershipEdit, NewAccount
 from auth.builtin_roles import load_policy
 from pipelines.formats import version_from_us, version_to_us
-from storage.catalog.accounts import AccountKey, AccountKind, AccountRow, OwnedResource
+from storage.catalog.accounts import AccountKey, AccountKind, AccountRow, OwnedResource, OwnedType
 from storage.catalog.audit import AuditFilter, AuditRecord
 
 CHANGE_ANSWERS = {200: ResponseDoc("It is so.", ChangeAnswer)}
@@ -242,13 +242,8 @@ def _reply_account(context: AnyContext, account: AccountRow, status: int = 200) 
     return json_response(answer, status)
 
 
-class _IdReader(Protocol):
-    def __call__(self, *, after: str, limit: int) -> Sequence[str]:
-        """Read ids after one."""
-
-
 def _reply_id_page(
-    context: PageContext, kind: AccountKind, *scope: str, read: _IdReader
+    context: PageContext, kind: AccountKind, *scope: str, read: Callable[..., Sequence[str]]
 ) -> Response:
     after = _read_page_token(context, *scope)
     ids = read(after=after[0] if after else "", limit=context.query.per_page + 1)
@@ -331,13 +326,13 @@ def get_v1_user_owns(context: AuthRequestContext[OwnedResourcesParameters, None]
         context.catalog,
         _path_account(context, "user"),
         context.query.resource_type,
-        after=None if after is None else accounts.parse_owned_thing(*after),
+        after=None if after is None else OwnedResource(cast(OwnedType, after[0]), after[1]),
         limit=context.query.per_page + 1,
     )
-    deployment = context.services.settings.deployment
+    arns = f"arn:store:{context.services.settings.deployment}:*:"
 
     def format_resource(owned: OwnedResource) -> dict[str, Any]:
-        arn = f"arn:store:{deployment}:*:{owned.type}s/{owned.uuid}"
+        arn = f"{arns}{owned.type}s/{owned.uuid}"
         return {"resource_type": owned.type, "uuid": owned.uuid, "arn": arn}
 
     return _reply_page(

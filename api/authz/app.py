@@ -5,10 +5,9 @@ endpoints of browser applications, which use no cookies, and none for pages (RFC
 """
 
 import time
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection
 from dataclasses import replace
 from functools import cache, partial
-from typing import Any
 
 from flask import Flask, request
 
@@ -16,11 +15,9 @@ from api.authz import accounts, policies, service
 from api.authz.authorization import AuthGuard, describe_requirement
 from api.authz.context import AuthRequestContext, AuthServices
 from api.authz.login import operations
-from api.authz.login.operations import register_login_pages
-from api.authz.oauth import authorize, endpoints
-from api.authz.oauth.authorize import register_consent_page
-from api.authz.oauth.device import register_device_pages
-from api.authz.pages import build_login_services, render_error
+from api.authz.oauth import authorize, device, endpoints
+from api.authz.oauth.endpoints import CONFIGURATION_PATH, KEYS_PATH
+from api.authz.pages import build_login_services, register_pages, render_message
 from api.authz.service import register_front_page
 from api.http.auth import PolicyContextBuilder, VerifyToken
 from api.http.dispatch import make_view, register_operations
@@ -33,9 +30,8 @@ from api.http.responses import ignore_request, new_request_id, register_conventi
 from auth.decisions import LocalDecisionPoint
 from auth.oauth import clients
 from auth.oauth.clients import is_registered_origin
-from auth.oauth.discovery import CONFIGURATION_PATH, KEYS_PATH
-from auth.oauth.introspection import build_claims_verifier
-from auth.oauth.provider import OAuthProvider, RecordedUsers
+from auth.oauth.provider import OAuthProvider
+from auth.oauth.tokens import build_own_verifier
 from auth.tokens.signing_keys import SigningKeyFile, seal_key_file
 from auth.tokens.verification import GrantChecker
 from config import Settings
@@ -192,15 +188,14 @@ def create_auth_app(
         find_origins=cors_origins_by_path(services.provider, settings.cors_origins),
         request_ids=request_ids,
         count=ignore_request,
-        page=render_error,
+        page=lambda status, text: render_message(text, status=status),
     )
     register_operations(
         app, OPERATIONS, partial(make_view, services=services, context_type=AuthRequestContext)
     )
     register_front_page(app, services)
-    register_consent_page(app, services)
-    register_device_pages(app, services)
-    register_login_pages(app, services.logins)
+    register_pages(app, services.logins, operations.PAGES, services.logins)
+    register_pages(app, services.logins, (*authorize.PAGES, *device.PAGES), services)
     return app
 
 
@@ -211,9 +206,12 @@ def _build_services(
     rates: RateLimiter | None,
     clock: Callable[[], float],
 ) -> AuthServices:
-    keys, secret = _prepare_keys(settings), settings.secret_key.encode()
+    # Encrypt the file of keys if there is a secret; create missing keys, and check them.
+    seal_key_file(settings.home, settings.secret_key)
+    keys, secret = SigningKeyFile(settings.home, settings.secret_key), settings.secret_key.encode()
+    keys.read()
     decisions = LocalDecisionPoint(catalog, settings)
-    provider = OAuthProvider(settings, catalog, keys, RecordedUsers(settings), secret, clock)
+    provider = OAuthProvider(settings, catalog, keys, secret, clock)
     return AuthServices(
         settings=settings,
         catalog=catalog,
@@ -230,21 +228,15 @@ def _build_services(
         clock=clock,
         logins=build_login_services(settings, catalog, clock),
         provider=provider,
-        verified=build_claims_verifier(provider),
+        own_tokens=build_own_verifier(provider),
         grants=GrantChecker(catalog, clock),
-        definition=cache(partial(_build_definition, settings.auth_url)),
+        definition=cache(
+            partial(
+                build_definition,
+                OPERATIONS,
+                server=settings.auth_url,
+                openid_url=settings.auth_url + CONFIGURATION_PATH,
+                info=API_INFO,
+            )
+        ),
     )
-
-
-def _build_definition(url: str) -> Mapping[str, Any]:
-    return build_definition(
-        OPERATIONS, server=url, openid_url=url + CONFIGURATION_PATH, info=API_INFO
-    )
-
-
-def _prepare_keys(settings: Settings) -> SigningKeyFile:
-    """Create missing keys, encrypt them if there is a secret, and check them."""
-    seal_key_file(settings.home, settings.secret_key)
-    keys = SigningKeyFile(settings.home, settings.secret_key)
-    keys.read()
-    return keys

@@ -11,10 +11,9 @@ from api.http.auth import B, Guard, Q, RequestContext, VerifyToken
 from api.http.limits import ReadOnlyMode, new_memory_budget
 from api.http.paging import Cursors
 from auth.decisions import LocalDecisionPoint
-from auth.oauth.introspection import ClaimsVerifier
 from auth.oauth.provider import OAuthProvider
 from auth.tokens.signing_keys import SigningKeyFile
-from auth.tokens.verification import GrantChecker
+from auth.tokens.verification import GrantChecker, TokenVerifier
 from config import Settings
 from storage.catalog import Catalog
 from storage.json_codec import MemoryBudget
@@ -39,7 +38,7 @@ class AuthServices:
     clock: Callable[[], float]
     logins: LoginServices
     provider: OAuthProvider
-    verified: ClaimsVerifier
+    own_tokens: TokenVerifier
     grants: GrantChecker
     definition: Callable[[], Mapping[str, Any]]
     """Built at the first call."""

@@ -7,11 +7,11 @@ redirect carries them, other cross-site requests do not.
 import base64
 import hashlib
 import secrets
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 from urllib.parse import urlsplit
 
 from flask import Flask, Request, Response, g, render_template, request
@@ -20,17 +20,25 @@ from markupsafe import Markup
 from api.http.dispatch import disable_head
 from api.http.errors import add_retry_after, http_status
 from api.http.limits import address_key
+from api.http.operation import ResponseDoc
+from auth.accounts import normalize_email
 from auth.http_client import HttpClient
 from auth.login import sessions
-from auth.login.lockout import check_rate_limit, lockout_policy
-from auth.login.passwords import PasswordHashing, PasswordLogin, hash_costs
-from auth.login.sessions import SESSION_COOKIE, BrowserSession, SessionLifetimes, host_cookie_name
+from auth.login.lockout import LockoutPolicy, check_rate_limit
+from auth.login.passwords import LoginAttempt, PasswordHashing, PasswordLogin
+from auth.login.sessions import (
+    SESSION_COOKIE,
+    AuthenticatedUser,
+    BrowserSession,
+    SessionLifetimes,
+    host_cookie_name,
+)
 from auth.login.targets import LoginTargets
 from auth.login.upstream import IdentityProvider, IdentityProviderConfig, UpstreamRedirects
 from auth.oauth import clients
 from auth.secret_files import read_operator_secret
 from auth.secret_values import ValueSealer, is_equal_secret
-from auth.tokens.keyring import KeyAges
+from auth.tokens.verification import KeyAges
 from config import Settings
 from pipelines.ssrf_guard import check_address_text
 from storage.catalog import Catalog
@@ -108,33 +116,6 @@ def format_retry(sentence: str, seconds: int | None) -> str:
     return f"{sentence} Try again in {format_wait(seconds)}."
 
 
-@dataclass(frozen=True)
-class Cookies:
-    """Sets and clears the cookies of one service."""
-
-    base_url: str
-
-    def name(self, short: str) -> str:
-        """Return the full name of a cookie."""
-        return host_cookie_name(short, self.base_url)
-
-    def put(self, response: Response, short: str, value: str, max_age_s: int | None) -> None:
-        """Set a cookie for `max_age_s` seconds, or until the browser closes if None."""
-        response.set_cookie(
-            self.name(short),
-            value,
-            max_age=max_age_s,
-            path="/",
-            secure=self.base_url.startswith("https://"),
-            httponly=True,
-            samesite="Lax",
-        )
-
-    def clear(self, response: Response, short: str) -> None:
-        """Delete a cookie."""
-        self.put(response, short, "", 0)
-
-
 BROWSER_COOKIE = "store-login"
 """Binds a pending login to this browser."""
 KNOWN_BROWSER_COOKIE = "store-browser"
@@ -153,9 +134,52 @@ class LoginServices:
     targets: LoginTargets
     local: PasswordLogin
     providers: Mapping[str, IdentityProvider]
-    travels: UpstreamRedirects
-    cookies: Cookies
+    redirects: UpstreamRedirects
     lifetimes: SessionLifetimes
+
+    def set_cookie(self, response: Response, name: str, value: str, max_age_s: int | None) -> None:
+        """Set a cookie for `max_age_s` seconds, or until the browser closes if None."""
+        response.set_cookie(
+            host_cookie_name(name, self.settings.auth_url),
+            value,
+            max_age=max_age_s,
+            path="/",
+            secure=self.settings.auth_url.startswith("https://"),
+            httponly=True,
+            samesite="Lax",
+        )
+
+    def read_cookie(self, request: Request, name: str) -> str | None:
+        """Return the value of a request's cookie."""
+        return request.cookies.get(host_cookie_name(name, self.settings.auth_url))
+
+    def clear_session_cookie(self, response: Response) -> Response:
+        """Delete the session cookie."""
+        self.set_cookie(response, SESSION_COOKIE, "", 0)
+        return response
+
+    def log_in(self, request: Request, email: str, provider: str) -> tuple[str, BrowserSession]:
+        """Log a user in, instead of the browser's former session; return cookie and session."""
+        user = AuthenticatedUser(
+            email, provider, self.clock(), g.request_id, self.session_cookie(request)
+        )
+        return sessions.log_in_user(self.catalog, user, self.lifetimes)
+
+    def log_out(self, request: Request, session: BrowserSession | None) -> None:
+        """End the session of a browser, if there is one."""
+        if session is not None:
+            cookie = self.session_cookie(request)
+            sessions.log_out_user(self.catalog, session, cookie, g.request_id)
+
+    def build_attempt(self, request: Request, email: str) -> LoginAttempt:
+        """Describe an attempt to log in with a password."""
+        return LoginAttempt(
+            email=email,
+            address=address_key(request, self.settings.proxies),
+            browser=self.known_browser(request, normalize_email(email) or ""),
+            at=self.clock(),
+            request_id=g.request_id,
+        )
 
     def find_session(self, request: Request) -> BrowserSession | None:
         """Return the browser session of a request."""
@@ -163,15 +187,15 @@ class LoginServices:
 
     def session_cookie(self, request: Request) -> str | None:
         """Return the session cookie of a request."""
-        return request.cookies.get(self.cookies.name(SESSION_COOKIE))
+        return self.read_cookie(request, SESSION_COOKIE)
 
     def browser_id(self, request: Request) -> str:
         """Return the id that binds a login to this browser; a new one if it has none."""
-        return request.cookies.get(self.cookies.name(BROWSER_COOKIE)) or secrets.token_urlsafe(24)
+        return self.read_cookie(request, BROWSER_COOKIE) or secrets.token_urlsafe(24)
 
     def bind_browser(self, response: Response, browser: str) -> Response:
         """Set the cookie that binds a login to this browser."""
-        self.cookies.put(response, BROWSER_COOKIE, browser, None)
+        self.set_cookie(response, BROWSER_COOKIE, browser, None)
         return response
 
     def form_token(self, browser: str) -> str:
@@ -180,14 +204,14 @@ class LoginServices:
 
     def is_own_form(self, request: Request) -> bool:
         """Return whether a form has this browser's CSRF token and comes from this site."""
-        browser = request.cookies.get(self.cookies.name(BROWSER_COOKIE))
+        browser = self.read_cookie(request, BROWSER_COOKIE)
         sent = request.form.get("csrf", "")
         token = self.form_token(browser) if browser else ""
         return bool(token) and is_equal_secret(sent, token) and not is_cross_site(request)
 
     def known_browser(self, request: Request, email: str) -> str | None:
         """Return the id of the browser if this user has logged in with it before."""
-        sealed = request.cookies.get(self.cookies.name(KNOWN_BROWSER_COOKIE))
+        sealed = self.read_cookie(request, KNOWN_BROWSER_COOKIE)
         opened = self.seals.open("browser", sealed, now=self.clock())
         return opened[1] if opened and opened[0] == email else None
 
@@ -195,18 +219,23 @@ class LoginServices:
         """Set the cookie that marks this browser as known for the user."""
         fields = [email, secrets.token_urlsafe(12)]
         sealed = self.seals.seal("browser", fields, ends=self.clock() + KNOWN_BROWSER_S)
-        self.cookies.put(response, KNOWN_BROWSER_COOKIE, sealed, KNOWN_BROWSER_S)
+        self.set_cookie(response, KNOWN_BROWSER_COOKIE, sealed, KNOWN_BROWSER_S)
 
     def set_session_cookie(self, response: Response, cookie: str) -> Response:
         """Set the session cookie, and delete the one that bound the pending login."""
-        self.cookies.put(response, SESSION_COOKIE, cookie, self.lifetimes.whole_s)
-        self.cookies.clear(response, BROWSER_COOKIE)
+        self.set_cookie(response, SESSION_COOKIE, cookie, self.lifetimes.whole_s)
+        self.set_cookie(response, BROWSER_COOKIE, "", 0)
         return response
 
     def foreign_host(self, url: str) -> str | None:
         """Return the host of a URL, or None if it is this service."""
         own = url.startswith(self.settings.auth_url + "/")
         return None if own else urlsplit(url).hostname or urlsplit(url).scheme
+
+
+def is_form_of_session(session: BrowserSession, form: Mapping[str, str]) -> bool:
+    """Return whether a form has the session's CSRF token and comes from this site."""
+    return is_equal_secret(form.get("csrf", ""), session.csrf) and not is_cross_site(request)
 
 
 def is_cross_site(request: Request) -> bool:
@@ -228,11 +257,17 @@ def build_login_services(
             settings.auth_url, seals, partial(_is_registered_redirect, settings, catalog)
         ),
         local=PasswordLogin(
-            catalog, PasswordHashing(hash_costs(settings)), lockout_policy(settings)
+            catalog,
+            PasswordHashing(settings),
+            LockoutPolicy(
+                pair=settings.lockout_after,
+                address=settings.lockout_address_after,
+                account=settings.lockout_account_after,
+                cap_s=settings.lockout_cap_s,
+            ),
         ),
         providers=_build_providers(settings, clock),
-        travels=UpstreamRedirects(catalog, seals, clock, settings.login_s),
-        cookies=Cookies(settings.auth_url),
+        redirects=UpstreamRedirects(catalog, seals, clock, settings.login_s),
         lifetimes=SessionLifetimes(settings.session_s, settings.session_idle_s),
     )
 
@@ -241,7 +276,10 @@ def _is_registered_redirect(settings: Settings, catalog: Catalog, uri: str) -> b
     """Return whether any client has registered this redirect URI."""
     own = clients.built_in_clients(settings.web_redirect_uris)
     with catalog.read() as tx:
-        return any(client.accepts_redirect(uri) for client in clients.list_clients(tx, own))
+        return any(
+            clients.is_registered_uri(uri, client.redirect_uris, native=client.public)
+            for client in clients.list_clients(tx, own)
+        )
 
 
 def _build_providers(settings: Settings, clock: Callable[[], float]) -> dict[str, IdentityProvider]:
@@ -278,26 +316,42 @@ MAX_FORM_FIELDS = 20
 TOO_MANY_ATTEMPTS = "Too many attempts."
 
 
-def add_page(
-    app: Flask,
-    logins: LoginServices,
-    path: str,
-    view: Callable[..., Response],
-    method: str,
-    *,
-    name: str = "page",
-    acts: bool = False,
+PAGE_ANSWERS = {
+    400: ResponseDoc("A page that explains the error.", page=True),
+    429: ResponseDoc("A page that says when to try again.", page=True),
+}
+"""Error responses of operations that answer with a page."""
+
+
+class Page(NamedTuple):
+    """A page for browsers; its view gets the services, and the parameters of the path."""
+
+    method: str
+    path: str
+    view: Callable[..., Response]
+    name: str = "page"
+    """In logs and metrics."""
+    acts: bool = False
+    """Whether GET has effects; then HEAD is not allowed."""
+
+
+def register_pages(
+    app: Flask, logins: LoginServices, pages: Iterable[Page], services: object
 ) -> None:
-    """Add a page; `name` is logged; `acts`: GET has effects, so HEAD is not allowed."""
+    """Register pages, whose views get `services`."""
+    for page in pages:
+        endpoint = f"page {page.method} {page.path}".replace(".", "_")
+        serve = partial(_serve_registered, page, logins, services)
+        app.add_url_rule(page.path, endpoint, serve, methods=[page.method])
+        if page.acts:
+            disable_head(app, endpoint)
 
-    def serve(**arguments: str) -> Response:
-        g.operation = name
-        return serve_page(logins, partial(view, **arguments))
 
-    endpoint = f"page {method} {path}".replace(".", "_")
-    app.add_url_rule(path, endpoint, serve, methods=[method])
-    if acts:
-        disable_head(app, endpoint)
+def _serve_registered(
+    page: Page, logins: LoginServices, services: object, **arguments: str
+) -> Response:
+    g.operation = page.name
+    return serve_page(logins, partial(page.view, services, **arguments))
 
 
 def serve_page(logins: LoginServices, view: Callable[[], Response]) -> Response:
@@ -317,11 +371,6 @@ def render_failure(error: DomainError, text: str = "", **more: Any) -> Response:
         text = format_retry(TOO_MANY_ATTEMPTS, error.retry_after_s)
     answer = render_message(text or error.detail, status=403 if status == 401 else status, **more)
     return add_retry_after(answer, error.code, error.retry_after_s)
-
-
-def render_error(status: int, text: str) -> Response:
-    """Render an error page, for browsers where programs get problem+json."""
-    return render_message(text, status=status)
 
 
 def render_message(text: str, *, status: int = 200, title: str = "", **more: Any) -> Response:

@@ -42,7 +42,7 @@ class ContextField(fields.Field[Mapping[str, Value]]):
         wrong = {key: _context_error(key, each) for key, each in value.items()}
         if any(wrong.values()):
             raise ValidationError({key: [message] for key, message in wrong.items() if message})
-        return {key: _context_value(each) for key, each in value.items()}
+        return {key: tuple(each) if isinstance(each, list) else each for key, each in value.items()}
 
 
 def _context_error(key: str, value: Any) -> str:
@@ -58,10 +58,6 @@ def _context_error(key: str, value: Any) -> str:
 
 def _is_short(value: Any) -> bool:
     return not isinstance(value, str) or len(value) <= MAX_EVALUATED_LENGTH
-
-
-def _context_value(value: Any) -> Value:
-    return tuple(value) if isinstance(value, list) else value
 
 
 def _evaluation_list_field(example: str) -> fields.List[str]:

@@ -12,7 +12,6 @@ concurrent attempts are all counted. Rejected attempts do not prolong a lockout.
 import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Protocol
 
 from storage.catalog import Catalog, Tx, login
 from storage.errors import TooManyRequests
@@ -36,34 +35,8 @@ class LockoutPolicy:
     cap_s: int = 900
 
 
-class LockoutSettings(Protocol):
-    """The part of Settings about lockouts."""
-
-    @property
-    def lockout_after(self) -> int: ...
-    @property
-    def lockout_address_after(self) -> int: ...
-    @property
-    def lockout_account_after(self) -> int: ...
-    @property
-    def lockout_cap_s(self) -> int: ...
-
-
-def lockout_policy(settings: LockoutSettings) -> LockoutPolicy:
-    """Return the policy that the settings name."""
-    return LockoutPolicy(
-        pair=settings.lockout_after,
-        address=settings.lockout_address_after,
-        account=settings.lockout_account_after,
-        cap_s=settings.lockout_cap_s,
-    )
-
-
-@dataclass(frozen=True)
-class CountedAttempt:
-    """An attempt that may proceed, and the failures of each lockout key including it."""
-
-    failures: Mapping[str, int]
+CountedAttempt = Mapping[str, int]
+"""The failures of each lockout key, including this attempt."""
 
 
 def account_key(email: str) -> str:
@@ -104,9 +77,7 @@ def count_attempt(
     with catalog.write(durable=False) as tx:
         forget_old_failures(tx, now)
         # Sorted, so that transactions cannot deadlock.
-        return CountedAttempt(
-            {who: _count_failure(tx, who, patience, now_us) for who in sorted(set(whose))}
-        )
+        return {who: _count_failure(tx, who, patience, now_us) for who in sorted(set(whose))}
 
 
 def forget_old_failures(tx: Tx, now: float) -> None:
@@ -120,7 +91,7 @@ def forgive_attempt(tx: Tx, counted: CountedAttempt) -> None:
     Addresses, and accounts at all addresses, keep their other failures: an attacker may log in to
     an account of their own.
     """
-    for who, failures in sorted(counted.failures.items()):
+    for who, failures in sorted(counted.items()):
         if who.startswith(("address:", "account:")):
             login.uncount_failure(tx, who, counted=failures)
         else:
@@ -129,9 +100,7 @@ def forgive_attempt(tx: Tx, counted: CountedAttempt) -> None:
 
 def required_waits(counted: CountedAttempt, patience: LockoutPolicy) -> dict[str, int]:
     """Return the keys that are locked out if the attempt fails, with the seconds."""
-    found = {
-        who: _required_wait_s(who, failures, patience) for who, failures in counted.failures.items()
-    }
+    found = {who: _required_wait_s(who, failures, patience) for who, failures in counted.items()}
     return {who: wait_s for who, wait_s in found.items() if wait_s}
 
 

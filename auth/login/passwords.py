@@ -15,8 +15,8 @@ from typing import Protocol
 from argon2 import PasswordHasher
 from argon2.exceptions import InvalidHashError, VerificationError
 
+from auth.accounts import normalize_email
 from auth.login import lockout
-from auth.login.identity import normalize_email
 from auth.login.lockout import LockoutPolicy
 from auth.login.sessions import LoginFailure, record_login_event, record_login_failure
 from storage.catalog import Catalog, login
@@ -26,23 +26,8 @@ MAX_PASSWORD_BYTES = 1024
 """Longer passwords are no safer, and cost time to hash."""
 
 
-@dataclass(frozen=True)
-class HashCosts:
-    """Costs and concurrency of hashing, and the minimum length of passwords.
-
-    `patience_s` is how long a login waits for its turn.
-    """
-
-    memory_kib: int = 65_536
-    passes: int = 3
-    lanes: int = 4
-    at_once: int = 2
-    least: int = 12
-    patience_s: float = 10.0
-
-
-class HashCostSettings(Protocol):
-    """The part of Settings about password hashing."""
+class HashCosts(Protocol):
+    """The part of Settings about hashing: costs, concurrency, and the minimum length."""
 
     @property
     def password_memory_kib(self) -> int: ...
@@ -56,17 +41,6 @@ class HashCostSettings(Protocol):
     def password_min(self) -> int: ...
 
 
-def hash_costs(settings: HashCostSettings) -> HashCosts:
-    """Return the costs that the settings name."""
-    return HashCosts(
-        memory_kib=settings.password_memory_kib,
-        passes=settings.password_passes,
-        lanes=settings.password_lanes,
-        at_once=settings.passwords_at_once,
-        least=settings.password_min,
-    )
-
-
 @dataclass(frozen=True)
 class PasswordCheck:
     """Whether a password is right, and its new hash if the stored one has outdated costs."""
@@ -76,15 +50,17 @@ class PasswordCheck:
 
 
 class PasswordHashing:
-    """Hashes and checks passwords, for many threads."""
+    """Hashes and checks passwords, for many threads; a login waits `patience_s` for its turn."""
 
-    def __init__(self, costs: HashCosts) -> None:
-        self._least = costs.least
-        self._patience_s = costs.patience_s
-        self._hasher = PasswordHasher(costs.passes, costs.memory_kib, costs.lanes)
-        self._turns = threading.BoundedSemaphore(costs.at_once)
+    def __init__(self, costs: HashCosts, *, patience_s: float = 10.0) -> None:
+        self._least = costs.password_min
+        self._patience_s = patience_s
+        self._hasher = PasswordHasher(
+            costs.password_passes, costs.password_memory_kib, costs.password_lanes
+        )
+        self._turns = threading.BoundedSemaphore(costs.passwords_at_once)
         # A waiting login occupies a thread, so only as many may wait as are running.
-        self._places = threading.BoundedSemaphore(2 * costs.at_once)
+        self._places = threading.BoundedSemaphore(2 * costs.passwords_at_once)
 
     def hash(self, password: str) -> str:
         """Hash a new password; Invalid if it breaks a rule."""
@@ -179,7 +155,10 @@ def check_login(local: PasswordLogin, attempt: LoginAttempt, password: str) -> s
     if row is None or not check.right:
         _record_failed_attempt(local, attempt, email, counted)
         raise Unauthorized(WRONG_CREDENTIALS)
-    _record_passed_attempt(local, counted, row, check)
+    with local.catalog.write(durable=False) as tx:
+        lockout.forgive_attempt(tx, counted)
+        if check.new_hash:
+            login.rehash_password(tx, row.email, before=row.hash, after=check.new_hash)
     return email
 
 
@@ -221,15 +200,3 @@ def _record_failed_attempt(
         )
         for key, wait_s in lockout.required_waits(counted, local.patience).items():
             record_login_failure(tx, "locked_out", failure, keys=(key,), locked=key, wait_s=wait_s)
-
-
-def _record_passed_attempt(
-    local: PasswordLogin,
-    counted: lockout.CountedAttempt,
-    row: login.PasswordRow,
-    check: PasswordCheck,
-) -> None:
-    with local.catalog.write(durable=False) as tx:
-        lockout.forgive_attempt(tx, counted)
-        if check.new_hash:
-            login.rehash_password(tx, row.email, before=row.hash, after=check.new_hash)

@@ -32,6 +32,11 @@ class BrowserSession:
     at_s: float
     csrf: str
 
+    @property
+    def at_us(self) -> int:
+        """When the user logged in, in microseconds."""
+        return int(self.at_s * 1e6)
+
 
 @dataclass(frozen=True, slots=True)
 class SessionLifetimes:

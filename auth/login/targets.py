@@ -5,7 +5,7 @@ endpoint seals it.
 """
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from urllib.parse import urlencode, urlsplit
 
@@ -48,7 +48,7 @@ class LoginTargets:
         if continued and state is None:
             # Sealed already: passing it unchanged keeps URLs short.
             return _CONTINUED_PREFIX + continued[1]
-        url = add_state(own or redirect_uri, state)
+        url = add_query_parameters(own or redirect_uri, {"state": state})
         return _SEALED_PREFIX + self.seals.seal("target", [url], ends=now + TARGET_LIFE_S)
 
     def seal_home(self, *, now: float) -> str:
@@ -73,11 +73,10 @@ class LoginTargets:
         return self.base_url + path if plain in OWN_PAGES else None
 
 
-def add_state(uri: str, state: str | None) -> str:
-    """Return the URL with the state added to its query."""
-    if state is None:
-        return uri
-    return uri + ("&" if "?" in uri else "?") + urlencode({"state": state})
+def add_query_parameters(uri: str, parameters: Mapping[str, str | None]) -> str:
+    """Append parameters to the query of a URI, except those that are None."""
+    query = urlencode({name: value for name, value in parameters.items() if value is not None})
+    return f"{uri}{'&' if '?' in uri else '?'}{query}" if query else uri
 
 
 def url_origin(url: str) -> str:

@@ -1,7 +1,8 @@
 """Log in with an upstream OpenID Connect provider.
 
 Addresses from browsers and tokens are not trusted: the operator sets the issuer, its metadata
-come from the issuer's own address, and every request passes the SSRF guard.
+come from the issuer's own address, and every request passes the SSRF guard. Error messages never
+quote external input.
 
 A state is valid once, for one provider and one browser. Nonce and verifier are derived from the
 secret in the state, so neither is stored.
@@ -10,23 +11,22 @@ secret in the state, so neither is stored.
 import logging
 import secrets
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import urlencode
 
 from authlib.common.errors import AuthlibBaseError
 from authlib.oauth2.client import OAuth2Client
-from joserfc.errors import JoseError
-from joserfc.jws import JWSRegistry, deserialize_compact
+from joserfc.jws import JWSRegistry
 
+from auth.accounts import normalize_email
 from auth.http_client import HttpClient, HttpResponse
-from auth.login.identity import ExpectedClaims, check_id_token_claims, verified_email
-from auth.secret_values import ValueSealer, hash_secret
-from auth.tokens.claims import parse_token
-from auth.tokens.keyring import KeyAges, KeyRing
+from auth.login.targets import add_query_parameters
+from auth.secret_values import ValueSealer, hash_secret, is_equal_secret
+from auth.tokens.verification import KeyAges, KeyRing, check_signature, parse_token
 from storage.catalog import Catalog, login
-from storage.errors import DomainError, Unauthorized, Unavailable
+from storage.errors import DomainError, Forbidden, Unauthorized, Unavailable
 
 log = logging.getLogger(__name__)
 
@@ -105,7 +105,7 @@ class IdentityProvider:
         """Exchange the code, verify the ID token, and return the e-mail."""
         token = self._exchange_code(login, code)
         claims = self._verify_id_token(token.get("id_token"))
-        check_id_token_claims(claims, self._expected_claims(login), self._clock())
+        check_id_token_claims(claims, self.upstream, login.nonce, self._clock())
         if "email" not in claims:
             claims = {**claims, **self._userinfo(token, claims)}
         return verified_email(claims, self.upstream.domains)
@@ -124,10 +124,7 @@ class IdentityProvider:
             "post_logout_redirect_uri": back,
             "state": state,
         }
-        return f"{end}{'&' if '?' in str(end) else '?'}{urlencode(parameters)}"
-
-    def _expected_claims(self, login: UpstreamLogin) -> ExpectedClaims:
-        return ExpectedClaims(self.upstream.issuer, self.upstream.client_id, login.nonce)
+        return add_query_parameters(str(end), parameters)
 
     def _client(self, login: UpstreamLogin) -> Any:
         return OAuth2Client(
@@ -165,12 +162,8 @@ class IdentityProvider:
         unverified = parse_token(token, unnamed=ONLY_KEY_ID)
         if unverified.algorithm not in PROVIDER_ALGORITHMS:
             raise Unauthorized("The token's algorithm is not accepted")
-        key = self._ring.find(unverified.key_id)
         registry = JWSRegistry(algorithms=sorted(PROVIDER_ALGORITHMS), strict_check_header=False)
-        try:
-            deserialize_compact(token, key, registry=registry)
-        except (JoseError, ValueError, TypeError, RecursionError) as error:
-            raise Unauthorized("The token's signature does not verify") from error
+        check_signature(token, self._ring.find(unverified.key_id), registry)
         return unverified.claims
 
     def _userinfo(self, token: Mapping[str, Any], claims: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -242,6 +235,56 @@ def _is_http_url(value: object) -> bool:
     return (
         isinstance(value, str) and value.startswith(("https://", "http://")) and len(value) < 2048
     )
+
+
+LEEWAY_S = 60.0
+MAX_AGE_S = 3600.0
+"""Maximum age of a token that was just fetched, seconds."""
+
+
+def check_id_token_claims(
+    claims: Mapping[str, Any], upstream: IdentityProviderConfig, nonce: str, now: float
+) -> None:
+    """Check by OpenID Connect Core 1.0, 3.1.3.7; Unauthorized if invalid."""
+    if claims.get("iss") != upstream.issuer:
+        raise Unauthorized("The provider's token is of another issuer")
+    audience = claims.get("aud")
+    audiences = audience if isinstance(audience, list) else [audience]
+    if upstream.client_id not in audiences:
+        raise Unauthorized("The provider's token is for another client")
+    if (len(audiences) > 1 or "azp" in claims) and claims.get("azp") != upstream.client_id:
+        raise Unauthorized("The provider's token was made for another client")
+    given = claims.get("nonce")
+    if not isinstance(given, str) or not is_equal_secret(given, nonce):
+        raise Unauthorized("The provider's token is of another login")
+    _check_times(claims, now)
+
+
+def _check_times(claims: Mapping[str, Any], now: float) -> None:
+    expires, issued = (_parse_seconds(claims.get(name)) for name in ("exp", "iat"))
+    if expires <= now - LEEWAY_S:
+        raise Unauthorized("The provider's token has expired")
+    if not now - MAX_AGE_S <= issued <= now + LEEWAY_S:
+        raise Unauthorized("The provider's token was made at another time")
+
+
+def _parse_seconds(value: object) -> float:
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value < 2**53:
+        raise Unauthorized("The provider's token has no times that can be used")
+    return value
+
+
+def verified_email(claims: Mapping[str, Any], domains: Collection[str]) -> str:
+    """Return the verified e-mail address; Forbidden if unverified or of another domain."""
+    # Some providers send a string; 1 is invalid.
+    if claims.get("email_verified") is not True and claims.get("email_verified") != "true":
+        raise Forbidden("The provider has not verified your e-mail address.")
+    email = normalize_email(claims.get("email"))
+    if email is None:
+        raise Forbidden("The provider names no e-mail address that can be used here.")
+    if domains and email.rpartition("@")[2] not in domains:
+        raise Forbidden("This provider is not for e-mail addresses of that domain.")
+    return email
 
 
 STATE_SECRET_BYTES = 24

@@ -4,9 +4,8 @@ from dataclasses import dataclass
 from ipaddress import ip_interface
 
 from auth import accounts
-from auth.accounts import AuditContext, admit_user, is_user_enabled
+from auth.accounts import AuditContext, admit_user, is_user_enabled, normalize_email
 from auth.login import lockout
-from auth.login.identity import normalize_email
 from auth.login.passwords import PasswordHashing
 from auth.login.sessions import record_login_event
 from storage.catalog import Catalog, Tx, login

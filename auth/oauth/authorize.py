@@ -1,4 +1,4 @@
-"""Authorization requests (RFC 6749, 4.1.1): parse them and find the next step at the browser."""
+"""Authorization requests (RFC 6749, 4.1.1), the next step at the browser, codes and consents."""
 
 import re
 from collections.abc import Mapping, Sequence
@@ -6,11 +6,27 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import NamedTuple
 
+from auth.accounts import AuditContext, admit_at_login, record_audit
 from auth.login.sessions import BrowserSession
-from auth.oauth.clients import WEB_CLIENT, OAuthClient, add_query_parameters, is_native_uri
-from auth.oauth.errors import OAuthError, RedirectedError, UserFacingError, invalid_request
-from auth.oauth.provider import DEFAULT_SCOPES, SCOPES, OAuthProvider
+from auth.login.targets import add_query_parameters
+from auth.oauth.clients import (
+    WEB_CLIENT,
+    find_client,
+    is_native_uri,
+    is_registered_uri,
+)
+from auth.oauth.provider import (
+    DEFAULT_SCOPES,
+    SCOPES,
+    OAuthError,
+    OAuthProvider,
+    RedirectedError,
+    UserFacingError,
+    invalid_request,
+)
+from auth.secret_values import create_secret, hash_secret
 from storage.catalog import Tx, login, oauth
+from storage.catalog.oauth import OAuthClient
 
 RequestParameters = Mapping[str, Sequence[str]]
 """All values of each parameter."""
@@ -131,23 +147,12 @@ def denied_error(request: AuthorizationRequest, description: str) -> RedirectedE
     return redirected_error(request, OAuthError("access_denied", description))
 
 
-def code_redirect_url(provider: OAuthProvider, request: AuthorizationRequest, code: str) -> str:
-    """Return the redirect to the client with a code."""
-    return _answer_url(provider, request.redirect_uri, request.state, {"code": code})
-
-
-def error_redirect_url(provider: OAuthProvider, error: RedirectedError) -> str:
-    """Return the redirect to the client with an error."""
-    values = {"error": error.error, "error_description": error.description}
-    return _answer_url(provider, error.redirect_uri, error.state, values)
-
-
-def _answer_url(
+def client_redirect_url(
     provider: OAuthProvider, uri: str, state: str | None, values: dict[str, str]
 ) -> str:
+    """Return the redirect to the client with a code or an error."""
     # RFC 9207: prevents mix-up attacks on clients of several issuers.
-    query = {**values, "iss": provider.issuer}
-    return add_query_parameters(uri, query if state is None else {**query, "state": state})
+    return add_query_parameters(uri, {**values, "iss": provider.issuer, "state": state})
 
 
 def _find_client(tx: Tx, provider: OAuthProvider, parameters: RequestParameters) -> OAuthClient:
@@ -170,7 +175,7 @@ def _read_redirect_uri(client: OAuthClient, parameters: RequestParameters) -> st
                 "redirect_uri: required, because the application has registered several."
             )
         return client.redirect_uris[0]
-    if not client.accepts_redirect(named):
+    if not is_registered_uri(named, client.redirect_uris, native=client.public):
         raise invalid_request("redirect_uri: the application has not registered this address.")
     return named
 
@@ -276,13 +281,103 @@ def _needs_login(
     request: AuthorizationRequest, session: BrowserSession, now: float, prompt: LoginPrompt | None
 ) -> bool:
     """Return whether a logged-in user must log in again."""
-    if prompt is not None and _is_session_after(session, prompt):
+    is_other = prompt is not None and session.id != prompt.session
+    if prompt and is_other and session.at_s >= prompt.at - CLOCK_SKEW_S:
+        # The login that this request has caused led to this session.
         return False
     if request.prompts & {"login", "select_account"}:
         return True
     return request.max_age_s is not None and now - session.at_s > request.max_age_s
 
 
-def _is_session_after(session: BrowserSession, prompt: LoginPrompt) -> bool:
-    """Return whether a session began after the login prompt, allowing for clock skew."""
-    return session.id != prompt.session and session.at_s >= prompt.at - CLOCK_SKEW_S
+def issue_code(
+    tx: Tx,
+    provider: OAuthProvider,
+    request: AuthorizationRequest,
+    session: BrowserSession,
+    grant_id: str,
+) -> str:
+    """Create a grant with an authorization code; Forbidden if the user is disabled."""
+    admit_at_login(tx, session.email)
+    code, now = create_secret(), provider.now_us()
+    ends = now + provider.settings.code_s * 1_000_000
+    row = oauth.GrantRow(
+        id=grant_id,
+        client=request.client.id,
+        email=session.email,
+        scope=" ".join(request.scopes),
+        auth_us=session.at_us,
+        code=hash_secret(code),
+        code_ends_us=ends,
+        redirect_uri=request.redirect_uri if request.redirect_named else None,
+        challenge=request.challenge,
+        nonce=request.nonce,
+        created_us=now,
+        ends_us=ends,
+    )
+    oauth.insert_grant(tx, row)
+    return code
+
+
+def record_consent(
+    tx: Tx,
+    provider: OAuthProvider,
+    request: AuthorizationRequest,
+    session: BrowserSession,
+    request_id: str,
+) -> None:
+    """Record consent to these scopes, for this session and permanently, with an audit entry."""
+    scopes, client_id, email = frozenset(request.scopes), request.client.id, session.email
+    login.insert_session_consent(tx, session.id, client_id, scopes)
+    before = sorted(oauth.find_consent(tx, email, client_id))
+    oauth.record_consent(tx, email, client_id, scopes, provider.now_us())
+    record_audit(
+        tx,
+        AuditContext(email, "consent", request_id),
+        f"client/{client_id}",
+        before={"scope": before} if before else None,
+        after={"scope": sorted(scopes.union(before))},
+    )
+
+
+MAX_GRANTS_SHOWN = 100
+"""The page shows the newest grants only."""
+
+
+@dataclass(frozen=True, slots=True)
+class ApplicationGrant:
+    """An active grant, as the account page shows it; `used_us` is the last token refresh."""
+
+    id: str
+    client: str
+    since_us: int
+    used_us: int
+    scopes: tuple[str, ...]
+
+
+def list_application_grants(
+    tx: Tx, own: Mapping[str, OAuthClient], email: str, now_us: int
+) -> list[ApplicationGrant]:
+    """List the active grants of a user, newest first."""
+    rows = oauth.list_active_grants(tx, email, now_us, limit=MAX_GRANTS_SHOWN)
+    found = {id_: find_client(tx, own, id_) for id_ in {row.client for row in rows}}
+    names = {id_: client.name if client else id_ for id_, client in found.items()}
+    return [
+        ApplicationGrant(
+            row.id, names[row.client], row.since_us, row.used_us, tuple(row.scope.split())
+        )
+        for row in rows
+    ]
+
+
+def revoke_grant(tx: Tx, email: str, grant_id: str, now_us: int, request_id: str) -> bool:
+    """Revoke a user's grant and the consents to its client; False if it is not theirs."""
+    grant = oauth.find_grant(tx, grant_id)
+    if grant is None or grant.email != email or not oauth.revoke_grant(tx, grant_id, now_us):
+        return False
+    before = {"scope": sorted(oauth.find_consent(tx, email, grant.client))}
+    oauth.delete_consent(tx, email, grant.client)
+    login.delete_session_consents(tx, grant.client, email=email)
+    by = AuditContext(email, "end_grant", request_id)
+    record_audit(tx, by, f"client/{grant.client}", before=before, after=None)
+    return True

@@ -9,12 +9,13 @@ a browser, which cannot keep a secret.
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from urllib.parse import urlencode, urlsplit
+from urllib.parse import urlsplit
 
 from auth.accounts import AuditContext, record_audit
-from auth.secret_values import create_secret, hash_secret, is_matching_secret
+from auth.secret_values import create_secret, hash_secret
 from storage.catalog import Tx, login, oauth
 from storage.catalog.audit import OPERATOR
+from storage.catalog.oauth import OAuthClient
 from storage.errors import ConflictError, Invalid, NotFoundError
 
 MAX_REDIRECT_URI = 1024
@@ -93,11 +94,6 @@ def _strip_loopback_port(uri: str) -> str | None:
     return match[1] + match[3] if match and int(match[2] or 0) <= _MAX_PORT else None
 
 
-def add_query_parameters(uri: str, parameters: dict[str, str]) -> str:
-    """Append parameters to the query of a URI."""
-    return uri + ("&" if "?" in uri else "?") + urlencode(parameters)
-
-
 CLI_CLIENT, WEB_CLIENT = "store-cli", "store-web"
 CLI_REDIRECT_URIS = tuple(
     f"http://{host}{path}" for host in ("127.0.0.1", "[::1]") for path in ("", "/", "/callback")
@@ -107,30 +103,6 @@ MAX_CLIENT_NAME = 100
 MAX_REDIRECTS = 20
 
 _CLIENT_ID_REGEX = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
-
-
-@dataclass(frozen=True, slots=True)
-class OAuthClient:
-    """An application; `secret` is its digest."""
-
-    id: str
-    name: str
-    secret: str | None
-    redirect_uris: tuple[str, ...]
-    first_party: bool
-
-    @property
-    def public(self) -> bool:
-        """Whether it has no secret."""
-        return self.secret is None
-
-    def accepts_redirect(self, uri: str) -> bool:
-        """Return whether the URI is registered."""
-        return is_registered_uri(uri, self.redirect_uris, native=self.public)
-
-    def is_secret(self, secret: str) -> bool:
-        """Verify the secret."""
-        return self.secret is not None and is_matching_secret(secret, self.secret)
 
 
 def built_in_clients(web_redirect_uris: Iterable[str]) -> Mapping[str, OAuthClient]:
@@ -147,13 +119,12 @@ def find_client(tx: Tx, own: Mapping[str, OAuthClient], client_id: str) -> OAuth
     """Find a client by id."""
     if client_id in own or not _CLIENT_ID_REGEX.fullmatch(client_id):
         return own.get(client_id)
-    row = oauth.find_client(tx, client_id)
-    return None if row is None else _build_client(row)
+    return oauth.find_client(tx, client_id)
 
 
 def list_clients(tx: Tx, own: Mapping[str, OAuthClient]) -> list[OAuthClient]:
     """List all clients, own ones first."""
-    return [*own.values(), *map(_build_client, oauth.list_clients(tx))]
+    return [*own.values(), *oauth.list_clients(tx)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -176,7 +147,7 @@ def add_client(
     _check_client(new)
     secret = None if new.public else create_secret()
     digest = None if secret is None else hash_secret(secret)
-    row = oauth.OAuthClientRow(
+    row = OAuthClient(
         new.id, new.name, digest, new.redirect_uris, new.first_party, created_us=now_us
     )
     # An ID token would pass as an access token if its client were named like an audience.
@@ -214,7 +185,7 @@ def _check_client(new: NewOAuthClient) -> None:
         check_redirect_uri(uri, native=new.public)
 
 
-def _audit_state(row: oauth.OAuthClientRow) -> dict[str, object]:
+def _audit_state(row: OAuthClient) -> dict[str, object]:
     """Format for the audit log."""
     return {
         "name": row.name,
@@ -222,7 +193,3 @@ def _audit_state(row: oauth.OAuthClientRow) -> dict[str, object]:
         "first_party": row.first_party,
         "redirect_uris": list(row.redirect_uris),
     }
-
-
-def _build_client(row: oauth.OAuthClientRow) -> OAuthClient:
-    return OAuthClient(row.id, row.name, row.secret, row.redirect_uris, row.first_party)

@@ -9,16 +9,15 @@ import uuid
 from dataclasses import dataclass
 from typing import Any
 
+from auth.accounts import admit_at_login
 from auth.login import lockout
 from auth.login.lockout import LockoutPolicy
+from auth.login.sessions import BrowserSession
 from auth.oauth.authorize import parse_scopes
-from auth.oauth.clients import OAuthClient
-from auth.oauth.consents import ResourceOwner
-from auth.oauth.errors import OAuthError, invalid_grant
-from auth.oauth.provider import FormFields, OAuthProvider
+from auth.oauth.provider import FormFields, OAuthError, OAuthProvider, invalid_grant
 from auth.secret_values import create_secret, hash_secret
 from storage.catalog import Tx, oauth
-from storage.catalog.oauth import APPROVED, DENIED, PENDING, DeviceCodeRow, GrantRow
+from storage.catalog.oauth import APPROVED, DENIED, PENDING, DeviceCodeRow, GrantRow, OAuthClient
 from storage.errors import Unavailable
 
 DEVICE_GRANT_TYPE = "urn:ietf:params:oauth:grant-type:device_code"
@@ -113,15 +112,15 @@ def enter_user_code(
 
 
 def decide_device(
-    tx: Tx, provider: OAuthProvider, device_id: str, person: ResourceOwner, *, allow: bool
+    tx: Tx, provider: OAuthProvider, device_id: str, session: BrowserSession, *, allow: bool
 ) -> bool:
     """Record a decision; False if the device is not pending, Forbidden if the user is disabled."""
     row = oauth.lock_device_code(tx, device_id)
     if row is None or _build_pending_device(tx, provider, row) is None:
         return False
-    provider.people.admit(tx, person.email)
+    admit_at_login(tx, session.email)
     state = APPROVED if allow else DENIED
-    oauth.decide_device_code(tx, device_id, state, email=person.email, auth_us=person.auth_us)
+    oauth.decide_device_code(tx, device_id, state, email=session.email, auth_us=session.at_us)
     return True
 
 
@@ -160,14 +159,7 @@ def _create_grant(tx: Tx, row: DeviceCodeRow, now_us: int, *, grant_id: str) -> 
         email=row.email or "",
         scope=row.scope,
         auth_us=row.auth_us or now_us,
-        code=None,
-        code_ends_us=None,
-        redirect_uri=None,
-        challenge=None,
-        nonce=None,
         created_us=now_us,
-        redeemed_us=None,
-        revoked_us=None,
         ends_us=row.ends_us,
     )
     oauth.insert_grant(tx, grant)

@@ -1,4 +1,4 @@
-"""State shared by the OAuth provider's modules, and client authentication."""
+"""State shared by the OAuth provider's modules, its errors, and client authentication."""
 
 import base64
 import binascii
@@ -8,12 +8,12 @@ from functools import cached_property
 from typing import Protocol
 from urllib.parse import unquote_plus
 
-from auth.accounts import admit_at_login, is_user_enabled
 from auth.decisions import PermissionSettings, load_permissions
-from auth.oauth.clients import OAuthClient, built_in_clients, find_client
-from auth.oauth.errors import OAuthError, invalid_request
+from auth.oauth.clients import built_in_clients, find_client
+from auth.secret_values import is_matching_secret
 from auth.tokens.signing_keys import SigningKeyFile
 from storage.catalog import Catalog, Tx
+from storage.catalog.oauth import OAuthClient
 from storage.encryption import derive_key
 
 SCOPES = ("openid", "email", "profile", "groups", "offline_access")
@@ -22,8 +22,8 @@ DEFAULT_SCOPES = ("openid", "email", "groups")
 """Used if a request has none."""
 
 
-class OAuthSettings(Protocol):
-    """The part of Settings about grants and token lifetimes."""
+class OAuthSettings(PermissionSettings, Protocol):
+    """The part of Settings about clients, grants and token lifetimes."""
 
     @property
     def auth_url(self) -> str: ...
@@ -49,27 +49,13 @@ class OAuthSettings(Protocol):
     def device_poll_s(self) -> int: ...
 
 
-class UserDirectory(Protocol):
-    """Looks up the users who grant access."""
-
-    def admit(self, tx: Tx, email: str) -> None:
-        """Create the user at the first login; Forbidden if disabled."""
-
-    def is_enabled(self, tx: Tx, email: str) -> bool:
-        """Return whether the user is enabled."""
-
-    def groups(self, tx: Tx, email: str) -> tuple[str, ...]:
-        """Return the groups for a token."""
-
-
 @dataclass(frozen=True)
 class OAuthProvider:
-    """Issuer, keys, clients, users and clock."""
+    """Issuer, keys, clients and clock."""
 
     settings: OAuthSettings
     catalog: Catalog
     keys: SigningKeyFile
-    people: UserDirectory
     secret: bytes = field(repr=False)
     clock: Callable[[], float]
 
@@ -92,28 +78,49 @@ class OAuthProvider:
         """Find a client by id."""
         return find_client(tx, self.own_clients, client_id)
 
+    def groups(self, tx: Tx, email: str) -> tuple[str, ...]:
+        """Return a user's groups for a token, informational: the catalog decides."""
+        return load_permissions(tx, email, (), self.settings).groups
+
     def now_us(self) -> int:
         """Microseconds since 1970."""
         return int(self.clock() * 1e6)
 
 
-@dataclass(frozen=True)
-class RecordedUsers:
-    """See `auth.oauth.provider.UserDirectory`."""
+class OAuthError(Exception):
+    """An error response to the client."""
 
-    rights: PermissionSettings
+    def __init__(self, error: str, description: str, *, status: int = 400) -> None:
+        super().__init__(f"{error}: {description}")
+        self.error = error
+        self.description = description
+        self.status = status
 
-    def admit(self, tx: Tx, email: str) -> None:
-        """Create the user at the first login; Forbidden if disabled."""
-        admit_at_login(tx, email)
 
-    def is_enabled(self, tx: Tx, email: str) -> bool:
-        """Return whether the user is enabled."""
-        return is_user_enabled(tx, email)
+class UserFacingError(OAuthError):
+    """An error for the user only, because the client or its redirect URI is not valid.
 
-    def groups(self, tx: Tx, email: str) -> tuple[str, ...]:
-        """Return the groups for a token, informational: the catalog decides."""
-        return load_permissions(tx, email, (), self.rights).groups
+    Redirecting to an unregistered URI would make this service an open redirector.
+    """
+
+
+class RedirectedError(OAuthError):
+    """An error that the browser is redirected to the client with."""
+
+    def __init__(self, error: OAuthError, redirect_uri: str, state: str | None) -> None:
+        super().__init__(error.error, error.description)
+        self.redirect_uri = redirect_uri
+        self.state = state
+
+
+def invalid_request(description: str) -> OAuthError:
+    """Return the error for a malformed request."""
+    return OAuthError("invalid_request", description)
+
+
+def invalid_grant(description: str) -> OAuthError:
+    """Return the error for a code or refresh token that is not valid."""
+    return OAuthError("invalid_grant", description)
 
 
 FormFields = Mapping[str, str]
@@ -163,10 +170,10 @@ def _parse_basic(authorization: str) -> tuple[str, str]:
 
 
 def _is_authentic(client: OAuthClient, secret: str | None) -> bool:
-    if client.public:
+    if client.secret is None:
         # Some libraries send an empty secret.
         return not secret
-    return secret is not None and client.is_secret(secret)
+    return secret is not None and is_matching_secret(secret, client.secret)
 
 
 def _client_error(description: str) -> OAuthError:

@@ -1,4 +1,4 @@
-"""Token endpoint: exchange codes, refresh tokens and device codes for tokens.
+"""Token, revocation and userinfo endpoints, and hints by ID tokens.
 
 Each exchange is one transaction that locks the grant, so of two concurrent redemptions of a code
 exactly one succeeds. A reused code or token revokes the grant, and that must be committed: so an
@@ -9,14 +9,21 @@ import hashlib
 import hmac
 import re
 import uuid
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from joserfc.jws import JWSRegistry
+
+from auth.accounts import is_user_enabled
 from auth.oauth import device
-from auth.oauth.clients import OAuthClient
-from auth.oauth.errors import OAuthError, invalid_grant, invalid_request
-from auth.oauth.provider import FormFields, OAuthProvider
+from auth.oauth.provider import (
+    FormFields,
+    OAuthError,
+    OAuthProvider,
+    invalid_grant,
+    invalid_request,
+)
 from auth.secret_values import (
     create_secret,
     encode_base64url,
@@ -25,9 +32,18 @@ from auth.secret_values import (
     token_half_hash,
 )
 from auth.tokens.issuance import sign_claims
-from auth.tokens.verification import GrantChecker
+from auth.tokens.signing_keys import key_id
+from auth.tokens.verification import (
+    ID_TOKEN_CLAIM,
+    TokenVerifier,
+    build_own_ring,
+    check_signature,
+    parse_token,
+)
 from storage.catalog import Tx, oauth
-from storage.catalog.oauth import GrantRow, RefreshTokenRow
+from storage.catalog.oauth import GrantRow, OAuthClient, RefreshTokenRow
+from storage.errors import Invalid, Unauthorized
+from storage.model import normalize_identity
 
 ACCESS_TOKEN_TYPE = "at+jwt"
 """RFC 9068: tells access tokens from ID tokens."""
@@ -59,15 +75,7 @@ def token_response(provider: OAuthProvider, granted: SignableGrant) -> dict[str,
     return body
 
 
-def is_grant_active(provider: OAuthProvider, claims: Mapping[str, Any]) -> bool:
-    """Return whether an access token's grant is active; True for tokens without a grant."""
-    grant_id = claims.get("grant")
-    if grant_id is None:
-        return True
-    return GrantChecker(provider.catalog, provider.clock).is_active(str(grant_id))
-
-
-def user_claims(email: str, groups: tuple[str, ...], scopes: frozenset[str]) -> dict[str, Any]:
+def user_claims(email: str, groups: tuple[str, ...], scopes: Collection[str]) -> dict[str, Any]:
     """Return the claims about a user that these scopes allow (OpenID Connect Core, section 5.4)."""
     claims: dict[str, Any] = {"sub": email}
     if "email" in scopes:
@@ -99,7 +107,7 @@ def _sign_id_token(provider: OAuthProvider, granted: SignableGrant, access: str)
     grant = granted.grant
     claims = {
         **_time_claims(provider),
-        **user_claims(grant.email, granted.groups, frozenset(granted.scopes)),
+        **user_claims(grant.email, granted.groups, granted.scopes),
         "aud": grant.client,
         "azp": grant.client,
         "auth_time": grant.auth_us // 1_000_000,
@@ -125,55 +133,23 @@ def exchange_tokens(
     provider: OAuthProvider, client: OAuthClient, form: FormFields
 ) -> dict[str, Any]:
     """Handle a token request; OAuthError if its code or token is not valid."""
-    act = _EXCHANGES.get(_require_field(form, "grant_type"))
-    if act is None:
+    field, exchange = _EXCHANGES.get(_require_field(form, "grant_type"), ("", None))
+    if exchange is None:
         raise OAuthError(
             "unsupported_grant_type", "grant_type: must be one of grant_types_supported."
         )
-    return token_response(provider, act(provider, client, form))
-
-
-def _exchange_code(provider: OAuthProvider, client: OAuthClient, form: FormFields) -> SignableGrant:
-    code = _require_field(form, "code")
+    secret = _require_field(form, field)
     with provider.catalog.write() as tx:
-        outcome = _redeem_code(
-            tx, provider, client, form, oauth.lock_grant_by_code(tx, hash_secret(code))
-        )
-    return _raise_refusal(outcome)
-
-
-def _exchange_refresh_token(
-    provider: OAuthProvider, client: OAuthClient, form: FormFields
-) -> SignableGrant:
-    token = _require_field(form, "refresh_token")
-    with provider.catalog.write() as tx:
-        outcome = _refresh_tokens(tx, provider, client, form, token)
-    return _raise_refusal(outcome)
-
-
-def _exchange_device_code(
-    provider: OAuthProvider, client: OAuthClient, form: FormFields
-) -> SignableGrant:
-    code = _require_field(form, "device_code")
-    with provider.catalog.write() as tx:
-        found = device.poll_device(tx, provider, client, code)
-        outcome = (
-            found if isinstance(found, OAuthError) else _issue_first_tokens(tx, provider, found)
-        )
-    return _raise_refusal(outcome)
-
-
-_EXCHANGES: Mapping[str, Callable[[OAuthProvider, OAuthClient, FormFields], SignableGrant]] = {
-    "authorization_code": _exchange_code,
-    "refresh_token": _exchange_refresh_token,
-    device.DEVICE_GRANT_TYPE: _exchange_device_code,
-}
-GRANT_TYPES = tuple(_EXCHANGES)
+        outcome = exchange(tx, provider, client, form, secret)
+    if isinstance(outcome, OAuthError):
+        raise outcome
+    return token_response(provider, outcome)
 
 
 def _redeem_code(
-    tx: Tx, provider: OAuthProvider, client: OAuthClient, form: FormFields, grant: GrantRow | None
+    tx: Tx, provider: OAuthProvider, client: OAuthClient, form: FormFields, code: str
 ) -> SignableGrant | OAuthError:
+    grant = oauth.lock_grant_by_code(tx, hash_secret(code))
     if grant is None or grant.client != client.id:
         return invalid_grant(INVALID_GRANT_TEXT)
     if grant.redeemed_us is not None:
@@ -209,7 +185,7 @@ def _issue_first_tokens(
     oauth.redeem_grant(tx, grant.id, now, ends_us=ends)
     token = create_secret()
     _store_refresh_token(tx, provider, token, grant.id, grant_ends_us=ends)
-    groups = provider.people.groups(tx, grant.email)
+    groups = provider.groups(tx, grant.email)
     return SignableGrant(grant, tuple(grant.scope.split()), groups, token, grant.nonce)
 
 
@@ -231,7 +207,7 @@ def _refresh_tokens(
     if not _rotate_refresh_token(tx, provider, used, successor, grant):
         oauth.revoke_grant(tx, grant.id, now)
         return invalid_grant(INVALID_GRANT_TEXT)
-    return SignableGrant(grant, scopes, provider.people.groups(tx, grant.email), successor)
+    return SignableGrant(grant, scopes, provider.groups(tx, grant.email), successor)
 
 
 def _rotate_refresh_token(
@@ -270,7 +246,7 @@ def _store_refresh_token(
 
 def _refuse_disabled(tx: Tx, provider: OAuthProvider, grant: GrantRow) -> OAuthError | None:
     """Revoke the grant of a disabled user and return the error; None if the user is enabled."""
-    if provider.people.is_enabled(tx, grant.email):
+    if is_user_enabled(tx, grant.email):
         return None
     oauth.revoke_grant(tx, grant.id, provider.now_us())
     return invalid_grant(INVALID_GRANT_TEXT)
@@ -285,14 +261,124 @@ def _narrow_scopes(grant: GrantRow, scope: str | None) -> tuple[str, ...] | OAut
     return tuple(name for name in granted if name in requested)
 
 
-def _raise_refusal(outcome: SignableGrant | OAuthError) -> SignableGrant:
-    if isinstance(outcome, OAuthError):
-        raise outcome
-    return outcome
-
-
 def _require_field(form: FormFields, name: str) -> str:
     value = form.get(name)
     if not value:
         raise invalid_request(f"{name}: required.")
     return value
+
+
+def _redeem_device_code(
+    tx: Tx, provider: OAuthProvider, client: OAuthClient, _form: FormFields, code: str
+) -> SignableGrant | OAuthError:
+    found = device.poll_device(tx, provider, client, code)
+    return found if isinstance(found, OAuthError) else _issue_first_tokens(tx, provider, found)
+
+
+Exchange = Callable[[Tx, OAuthProvider, OAuthClient, FormFields, str], SignableGrant | OAuthError]
+_EXCHANGES: Mapping[str, tuple[str, Exchange]] = {
+    "authorization_code": ("code", _redeem_code),
+    "refresh_token": ("refresh_token", _refresh_tokens),
+    device.DEVICE_GRANT_TYPE: ("device_code", _redeem_device_code),
+}
+"""By grant type: the field with the code or token, and how it is exchanged."""
+GRANT_TYPES = tuple(_EXCHANGES)
+
+
+OWN_ALGORITHMS = ("RS256", "ES256")
+"""Algorithms of this service's own keys."""
+
+
+def build_own_verifier(provider: OAuthProvider) -> TokenVerifier:
+    """Build a verifier of this issuer's tokens, with the keys in its file."""
+    return TokenVerifier(
+        {provider.issuer: build_own_ring(provider.keys, provider.clock)},
+        audiences=provider.settings.audiences,
+        algorithms=OWN_ALGORITHMS,
+        clock=provider.clock,
+        own=provider.issuer,
+    )
+
+
+def read_userinfo(provider: OAuthProvider, verifier: TokenVerifier, token: str) -> dict[str, Any]:
+    """Return the user's claims that the token's scopes allow (OpenID Connect Core, section 5.3).
+
+    A token that an operator signed has no grant and all scopes. OAuthError for invalid tokens.
+    """
+    try:
+        claims = verifier.read_claims(token)
+    except Unauthorized as error:
+        raise OAuthError("invalid_token", error.detail, status=401) from error
+    grant_id, scope = claims.get("grant"), claims.get("scope")
+    if grant_id is None:
+        scope = "openid email groups"
+    scopes = scope.split() if isinstance(scope, str) else []
+    if "openid" not in scopes:
+        raise OAuthError("insufficient_scope", "The token lacks the scope openid.", status=403)
+    email = normalize_identity(str(claims.get("email") or claims["sub"]))
+    with provider.catalog.read() as tx:
+        is_active = is_user_enabled(tx, email) and (
+            grant_id is None or oauth.is_grant_valid(tx, str(grant_id), provider.now_us())
+        )
+        groups = provider.groups(tx, email)
+    if not is_active:
+        raise OAuthError("invalid_token", "The token was revoked.", status=401)
+    return user_claims(email, groups, scopes)
+
+
+def revoke_token(
+    provider: OAuthProvider, verifier: TokenVerifier, client: OAuthClient, form: FormFields
+) -> None:
+    """Revoke the grant of a token (RFC 7009); unknown and expired tokens are no error."""
+    token = form.get("token")
+    if not token:
+        raise invalid_request("token: required.")
+    try:
+        by_access = verifier.read_claims(token).get("grant")
+    except Unauthorized:
+        by_access = None
+    with provider.catalog.write() as tx:
+        grant = oauth.lock_grant_by_token(tx, hash_secret(token)) or (
+            oauth.find_grant(tx, by_access) if by_access else None
+        )
+        if grant is None:
+            return
+        if grant.client != client.id:
+            raise OAuthError("unauthorized_client", "The token belongs to another client.")
+        oauth.revoke_grant(tx, grant.id, provider.now_us())
+
+
+MAX_ID_TOKEN_HINT = 64 * 1024
+
+
+@dataclass(frozen=True, slots=True)
+class IdTokenHint:
+    """The client that an ID token was issued to, and the person it is about."""
+
+    client: str
+    email: str
+
+
+def read_id_token_hint(provider: OAuthProvider, token: str) -> IdTokenHint:
+    """Parse an ID token of this service, which may have expired; Invalid for other tokens."""
+    try:
+        if len(token) > MAX_ID_TOKEN_HINT:
+            raise Unauthorized("The token is too long")
+        unverified = parse_token(token)
+        keys = {key_id(key): key for key in provider.keys.read().keys}
+        check_signature(
+            token, keys[unverified.key_id], JWSRegistry(algorithms=list(OWN_ALGORITHMS))
+        )
+    except (Unauthorized, LookupError) as error:
+        raise _hint_error() from error
+    claims = unverified.claims
+    client, email = claims.get("aud"), claims.get("sub")
+    is_own = claims.get("iss") == provider.issuer and ID_TOKEN_CLAIM in claims
+    if not is_own or not isinstance(client, str) or not isinstance(email, str):
+        raise _hint_error()
+    return IdTokenHint(client, normalize_identity(email))
+
+
+def _hint_error() -> Invalid:
+    reason = "must be an ID token of this service whose signing key still exists"
+    return Invalid(f"id_token_hint: {reason}", errors={"id_token_hint": [reason]})

@@ -14,9 +14,7 @@ from typing import Literal
 
 from auth.policies.patterns import (
     Glob,
-    Pattern,
     PatternError,
-    PatternToken,
     Value,
     compile_glob,
     format_value,
@@ -74,18 +72,12 @@ def _prepare_arn(value: Scalar, variables: bool) -> TestFactory:
     parts = pattern.split(":", MAX_ARN_PARTS)
     if value != "*" and (len(parts) < MIN_ARN_PARTS or not str(value).startswith("arn:")):
         raise PatternError("is no ARN: `arn:` and at least four more parts, parted by colons")
-    return partial(_build_arn_tests, parts)
 
+    def build_tests(values: Mapping[str, Value]) -> Iterable[ValueTest]:
+        resolved = itertools.product(*(tuple(part.resolve(values)) for part in parts))
+        return [partial(_is_arn_like, tuple(map(compile_glob, tokens))) for tokens in resolved]
 
-def _build_arn_tests(
-    parts: tuple[Pattern, ...], variables: Mapping[str, Value]
-) -> Iterable[ValueTest]:
-    resolved = itertools.product(*(tuple(part.resolve(variables)) for part in parts))
-    return [partial(_is_arn_like, _compile_globs(tokens)) for tokens in resolved]
-
-
-def _compile_globs(parts: Iterable[tuple[PatternToken, ...]]) -> tuple[Glob, ...]:
-    return tuple(compile_glob(tokens) for tokens in parts)
+    return build_tests
 
 
 def _is_arn_like(globs: tuple[Glob, ...], value: Scalar) -> bool:
@@ -190,15 +182,11 @@ def _constant_tests(test: ValueTest) -> TestFactory:
 
 
 def _operator_pair(
-    name: str, prepare: Callable[[Scalar, bool], TestFactory]
+    name: str, negation: str, prepare: Callable[[Scalar, bool], TestFactory]
 ) -> dict[str, Operator]:
-    """An operator and its negation."""
-    # StringEquals, StringNotEquals; IpAddress, NotIpAddress
-    kind = re.match(r"(String|Arn|Numeric|Date)?", name)
-    at = kind.end() if kind else 0
     return {
         name: Operator(prepare, negated=False),
-        f"{name[:at]}Not{name[at:]}": Operator(prepare, negated=True),
+        negation: Operator(prepare, negated=True),
     }
 
 
@@ -213,16 +201,20 @@ def _order_operators(
         "GreaterThanEquals": operator.ge,
     }
     only = {f"{name}{order}": Operator(prepare(by), False) for order, by in ordered.items()}
-    return _operator_pair(f"{name}Equals", prepare(operator.eq)) | only
+    return _operator_pair(f"{name}Equals", f"{name}NotEquals", prepare(operator.eq)) | only
 
 
 OPERATORS: Mapping[str, Operator] = MappingProxyType(
-    _operator_pair("StringEquals", partial(_prepare_string, _is_equal))
-    | _operator_pair("StringEqualsIgnoreCase", partial(_prepare_string, _is_equal_ignoring_case))
-    | _operator_pair("StringLike", _prepare_like)
-    | _operator_pair("ArnEquals", _prepare_arn)
-    | _operator_pair("ArnLike", _prepare_arn)
-    | _operator_pair("IpAddress", _prepare_ip)
+    _operator_pair("StringEquals", "StringNotEquals", partial(_prepare_string, _is_equal))
+    | _operator_pair(
+        "StringEqualsIgnoreCase",
+        "StringNotEqualsIgnoreCase",
+        partial(_prepare_string, _is_equal_ignoring_case),
+    )
+    | _operator_pair("StringLike", "StringNotLike", _prepare_like)
+    | _operator_pair("ArnEquals", "ArnNotEquals", _prepare_arn)
+    | _operator_pair("ArnLike", "ArnNotLike", _prepare_arn)
+    | _operator_pair("IpAddress", "NotIpAddress", _prepare_ip)
     | _order_operators("Numeric", parse_number, "number")
     | _order_operators("Date", parse_time, "time, neither ISO 8601 nor seconds since 1970")
     | {
@@ -274,21 +266,16 @@ class BoundCondition:
         operator = self.operator
         if operator.name == NULL_OPERATOR:
             return self._matches(not found)
+        if not found and operator.quantifier is not None:
+            # `ForAnyValue` requires a value, even with `IfExists`; `ForAllValues` does not.
+            return operator.quantifier == "all"
         if not found:
-            return self._holds_absent()
+            return operator.is_negated or operator.if_exists
         if operator.quantifier == "all":
             return all(self._matches(value) != operator.is_negated for value in found)
         if operator.quantifier == "any":
             return any(self._matches(value) != operator.is_negated for value in found)
         return any(map(self._matches, found)) != operator.is_negated
-
-    def _holds_absent(self) -> bool:
-        """Return whether it holds for an absent key.
-
-        `ForAnyValue` requires a value, even with `IfExists`; `ForAllValues` does not."""
-        if self.operator.quantifier is not None:
-            return self.operator.quantifier == "all"
-        return self.operator.is_negated or self.operator.if_exists
 
     def _matches(self, value: Scalar) -> bool:
         return any(test(value) for test in self.tests)

@@ -5,7 +5,7 @@ match. The n-grams of a resource are computed once.
 """
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from operator import attrgetter
 from types import MappingProxyType
@@ -78,17 +78,10 @@ class Rule:
         return all(each.holds(list_values(context.get(each.key))) for each in self.requirements)
 
 
-def bind_statements(holding: AttachedPolicy, variables: Mapping[str, Value]) -> Iterator[Rule]:
-    """Yield the rules of a policy, except those that never apply to this principal."""
-    for statement in holding.policy.statements:
-        rule = _bind_statement(statement, holding.source, variables)
-        if rule is not None:
-            yield rule
-
-
 def _bind_statement(
     statement: PolicyStatement, source: str, variables: Mapping[str, Value]
 ) -> Rule | None:
+    """Return the rule of a statement; None if it never applies to this principal."""
     resolved = [tuple(each.resolve(variables)) for each in statement.resources]
     bound = [bind_condition(condition, variables) for condition in statement.conditions]
     # "All except ${…}" without a value for the variable would match all: then allow nothing.
@@ -145,7 +138,9 @@ class RuleIndex:
 
     def __init__(self, rules: Sequence[tuple[int, Rule]]) -> None:
         entries = [
-            IndexEntry(at, rule, each) for at, rule in rules for each in _rule_patterns(rule)
+            IndexEntry(at, rule, pattern)
+            for at, rule in rules
+            for pattern in ((None,) if rule.other_resources else rule.resources)
         ]
         exact: dict[str, list[IndexEntry]] = defaultdict(list)
         filed: dict[str, list[IndexEntry]] = defaultdict(list)
@@ -177,13 +172,6 @@ class RuleIndex:
                 entries += self._filed[piece]
         entries.sort(key=_entry_order)
         return entries
-
-
-def _rule_patterns(rule: Rule) -> Iterator[Glob | None]:
-    if rule.other_resources:
-        yield None
-    else:
-        yield from rule.resources
 
 
 def _literal_pieces(pattern: Glob | None) -> set[str]:
@@ -263,7 +251,10 @@ def _compile_rules(
     rules: list[Rule] = []
     room = MAX_PATTERNS
     for holding in holdings:
-        for rule in bind_statements(holding, variables):
+        for statement in holding.policy.statements:
+            rule = _bind_statement(statement, holding.source, variables)
+            if rule is None:
+                continue
             rules.append(rule)
             room -= rule.size
             if room < 0:

@@ -33,22 +33,11 @@ from storage.errors import Invalid
 
 
 @dataclass(frozen=True, slots=True)
-class PolicyErrors:
-    """Error messages by JSON pointer, up to a limit."""
-
-    messages: dict[str, list[str]] = field(default_factory=dict)
-
-    def add(self, pointer: str, text: str) -> None:
-        """Add an error."""
-        if pointer in self.messages or len(self.messages) < MAX_POLICY_ERRORS:
-            self.messages.setdefault(pointer, []).append(text)
-
-
-@dataclass(frozen=True, slots=True)
 class DocumentPlace:
     """The parser's position in a document, and its options."""
 
-    faults: PolicyErrors
+    errors: dict[str, list[str]]
+    """Messages by JSON pointer, up to a limit; shared by all places of a document."""
     pointer: str
     variables: bool = True
     """Whether this policy version supports them."""
@@ -61,7 +50,8 @@ class DocumentPlace:
 
     def report(self, text: str) -> None:
         """Add an error here."""
-        self.faults.add(self.pointer, text)
+        if self.pointer in self.errors or len(self.errors) < MAX_POLICY_ERRORS:
+            self.errors.setdefault(self.pointer, []).append(text)
 
 
 def list_items(given: object, place: DocumentPlace) -> list[tuple[Any, DocumentPlace]]:
@@ -173,14 +163,13 @@ def parse_policy(document: object, *, pointer: str = "", stored: bool = False) -
     A `stored` document may have wildcards in the service part of an action, as older releases
     accepted them: rejecting it now would lock out all principals it is attached to.
     """
-    place = DocumentPlace(PolicyErrors(), pointer, stored=stored)
+    place = DocumentPlace({}, pointer, stored=stored)
     text = _dump_document(document, place)
     statements = tuple(_parse_document(document, place)) if text else ()
-    errors = place.faults.messages
-    if errors:
-        where, messages = next(iter(errors.items()))
+    if place.errors:
+        where, messages = next(iter(place.errors.items()))
         detail = f"The policy is not valid: {where or 'it'} {messages[0]}"
-        raise Invalid(detail, code="invalid_policy", errors=errors)
+        raise Invalid(detail, code="invalid_policy", errors=place.errors)
     return AccessPolicy(text, statements)
 
 

@@ -10,7 +10,7 @@ default for principals without groups.
 
 import itertools
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 
@@ -200,9 +200,13 @@ def _compile_segments(tokens: tuple[PatternToken, ...]) -> SegmentAutomaton:
     )
 
 
-def _character_masks(characters: list[str | Wildcard]) -> dict[str | None, int]:
-    others = sum(1 << at for at, own in enumerate(characters) if own in ONE_WILDCARDS)
-    colons = sum(1 << at for at, own in enumerate(characters) if own is Wildcard.ONE)
+def _character_masks(characters: Sequence[str | Wildcard | None]) -> dict[str | None, int]:
+    """Return the bits of the positions that each character matches; None: any other character."""
+    others = colons = 0
+    for at, own in enumerate(characters):
+        if not isinstance(own, str):
+            others |= 1 << at
+            colons |= (own is not Wildcard.ONE_IN_SEGMENT) << at
     masks: dict[str | None, int] = {None: others, COLON: colons}
     for at, own in enumerate(characters):
         if isinstance(own, str):
@@ -213,16 +217,7 @@ def _character_masks(characters: list[str | Wildcard]) -> dict[str | None, int]:
 def _compile_run(characters: tuple[str | None, ...]) -> LiteralRun:
     if None not in characters:
         return LiteralRun(len(characters), "".join(map(str, characters)))
-    return LiteralRun(len(characters), None, characters, _run_masks(characters))
-
-
-def _run_masks(characters: tuple[str | None, ...]) -> dict[str | None, int]:
-    opened = sum(1 << at for at, own in enumerate(characters) if own is None)
-    masks: dict[str | None, int] = {None: opened}
-    for at, own in enumerate(characters):
-        if own is not None:
-            masks[own] = masks.get(own, opened) | 1 << at
-    return masks
+    return LiteralRun(len(characters), None, characters, _character_masks(characters))
 
 
 Value = str | int | float | bool | tuple[str, ...]
@@ -291,17 +286,16 @@ def limit_to_segments(pattern: Pattern) -> Pattern:
     """Limit wildcards to ARN segments, as AWS does.
 
     A `*` at the end of a segment matches colons; any other `*` or `?` does not."""
-    following = [*pattern.tokens[1:], COLON]
-    return Pattern(tuple(map(_limit_wildcard, pattern.tokens, following)))
-
-
-def _limit_wildcard(
-    token: PatternToken | PolicyVariable, following: PatternToken | PolicyVariable
-) -> PatternToken | PolicyVariable:
-    if token is Wildcard.ONE:
-        return Wildcard.ONE_IN_SEGMENT
-    at_end = isinstance(following, str) and following.startswith(COLON)
-    return Wildcard.ANY_IN_SEGMENT if token is Wildcard.ANY and not at_end else token
+    limited: list[PatternToken | PolicyVariable] = []
+    for token, following in zip(pattern.tokens, [*pattern.tokens[1:], COLON], strict=False):
+        at_end = isinstance(following, str) and following.startswith(COLON)
+        if token is Wildcard.ONE:
+            limited.append(Wildcard.ONE_IN_SEGMENT)
+        elif token is Wildcard.ANY and not at_end:
+            limited.append(Wildcard.ANY_IN_SEGMENT)
+        else:
+            limited.append(token)
+    return Pattern(tuple(limited))
 
 
 def list_values(value: Value | None) -> tuple[str | int | float | bool, ...]:

@@ -12,12 +12,9 @@ from joserfc.errors import JoseError
 from joserfc.jwk import KeySet
 
 from auth.secret_files import replace_file
-from auth.tokens.claims import parse_token
 from auth.tokens.signing_keys import SigningKeys, key_algorithm, read_keys_until
+from auth.tokens.verification import GROUPS_BY_CLAIM, GROUPS_BY_OPERATOR, parse_token
 from storage.errors import Unauthorized
-
-GROUPS_BY_CLAIM, GROUPS_BY_OPERATOR = "groups_by", "operator"
-"""A claim, and its value in tokens whose groups an operator chose."""
 
 
 @dataclass(frozen=True)

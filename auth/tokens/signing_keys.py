@@ -60,7 +60,11 @@ class SigningKeys:
 
     def jwks(self) -> dict[str, Any]:
         """The public halves as a JWK set."""
-        return {"keys": [_export_public_key(key) for key in self.keys]}
+        return {
+            "keys": [
+                key.as_dict(private=False, use="sig", alg=key_algorithm(key)) for key in self.keys
+            ]
+        }
 
 
 def key_algorithm(key: PrivateSigningKey) -> SigningAlgorithm:
@@ -70,7 +74,11 @@ def key_algorithm(key: PrivateSigningKey) -> SigningAlgorithm:
 
 def generate_keys(algorithm: SigningAlgorithm = "RS256") -> SigningKeys:
     """Generate a key that has signed nothing."""
-    key = _generate_key(algorithm)
+    key: PrivateSigningKey
+    if algorithm == "RS256":
+        key = RSAKey.generate_key(2048, auto_kid=True)
+    else:
+        key = ECKey.generate_key("P-256", auto_kid=True)
     return SigningKeys((key,), {key_id(key): 0.0})
 
 
@@ -108,13 +116,9 @@ def dump_keys(keys: SigningKeys) -> dict[str, Any]:
 
 def load_keys(document: Mapping[str, Any]) -> SigningKeys:
     """Load dumped keys; raises errors of joserfc or Python if invalid."""
-    first, *others = (_import_key(data) for data in document["keys"])
+    first, *others = (_parse_key(json.dumps(data, sort_keys=True)) for data in document["keys"])
     until = {str(kid): float(at) for kid, at in document.get("until", {}).items()}
     return SigningKeys((first, *others), until)
-
-
-def _import_key(data: dict[str, Any]) -> PrivateSigningKey:
-    return _parse_key(json.dumps(data, sort_keys=True))
 
 
 # Cached: importing an RSA key takes longer than signing with it, and every part of a process
@@ -129,16 +133,6 @@ def _parse_key(text: str) -> PrivateSigningKey:
         raise ValueError("not a curve that ES256 signs with")
     key.ensure_kid()
     return key
-
-
-def _generate_key(algorithm: SigningAlgorithm) -> PrivateSigningKey:
-    if algorithm == "RS256":
-        return RSAKey.generate_key(2048, auto_kid=True)
-    return ECKey.generate_key("P-256", auto_kid=True)
-
-
-def _export_public_key(key: PrivateSigningKey) -> dict[str, Any]:
-    return key.as_dict(private=False, use="sig", alg=key_algorithm(key))
 
 
 SIGNING_KEYS_FILE = "signing-keys.json"

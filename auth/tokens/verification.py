@@ -1,65 +1,297 @@
-"""Verify bearer tokens: issuer, signature, audience, grant.
+"""Verify bearer tokens: issuer, signature, claims and grant, by cached keys of each issuer.
 
-A service account signs tokens for the store's URL, so that no other store accepts them.
+The operator chooses the addresses of keys; nothing in a token influences them. A service account
+signs tokens for the store's URL, so that no other store accepts them. No error text repeats
+anything that came in a token.
 """
 
-import ipaddress
+import base64
+import binascii
+import json
+import logging
+import re
+import threading
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import replace
-from functools import partial
-from pathlib import Path
-from typing import Any, Protocol
-from urllib.parse import urlsplit
+from dataclasses import dataclass, field, replace
+from typing import Any
 
+from cryptography.exceptions import UnsupportedAlgorithm
 from joserfc.errors import JoseError
+from joserfc.jwk import ECKey, JWKRegistry, RSAKey
 from joserfc.jws import JWSRegistry, deserialize_compact
 
 from auth.accounts import MAX_GRANT_ID
-from auth.tokens.claims import UnverifiedToken, check_claims, parse_token
-from auth.tokens.issuance import GROUPS_BY_CLAIM, GROUPS_BY_OPERATOR
-from auth.tokens.keyring import KeyAges, KeyFetch, KeyRing, VerificationKey, fetch_json
+from auth.http_client import HttpClient
+from auth.service_accounts import ServiceAccounts
 from auth.tokens.signing_keys import SigningKeyFile
 from storage.catalog import Catalog, oauth
-from storage.errors import Invalid, Unauthorized
+from storage.errors import Invalid, Unauthorized, Unavailable
 from storage.model import Principal
 
+log = logging.getLogger(__name__)
 
-def own_address_check(external_url: str, allowed_hosts: Collection[str]) -> Callable[[str], bool]:
-    """Return a check whether an audience is this store's base URL.
+VerificationKey = RSAKey | ECKey
+KeyFetch = Callable[[], Mapping[str, Any]]
+"""Return a JWK set; raise Unavailable if it cannot be read."""
 
-    Without an external URL, loopback addresses and the allowed hosts are accepted."""
-    hosts = {host.lower() for host in allowed_hosts}
-    own = _split_base_url(external_url)
-
-    def is_own(audience: str) -> bool:
-        parts = _split_base_url(audience)
-        if parts is None or own is not None:
-            return parts is not None and parts == own
-        _, host, place, path = parts
-        return not path and (_is_loopback(host) or host in hosts or place in hosts)
-
-    return is_own
+MAX_ISSUER_KEYS = 100
+FETCH_TIMEOUT_S = 5.0
+OWN_COOLDOWN_S = 1.0
+"""Own keys are a small file, so rotation and removal of a leaked key take effect at once, unlike
+those of foreign issuers."""
+MIN_RSA_MODULUS_LENGTH = 342
+"""Length of a 2,048-bit modulus in base64url; shorter keys are ignored."""
 
 
-def _split_base_url(url: str) -> tuple[str, str, str, str] | None:
-    """Split into scheme, host, host with any non-default port, path; None if invalid."""
-    try:
-        parts = urlsplit(url)
-        host, port = parts.hostname or "", parts.port
-    except ValueError:
+@dataclass(frozen=True)
+class KeyAges:
+    """How old keys may be, in seconds."""
+
+    refresh_s: float
+    cooldown_s: float
+    usable_s: float = 86_400.0
+    """Maximum age of keys that could not be refreshed."""
+
+    waiting_s: float = 1.0
+    """How long a token with an unknown key waits for a fetch that another thread is making."""
+
+
+@dataclass(frozen=True)
+class _CachedKeys:
+    keys: Mapping[str, VerificationKey] = field(default_factory=dict)
+    document: Mapping[str, Any] | None = None
+    """The JWK set. While it is unchanged, keys stay the same objects, so that cached verifications
+    remain valid."""
+    fetched_at: float | None = None
+    tried_at: float | None = None
+    failed: bool = False
+
+
+class KeyRing:
+    """One issuer's keys, for many threads; fetches at most once per cooldown."""
+
+    def __init__(self, fetch: KeyFetch, clock: Callable[[], float], ages: KeyAges) -> None:
+        self._fetch = fetch
+        self._clock = clock
+        self._ages = ages
+        self._cached = _CachedKeys()
+        self._lock = threading.Lock()
+
+    def find(self, key_id: str) -> VerificationKey:
+        """Return a key; Unauthorized if unknown, Unavailable if the keys cannot be read."""
+        settled = not self._is_refresh_due(key_id) or self._refresh(key_id)
+        held = self._cached
+        key = held.keys.get(key_id)
+        if key is not None and _is_within(held.fetched_at, self._clock(), self._ages.usable_s):
+            return key
+        if held.failed:
+            wait_s = max(1, round(self._ages.cooldown_s))
+            raise Unavailable("The keys of the token's issuer cannot be read", retry_after_s=wait_s)
+        if not settled:
+            raise Unavailable("The keys of the token's issuer are being read", retry_after_s=1)
+        raise Unauthorized("The token's key is unknown to its issuer")
+
+    def _is_refresh_due(self, key_id: str) -> bool:
+        held, now = self._cached, self._clock()
+        if _is_within(held.tried_at, now, self._ages.cooldown_s):
+            return False
+        return key_id not in held.keys or not _is_within(held.fetched_at, now, self._ages.refresh_s)
+
+    def _refresh(self, key_id: str) -> bool:
+        """Fetch keys; False if another thread has not finished its fetch in time."""
+        # With a usable key, do not wait for the thread that fetches.
+        wait_s = 0.0 if key_id in self._cached.keys else self._ages.waiting_s
+        if not self._lock.acquire(timeout=wait_s):
+            return False
+        try:
+            if self._is_refresh_due(key_id):
+                self._cached = self._fetch_keys()
+        finally:
+            self._lock.release()
+        return True
+
+    def _fetch_keys(self) -> _CachedKeys:
+        held = self._cached
+        try:
+            document = self._fetch()
+            keys = held.keys if document == held.document else _parse_key_set(document)
+        except Unavailable as error:
+            log.warning("keys of an issuer cannot be read: %s", error.detail)
+            return replace(self._cached, tried_at=self._clock(), failed=True)
+        now = self._clock()
+        return _CachedKeys(keys=keys, document=document, fetched_at=now, tried_at=now)
+
+
+def _is_within(since: float | None, now: float, span_s: float) -> bool:
+    """Return whether less than the span has passed; False if the clock was set back."""
+    return since is not None and 0 <= now - since < span_s
+
+
+def _parse_key_set(document: Mapping[str, Any]) -> dict[str, VerificationKey]:
+    """Return the usable keys of a JWK set by id; skip all others."""
+    listed = document.get("keys")
+    if not isinstance(listed, list):
+        raise Unavailable("not a JWK set")
+    found = (_parse_public_key(data) for data in listed[:MAX_ISSUER_KEYS])
+    return {key.kid: key for key in found if key is not None and key.kid}
+
+
+def _parse_public_key(data: object) -> VerificationKey | None:
+    """Parse a public key; None if it is symmetric, weak or invalid."""
+    if not isinstance(data, dict):
         return None
-    usual = {"http": 80, "https": 443}.get(parts.scheme)
-    if usual is None or not host or parts.query or parts.fragment or parts.username is not None:
+    if data.get("kty") == "RSA" and len(str(data.get("n", ""))) < MIN_RSA_MODULUS_LENGTH:
         return None
-    place = host if port in (None, usual) else f"{host}:{port}"
-    return parts.scheme, host, place, parts.path.rstrip("/")
-
-
-def _is_loopback(host: str) -> bool:
+    if data.get("use", "sig") != "sig" or not isinstance(data.get("kid"), str):
+        return None
     try:
-        return host == "localhost" or ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return False
+        key = JWKRegistry.import_key(data)
+    except (JoseError, UnsupportedAlgorithm, ValueError, TypeError, LookupError):
+        return None
+    return key if isinstance(key, RSAKey | ECKey) else None
+
+
+def fetch_json(url: str, *, timeout_s: float = FETCH_TIMEOUT_S) -> Mapping[str, Any]:
+    """Return the JSON object at a URL that the operator chose; Unavailable if there is none."""
+    return HttpClient(timeout_s).request("GET", url, {}).object()
+
+
+MAX_TOKEN = 16 * 1024
+MAX_CLAIM_TEXT = 512
+MAX_IDENTITY = 254
+MAX_SECONDS = 2**53
+
+_COMPACT_REGEX = re.compile(r"([A-Za-z0-9_-]+)\.([A-Za-z0-9_-]+)\.([A-Za-z0-9_-]+)")
+
+
+@dataclass(frozen=True)
+class UnverifiedToken:
+    """A parsed token, untrusted until its signature is verified."""
+
+    algorithm: str
+    key_id: str
+    issuer: str
+    claims: Mapping[str, Any]
+
+
+def parse_token(token: str, *, unnamed: str | None = None) -> UnverifiedToken:
+    """Parse a compact JWS; Unauthorized if malformed. `unnamed` is the default key id."""
+    if len(token) > MAX_TOKEN:
+        raise Unauthorized("The token is too large")
+    parts = _COMPACT_REGEX.fullmatch(token)
+    if parts is None:
+        raise Unauthorized("The token is not a signed JWT")
+    header, claims = _parse_segment(parts[1]), _parse_segment(parts[2])
+    if "crit" in header or "b64" in header:
+        raise Unauthorized("The token uses an extension that is not supported")
+    return UnverifiedToken(
+        algorithm=_read_text(header, "alg"),
+        key_id=_read_text(header, "kid") if unnamed is None or "kid" in header else unnamed,
+        issuer=_read_text(claims, "iss"),
+        claims=claims,
+    )
+
+
+def check_claims(
+    claims: Mapping[str, Any], audiences: Collection[str], now: float, leeway_s: float
+) -> Principal:
+    """Return the principal of a verified token; Unauthorized for wrong audience or time."""
+    check_time(claims, now, leeway_s)
+    if not set(audiences) & set(_read_texts(claims, "aud", single=lambda text: [text])):
+        raise Unauthorized("The token is for another audience")
+    return Principal(
+        email=_read_identity(claims),
+        groups=frozenset(_read_texts(claims, "groups")),
+        scopes=frozenset(_read_texts(claims, "scope", single=str.split)),
+        issuer=_read_text(claims, "iss"),
+        issued_at=_read_seconds(claims, "iat"),
+    )
+
+
+def check_time(claims: Mapping[str, Any], now: float, leeway_s: float) -> None:
+    """Check `exp`, `nbf` and `iat`; `exp` is required: some tokens cannot be revoked."""
+    expires = _read_seconds(claims, "exp")
+    if expires is None:
+        raise Unauthorized("The token has no expiry")
+    if expires <= now - leeway_s:
+        raise Unauthorized("The token has expired")
+    for claim in ("nbf", "iat"):
+        since = _read_seconds(claims, claim)
+        if since is not None and since > now + leeway_s:
+            raise Unauthorized("The token is not valid yet")
+
+
+def _read_identity(claims: Mapping[str, Any]) -> str:
+    """Return `email`, else `sub`; Unauthorized if the address is not verified."""
+    claim = "sub" if claims.get("email") is None else "email"
+    # A missing email_verified is accepted; any value but true is not.
+    if claim == "email" and claims.get("email_verified") not in (None, True, "true"):
+        raise Unauthorized("The token's e-mail address is not verified")
+    identity = _read_text(claims, claim)
+    if len(identity) > MAX_IDENTITY or " " in identity:
+        raise Unauthorized(f"The token's {claim} cannot be used as an identity")
+    return identity
+
+
+def _read_seconds(claims: Mapping[str, Any], claim: str) -> int | float | None:
+    value = claims.get(claim)
+    if value is None:
+        return None
+    # A boolean is an int to Python; NaN fails the comparison, as infinities and huge integers do.
+    if isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value <= MAX_SECONDS:
+        return value
+    raise _claim_error(claim)
+
+
+def _read_texts(
+    claims: Mapping[str, Any], claim: str, *, single: Callable[[str], list[str]] | None = None
+) -> list[str]:
+    """Return a claim that is a list of strings, or one string that `single` splits."""
+    value = claims.get(claim)
+    if value is None:
+        return []
+    if isinstance(value, str) and single is not None:
+        value = single(value)
+    if not isinstance(value, list) or not all(_is_text(item) for item in value):
+        raise _claim_error(claim)
+    return value
+
+
+def _read_text(members: Mapping[str, Any], name: str) -> str:
+    value = members.get(name)
+    if not _is_text(value):
+        raise _claim_error(name)
+    return str(value)
+
+
+def _is_text(value: object) -> bool:
+    """Return whether the value is printable text of bounded length."""
+    return isinstance(value, str) and 0 < len(value) <= MAX_CLAIM_TEXT and value.isprintable()
+
+
+def _claim_error(name: str) -> Unauthorized:
+    return Unauthorized(f"The token's {name} is missing or cannot be used")
+
+
+def _parse_segment(segment: str) -> dict[str, Any]:
+    """Parse the JSON object of a segment; reject NaN and Infinity."""
+    try:
+        raw = base64.b64decode(segment + "=" * (-len(segment) % 4), altchars=b"-_", validate=True)
+        value = json.loads(raw.decode("utf-8"), parse_constant=_refuse_constant)
+    except (binascii.Error, ValueError, RecursionError) as error:
+        raise Unauthorized("The token is not a signed JWT") from error
+    if not isinstance(value, dict):
+        raise Unauthorized("The token is not a signed JWT")
+    return value
+
+
+def _refuse_constant(name: str) -> None:
+    raise ValueError("not JSON")
+
+
+def build_own_ring(keys: SigningKeyFile, clock: Callable[[], float]) -> KeyRing:
+    """Build the ring of this service's own keys."""
+    return KeyRing(lambda: keys.read().jwks(), clock, KeyAges(OWN_COOLDOWN_S, OWN_COOLDOWN_S))
 
 
 class GrantChecker:
@@ -85,61 +317,37 @@ ID_TOKEN_CLAIM = "at_hash"
 TOKEN_REVOKED = "The token was revoked"
 LEEWAY_S = 30.0
 MAX_CACHED_TOKENS = 1_000
-"""Cached tokens, of at most 16 KB, whose signature is not verified again by the same key. Time,
-key, grant and account may change, so each request checks them."""
-OWN_COOLDOWN_S = 1.0
-"""Own keys are a small file, so rotation and removal of a leaked key take effect at once, unlike
-those of foreign issuers."""
+"""Cached tokens, of at most 16 KB, whose signature and claims are not checked again by the same
+key. Time, key, grant and account may change, so each request checks them."""
 
-
-class TokenSettings(Protocol):
-    """The part of Settings that decides which tokens are accepted."""
-
-    @property
-    def home(self) -> Path: ...
-    @property
-    def secret_key(self) -> str: ...
-    @property
-    def auth_url(self) -> str: ...
-    @property
-    def policies_url(self) -> str: ...
-    @property
-    def issuers(self) -> Mapping[str, str]: ...
-    @property
-    def audiences(self) -> tuple[str, ...]: ...
-    @property
-    def external_url(self) -> str: ...
-    @property
-    def allowed_hosts(self) -> tuple[str, ...]: ...
-    @property
-    def token_algorithms(self) -> tuple[str, ...]: ...
-    @property
-    def keys_refresh_s(self) -> int: ...
-    @property
-    def keys_cooldown_s(self) -> int: ...
-
-
-class SelfSignedAccounts(Protocol):
-    """Accounts that sign their own tokens, each as its own issuer."""
-
-    def find(self, email: str, kid: str) -> VerificationKey | None:
-        """Return the account's key; None if the account or key is missing."""
-
-    def check(self, algorithm: str, claims: Mapping[str, Any]) -> None:
-        """Check verified claims of a service account; Unauthorized if invalid."""
-
-
-class GrantLookup(Protocol):
-    """Grants of this service's access tokens."""
-
-    def is_active(self, grant_id: str) -> bool:
-        """Return whether it is active."""
+GROUPS_BY_CLAIM, GROUPS_BY_OPERATOR = "groups_by", "operator"
+"""A claim, and its value in tokens whose groups an operator chose."""
 
 
 class _TokenRegistry(JWSRegistry):
     # Issuers may put a certificate chain into the header; the token as a whole is bounded.
     max_header_length = 16 * 1024
     max_signature_length = 4 * 1024
+
+
+def check_signature(token: str, key: VerificationKey, registry: JWSRegistry) -> None:
+    """Raise Unauthorized unless the key signed the token by an algorithm of the registry.
+
+    It is the one key, not a set, so that the token's header cannot choose another.
+    """
+    try:
+        deserialize_compact(token, key, registry=registry)
+    except (JoseError, ValueError, TypeError, RecursionError) as error:
+        raise Unauthorized("The token's signature does not verify") from error
+
+
+@dataclass(frozen=True, slots=True)
+class VerifiedToken:
+    """A token with a valid signature of this key, and valid claims, for this principal."""
+
+    unverified: UnverifiedToken
+    key: VerificationKey
+    principal: Principal
 
 
 class TokenVerifier:
@@ -153,8 +361,8 @@ class TokenVerifier:
         algorithms: Collection[str],
         clock: Callable[[], float],
         leeway_s: float = LEEWAY_S,
-        accounts: SelfSignedAccounts | None = None,
-        grants: GrantLookup | None = None,
+        accounts: ServiceAccounts | None = None,
+        grants: GrantChecker | None = None,
         own: str = "",
         is_own_address: Callable[[str], bool] = lambda _: False,
     ) -> None:
@@ -172,92 +380,82 @@ class TokenVerifier:
         self._clock = clock
         self._leeway_s = leeway_s
         self._registry = _TokenRegistry(algorithms=self._algorithms, strict_check_header=False)
-        self._verified: dict[str, tuple[VerificationKey, UnverifiedToken]] = {}
+        self._verified: dict[str, VerifiedToken] = {}
 
     def verify(self, token: str) -> Principal:
         """Return the token's principal; Unauthorized, without quoting the token, if not valid."""
-        unverified = self._parse_cached(token)
+        cached = self._verified.get(token)
+        unverified = parse_token(token) if cached is None else cached.unverified
         if unverified.algorithm not in self._algorithms:
             raise Unauthorized("The token's algorithm is not accepted")
         ring = self._rings.get(unverified.issuer)
-        if ring is None:
-            return self._verify_self_signed(token, unverified)
-        self._check_signature(token, ring.find(unverified.key_id), unverified)
-        principal = self._check_claims(unverified)
-        if unverified.issuer == self._own and ID_TOKEN_CLAIM in unverified.claims:
-            # ID tokens are for clients, even if their audience is accepted.
-            raise Unauthorized("The token is an ID token")
-        principal = replace(principal, grant=self._check_grant(unverified))
-        return principal if self._may_claim(unverified) else replace(principal, groups=frozenset())
-
-    def _may_claim(self, unverified: UnverifiedToken) -> bool:
-        """Return whether the token's groups count.
-
-        Groups in this service's login tokens are informational: the catalog decides, so that
-        removal from a group takes effect at once.
-        """
-        return (
-            unverified.issuer != self._own
-            or unverified.claims.get(GROUPS_BY_CLAIM) == GROUPS_BY_OPERATOR
-        )
-
-    def _check_grant(self, unverified: UnverifiedToken) -> str | None:
-        """Return the grant of an own token, or None; Unauthorized if it was revoked.
-
-        Operator-signed tokens have no grant; the claim `grant` of foreign tokens is ignored."""
-        grant = unverified.claims.get("grant")
-        if grant is None or unverified.issuer != self._own:
-            return None
-        if not isinstance(grant, str) or not 0 < len(grant) <= MAX_GRANT_ID:
-            raise Unauthorized(TOKEN_REVOKED)
-        if self._grants is not None and not self._grants.is_active(grant):
-            raise Unauthorized(TOKEN_REVOKED)
-        return grant
-
-    def _check_claims(self, unverified: UnverifiedToken, *also: str) -> Principal:
-        """Return the principal; `also` adds accepted audiences."""
-        audiences = self._audiences.union(also)
-        return check_claims(unverified.claims, audiences, self._clock(), self._leeway_s)
-
-    def _verify_self_signed(self, token: str, unverified: UnverifiedToken) -> Principal:
-        """Verify a service account's token; its claimed groups are ignored."""
-        if self._accounts is None:
-            raise _foreign_issuer_error()
-        key = self._accounts.find(unverified.issuer, unverified.key_id)
-        if key is None:
-            raise _foreign_issuer_error()
-        self._check_signature(token, key, unverified)
-        audience = unverified.claims.get("aud")
-        if isinstance(audience, str) and self._is_own_address(audience):
-            principal = self._check_claims(unverified, audience)
+        key = self._find_account_key(unverified) if ring is None else ring.find(unverified.key_id)
+        if cached is None or cached.key is not key:
+            cached = self._verify_with(key, token, unverified)
         else:
-            principal = self._check_claims(unverified)
-        self._accounts.check(unverified.algorithm, unverified.claims)
-        return replace(principal, email=unverified.issuer, groups=frozenset())
+            check_time(unverified.claims, self._clock(), self._leeway_s)
+        grant = cached.principal.grant
+        if grant is not None and self._grants is not None and not self._grants.is_active(grant):
+            raise Unauthorized(TOKEN_REVOKED)
+        return cached.principal
 
-    def _parse_cached(self, token: str) -> UnverifiedToken:
-        cached = self._verified.get(token)
-        return parse_token(token) if cached is None else cached[1]
+    def read_claims(self, token: str) -> Mapping[str, Any]:
+        """Return the claims of a valid token; else Unauthorized."""
+        self.verify(token)
+        return parse_token(token).claims
 
-    def _check_signature(
-        self, token: str, key: VerificationKey, unverified: UnverifiedToken
-    ) -> None:
-        cached = self._verified.get(token)
-        if cached is not None and cached[0] is key:
-            return
-        # Pass the one key, not a set, so that the header cannot choose another.
-        try:
-            deserialize_compact(token, key, registry=self._registry)
-        except (JoseError, ValueError, TypeError, RecursionError) as error:
-            raise Unauthorized("The token's signature does not verify") from error
+    def _find_account_key(self, unverified: UnverifiedToken) -> VerificationKey:
+        """Find the key of a service account, which is the issuer of its tokens."""
+        key = None
+        if self._accounts is not None:
+            key = self._accounts.find(unverified.issuer, unverified.key_id)
+        if key is None:
+            raise Unauthorized("The token's issuer is not accepted")
+        return key
+
+    def _verify_with(
+        self, key: VerificationKey, token: str, unverified: UnverifiedToken
+    ) -> VerifiedToken:
+        """Check signature and claims, and cache the token."""
+        check_signature(token, key, self._registry)
+        is_of_account = unverified.issuer not in self._rings
+        identify = self._identify_account if is_of_account else self._identify_user
+        verified = VerifiedToken(unverified, key, identify(unverified))
         # Only valid tokens are cached, so that an attacker cannot fill the cache.
         if len(self._verified) >= MAX_CACHED_TOKENS:
             self._verified.clear()
-        self._verified[token] = key, unverified
+        self._verified[token] = verified
+        return verified
 
+    def _identify_user(self, unverified: UnverifiedToken) -> Principal:
+        """Return the principal; only tokens of this service have grants.
 
-def _foreign_issuer_error() -> Unauthorized:
-    return Unauthorized("The token's issuer is not accepted")
+        Groups in this service's login tokens are informational: the catalog decides, so that
+        removal from a group takes effect at once. Operator-signed tokens have no grant.
+        """
+        claims = unverified.claims
+        principal = check_claims(claims, self._audiences, self._clock(), self._leeway_s)
+        if unverified.issuer != self._own:
+            return principal
+        if ID_TOKEN_CLAIM in claims:
+            # ID tokens are for clients, even if their audience is accepted.
+            raise Unauthorized("The token is an ID token")
+        grant = claims.get("grant")
+        if grant is not None and not (isinstance(grant, str) and 0 < len(grant) <= MAX_GRANT_ID):
+            raise Unauthorized(TOKEN_REVOKED)
+        is_by_operator = claims.get(GROUPS_BY_CLAIM) == GROUPS_BY_OPERATOR
+        groups = principal.groups if is_by_operator else frozenset[str]()
+        return replace(principal, grant=grant, groups=groups)
+
+    def _identify_account(self, unverified: UnverifiedToken) -> Principal:
+        """Return the principal of a service account's token; its claimed groups are ignored."""
+        audiences, audience = self._audiences, unverified.claims.get("aud")
+        if isinstance(audience, str) and self._is_own_address(audience):
+            audiences = audiences.union({audience})
+        principal = check_claims(unverified.claims, audiences, self._clock(), self._leeway_s)
+        if self._accounts is not None:
+            self._accounts.check(unverified.algorithm, unverified.claims)
+        return replace(principal, email=unverified.issuer, groups=frozenset())
 
 
 def parse_bearer(authorization: str | None) -> str | None:
@@ -268,43 +466,3 @@ def parse_bearer(authorization: str | None) -> str | None:
     if scheme.lower() != "bearer" or not token.strip():
         raise Unauthorized("The Authorization header holds no bearer token")
     return token.strip()
-
-
-def build_verifier(
-    settings: TokenSettings,
-    clock: Callable[[], float],
-    fetch: Callable[[str], Mapping[str, Any]] = fetch_json,
-    *,
-    accounts: SelfSignedAccounts | None = None,
-    grants: GrantLookup | None = None,
-) -> TokenVerifier:
-    """Build a verifier from settings; own keys are read from their file."""
-    accepted = settings.issuers or {settings.auth_url: ""}
-    return TokenVerifier(
-        {issuer: _build_key_ring(settings, issuer, clock, fetch) for issuer in accepted},
-        audiences=settings.audiences,
-        algorithms=settings.token_algorithms,
-        clock=clock,
-        accounts=accounts,
-        grants=grants,
-        own=settings.auth_url,
-        is_own_address=own_address_check(settings.external_url, settings.allowed_hosts),
-    )
-
-
-def _build_key_ring(
-    settings: TokenSettings,
-    issuer: str,
-    clock: Callable[[], float],
-    fetch: Callable[[str], Mapping[str, Any]],
-) -> KeyRing:
-    # With a remote authorization service, this home has no signing keys.
-    if issuer == settings.auth_url and not settings.policies_url:
-        ages = KeyAges(OWN_COOLDOWN_S, OWN_COOLDOWN_S)
-        own = SigningKeyFile(settings.home, settings.secret_key)
-        return KeyRing(lambda: own.read().jwks(), clock, ages)
-    address = settings.issuers[issuer]
-    if not address.startswith(("https://", "http://")):
-        raise Invalid(f"STORE_ISSUERS gives {issuer} no http(s) address of its keys")
-    source: KeyFetch = partial(fetch, address)
-    return KeyRing(source, clock, KeyAges(settings.keys_refresh_s, settings.keys_cooldown_s))

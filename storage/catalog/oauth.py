@@ -16,32 +16,37 @@ from storage.catalog.tables.accounts import clients, consents, device_codes, gra
 
 
 @dataclass(frozen=True, slots=True)
-class OAuthClientRow:
-    """A stored OAuth client; one without a secret is public."""
+class OAuthClient:
+    """An application; `secret` is its digest."""
 
     id: str
     name: str
     secret: str | None
     redirect_uris: tuple[str, ...]
     first_party: bool
-    created_us: int
+    created_us: int = 0
+
+    @property
+    def public(self) -> bool:
+        """Whether it has no secret."""
+        return self.secret is None
 
 
-_map_client = make_mapper(OAuthClientRow)
+_map_client = make_mapper(OAuthClient)
 
 
-def insert_client(tx: Tx, row: OAuthClientRow) -> bool:
+def insert_client(tx: Tx, row: OAuthClient) -> bool:
     """Insert a client; False when the id exists."""
     uris = orjson.dumps(row.redirect_uris).decode()
     return bool(insert_missing(tx, clients, [{**asdict(row), "redirect_uris": uris}]))
 
 
-def find_client(tx: Tx, client_id: str) -> OAuthClientRow | None:
+def find_client(tx: Tx, client_id: str) -> OAuthClient | None:
     """Return a client by its id."""
     return find_row(tx, _client_from_row, select(clients).where(clients.c.id == client_id))
 
 
-def list_clients(tx: Tx) -> list[OAuthClientRow]:
+def list_clients(tx: Tx) -> list[OAuthClient]:
     """List all clients by id; operators add them by hand, so there are few."""
     return [_client_from_row(row) for row in tx.execute(select(clients).order_by(clients.c.id))]
 
@@ -53,7 +58,7 @@ def delete_client(tx: Tx, client_id: str) -> bool:
     return bool(tx.execute(delete(clients).where(clients.c.id == client_id)).rowcount)
 
 
-def _client_from_row(row: Row[Any]) -> OAuthClientRow:
+def _client_from_row(row: Row[Any]) -> OAuthClient:
     uris = tuple(orjson.loads(row.redirect_uris))
     return _map_client(row, redirect_uris=uris)
 
@@ -70,15 +75,15 @@ class GrantRow:
     email: str
     scope: str
     auth_us: int
-    code: str | None
-    code_ends_us: int | None
-    redirect_uri: str | None
-    challenge: str | None
-    nonce: str | None
     created_us: int
-    redeemed_us: int | None
-    revoked_us: int | None
     ends_us: int
+    code: str | None = None
+    code_ends_us: int | None = None
+    redirect_uri: str | None = None
+    challenge: str | None = None
+    nonce: str | None = None
+    redeemed_us: int | None = None
+    revoked_us: int | None = None
 
     def is_valid(self, now_us: int) -> bool:
         """Return whether the grant may issue tokens and its tokens are valid."""

@@ -10,10 +10,10 @@ import pytest
 from flask.testing import FlaskClient
 from openapi_spec_validator import validate
 
+from api.authorization import build_verifier
 from api.authz import create_auth_app
 from auth.tokens.issuance import TokenSpec, issue_token
 from auth.tokens.signing_keys import read_signing_keys, rotate_key_file
-from auth.tokens.verification import build_verifier
 from config import Settings
 from storage.catalog import Catalog
 from storage.errors import Unavailable

@@ -13,6 +13,7 @@ from flask.testing import FlaskClient
 from werkzeug.test import TestResponse
 
 from api.app import create_app
+from api.authorization import build_verifier
 from api.authz import create_auth_app
 from api.http.operation import SMALL_BODY_BYTES
 from auth import service_accounts
@@ -20,7 +21,7 @@ from auth.accounts import AuditContext
 from auth.service_accounts import ServiceAccounts, parse_credentials_key
 from auth.tokens.issuance import TokenSpec, issue_token, sign_claims
 from auth.tokens.signing_keys import SigningKeyFile
-from auth.tokens.verification import GrantChecker, build_verifier
+from auth.tokens.verification import GrantChecker
 from config import Settings
 from storage.catalog import Catalog, oauth
 from storage.catalog.oauth import GrantRow

@@ -7,9 +7,9 @@ import time
 import pytest
 
 from api.app import create_app
+from api.authorization import build_verifier
 from auth.tokens.issuance import TokenSpec, issue_token
 from auth.tokens.signing_keys import read_signing_keys
-from auth.tokens.verification import build_verifier
 from tests.api.builders import AREA
 
 NOW = 1_780_000_000.0

@@ -9,9 +9,8 @@ from typing import Any
 from joserfc import jws
 from joserfc.jwk import ECKey, RSAKey
 
-from auth.tokens.keyring import KeyAges, KeyRing
 from auth.tokens.signing_keys import SigningKeys, key_algorithm
-from auth.tokens.verification import TokenVerifier
+from auth.tokens.verification import KeyAges, KeyRing, TokenVerifier
 from storage.errors import Unavailable
 
 ISSUER = "https://issuer.example"

@@ -15,7 +15,7 @@ from auth.authorization import (
     parse_closed_operations,
     resource_arn,
 )
-from auth.decisions import LocalDecisionPoint, PermissionSettings
+from auth.decisions import LocalDecisionPoint
 from config import Settings
 from storage.catalog import Catalog
 from storage.errors import Forbidden, Invalid, Unauthorized
@@ -43,8 +43,12 @@ READS = {
 
 
 def access(catalog: Catalog, settings: Settings = SETTINGS) -> StoreAuthorizer:
-    rights: PermissionSettings = settings
-    return StoreAuthorizer(LocalDecisionPoint(catalog, rights), settings)
+    return StoreAuthorizer(
+        LocalDecisionPoint(catalog, settings),
+        settings.deployment,
+        settings.authorized_domains,
+        settings.closed_operations,
+    )
 
 
 @pytest.mark.spec("WHO-09")

@@ -11,10 +11,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from api.authorization import open_decision_point
 from auth.decisions import AccessDecision, LocalDecisionPoint, ResourceDecision, combine_decisions
 from auth.policies.evaluator import Decision, Reason
 from auth.policies.patterns import Value
-from auth.remote import DecisionCache, RemoteDecisionPoint, open_decision_point
+from auth.remote import DecisionCache, RemoteDecisionPoint
 from config import Settings
 from storage.catalog import Catalog
 from storage.errors import Invalid, Unauthorized, Unavailable

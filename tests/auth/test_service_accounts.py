@@ -15,9 +15,14 @@ from joserfc.jwk import ECKey, RSAKey
 from auth import accounts as auth_accounts
 from auth import service_accounts
 from auth.accounts import AuditContext, NewAccount
-from auth.service_accounts import MAX_KEYS, ServiceAccounts, create_credentials, parse_public_key
-from auth.tokens.keyring import KeyRing
-from auth.tokens.verification import TokenVerifier, own_address_check
+from auth.service_accounts import (
+    MAX_KEYS,
+    ServiceAccounts,
+    create_credentials,
+    own_address_check,
+    parse_public_key,
+)
+from auth.tokens.verification import KeyRing, TokenVerifier
 from storage.catalog import Catalog, audit
 from storage.catalog import accounts as catalog_accounts
 from storage.catalog.accounts import AccountKey

@@ -11,7 +11,7 @@ import httpx
 import pytest
 from click.testing import CliRunner
 
-from auth.tokens.verification import build_verifier
+from api.authorization import build_verifier
 from config import Settings
 from ops import commands, ports
 from ops.__main__ import cli

@@ -13,7 +13,8 @@ from uuid import uuid4
 import pytest
 import yaml
 
-from auth.remote import RemoteDecisionPoint, open_decision_point
+from api.authorization import open_decision_point
+from auth.remote import RemoteDecisionPoint
 from config import Settings, load_settings
 from deploy import buckets
 from ops import procfile

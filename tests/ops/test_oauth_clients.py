@@ -7,6 +7,7 @@ import pytest
 from click.testing import CliRunner
 
 from auth.oauth.clients import find_client
+from auth.secret_values import is_matching_secret
 from config import Settings
 from ops.__main__ import cli
 from storage.catalog import Catalog, audit
@@ -38,7 +39,7 @@ def test_a_client_is_added_listed_and_removed(settings: Settings) -> None:
     with Catalog(settings.catalog).read() as tx:
         found = find_client(tx, {}, "portal")
     assert found is not None
-    assert found.is_secret(secret)
+    assert is_matching_secret(secret, found.secret or "")
     listed = run("clients", "list")
     assert "portal" in listed
     assert "store-cli" in listed

@@ -14,8 +14,9 @@ from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 from joserfc import jwt
 from joserfc.jwk import RSAKey
 
+from api.authorization import build_verifier
 from auth.service_accounts import ServiceAccounts
-from auth.tokens.verification import TokenVerifier, build_verifier
+from auth.tokens.verification import TokenVerifier
 from config import Settings
 from ops.__main__ import cli
 from storage.catalog import Catalog

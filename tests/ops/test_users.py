@@ -12,7 +12,7 @@ from click.testing import CliRunner, Result
 
 from auth.login import lockout, sessions
 from auth.login.lockout import LockoutPolicy
-from auth.login.passwords import PasswordHashing, hash_costs
+from auth.login.passwords import PasswordHashing
 from auth.login.sessions import SessionLifetimes
 from config import Settings
 from ops.__main__ import cli
@@ -51,7 +51,7 @@ def is_right(catalog: Catalog, password: str) -> bool:
     with catalog.read() as tx:
         row = login.find_password(tx, ADA)
     cheap = Settings(password_memory_kib=64, password_passes=1, password_lanes=1)
-    return row is not None and PasswordHashing(hash_costs(cheap)).check(row.hash, password).right
+    return row is not None and PasswordHashing(cheap).check(row.hash, password).right
 
 
 def test_a_user_is_made_changed_and_removed(ops: Ops, catalog: Catalog) -> None:

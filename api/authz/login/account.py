@@ -2,32 +2,25 @@
 
 from collections.abc import Callable
 from datetime import UTC, datetime
-from functools import partial
+from functools import wraps
 
-from flask import Flask, Response, g, request
+from flask import Response, g, request
 
 from api.authz.login.providers import ACCOUNT_DISABLED, STALE_FORM
-from api.authz.oauth.browser import is_form_of_session
 from api.authz.pages import (
     TOO_MANY_ATTEMPTS,
     LoginServices,
-    add_page,
+    Page,
     format_retry,
+    is_form_of_session,
     redirect_to,
     render_message,
     render_page,
 )
 from api.http.errors import add_retry_after
-from api.http.limits import address_key
 from auth.login import passwords
-from auth.login.sessions import (
-    SESSION_COOKIE,
-    AuthenticatedUser,
-    BrowserSession,
-    log_in_user,
-    record_login_event,
-)
-from auth.oauth import clients, consents
+from auth.login.sessions import BrowserSession, record_login_event
+from auth.oauth import authorize, clients
 from storage.catalog import login
 from storage.errors import Forbidden, Invalid, TooManyRequests, Unauthorized
 
@@ -38,22 +31,10 @@ PASSWORDS_DIFFER = "The two new passwords differ."
 WRONG_PASSWORD = "The current password is wrong."
 GRANT_REVOKED = "Access revoked."
 GRANT_ALREADY_REVOKED = "This access was already revoked."
+LoginView = Callable[[LoginServices], Response]
 LOGGED_OUT_EVERYWHERE = (
     "You are logged out in all browsers, and no application has access to your account."
 )
-
-
-def register_account_pages(app: Flask, logins: LoginServices) -> None:
-    """Register the pages of the logged-in user."""
-    add_page(app, logins, ACCOUNT_PATH, partial(show_account, logins), "GET")
-    for path, act in (
-        (PASSWORD_PATH, change_password),
-        (APPLICATIONS_PATH, revoke_application),
-        (LOGOUT_EVERYWHERE_PATH, log_out_everywhere),
-    ):
-        add_page(app, logins, path, partial(_handle_form, act, logins), "POST")
-        # The browser shows this address after a form was sent, so a reload may GET it.
-        add_page(app, logins, path, partial(_redirect_to_account, logins), "GET")
 
 
 def show_account(logins: LoginServices) -> Response:
@@ -62,19 +43,23 @@ def show_account(logins: LoginServices) -> Response:
     return _redirect_to_login(logins, 302) if session is None else _render_account(logins, session)
 
 
-def _handle_form(
-    act: Callable[[LoginServices, BrowserSession], Response], logins: LoginServices
-) -> Response:
-    """Handle a form if it was rendered for this session."""
-    session = logins.find_session(request)
-    if session is None:
-        return _redirect_to_login(logins, 303)
-    if not is_form_of_session(session, request.form):
-        return _render_account(logins, session, error=STALE_FORM, status=403)
-    return act(logins, session)
+def _of_session(act: Callable[[LoginServices, BrowserSession], Response]) -> LoginView:
+    """Decorate a form's view: it gets the session that the form was rendered for."""
+
+    @wraps(act)
+    def handle(logins: LoginServices) -> Response:
+        session = logins.find_session(request)
+        if session is None:
+            return _redirect_to_login(logins, 303)
+        if not is_form_of_session(session, request.form):
+            return _render_account(logins, session, error=STALE_FORM, status=403)
+        return act(logins, session)
+
+    return handle
 
 
-def _redirect_to_account(logins: LoginServices) -> Response:
+def redirect_to_account(logins: LoginServices) -> Response:
+    """Redirect to the account page."""
     return redirect_to(logins.settings.auth_url + ACCOUNT_PATH)
 
 
@@ -82,14 +67,16 @@ def _redirect_to_login(logins: LoginServices, status: int) -> Response:
     return redirect_to(f"{logins.settings.auth_url}/login?redirect_uri={ACCOUNT_PATH}", status)
 
 
+@_of_session
 def revoke_application(logins: LoginServices, session: BrowserSession) -> Response:
     """Revoke the access of one application."""
     grant_id, now_us = request.form.get("grant", ""), int(logins.clock() * 1e6)
     with logins.catalog.write() as tx:
-        ended = consents.revoke_grant(tx, session.email, grant_id, now_us, g.request_id)
+        ended = authorize.revoke_grant(tx, session.email, grant_id, now_us, g.request_id)
     return _render_account(logins, session, done=GRANT_REVOKED if ended else GRANT_ALREADY_REVOKED)
 
 
+@_of_session
 def log_out_everywhere(logins: LoginServices, session: BrowserSession) -> Response:
     """End all sessions of the user and all access of applications."""
     with logins.catalog.write() as tx:
@@ -99,10 +86,10 @@ def log_out_everywhere(logins: LoginServices, session: BrowserSession) -> Respon
     response = render_message(
         LOGGED_OUT_EVERYWHERE, title="Logged out", href=again, way="Log in again"
     )
-    logins.cookies.clear(response, SESSION_COOKIE)
-    return response
+    return logins.clear_session_cookie(response)
 
 
+@_of_session
 def change_password(logins: LoginServices, session: BrowserSession) -> Response:
     """Change the password of a user who enters the current password."""
     if request.form.get("new") != request.form.get("again"):
@@ -122,17 +109,10 @@ def change_password(logins: LoginServices, session: BrowserSession) -> Response:
 
 
 def _set_password(logins: LoginServices, session: BrowserSession) -> Response:
-    attempt = passwords.LoginAttempt(
-        email=session.email,
-        address=address_key(request, logins.settings.proxies),
-        browser=logins.known_browser(request, session.email),
-        at=logins.clock(),
-        request_id=g.request_id,
-    )
+    attempt = logins.build_attempt(request, session.email)
     current, new = request.form.get("password", ""), request.form.get("new", "")
     passwords.change_own_password(logins.local, attempt, current, new)
-    user = AuthenticatedUser(session.email, session.provider, logins.clock(), g.request_id)
-    cookie, new_session = log_in_user(logins.catalog, user, logins.lifetimes)
+    cookie, new_session = logins.log_in(request, session.email, session.provider)
     page = _render_account(logins, new_session, done=PASSWORD_CHANGED)
     return logins.set_session_cookie(page, cookie)
 
@@ -174,7 +154,7 @@ def _list_applications(logins: LoginServices, email: str) -> list[dict[str, str]
     """Return the grants of the user's applications, formatted for the page."""
     own = clients.built_in_clients(logins.settings.web_redirect_uris)
     with logins.catalog.read() as tx:
-        grants = consents.list_application_grants(tx, own, email, int(logins.clock() * 1e6))
+        grants = authorize.list_application_grants(tx, own, email, int(logins.clock() * 1e6))
     return [
         {
             "id": grant.id,
@@ -189,3 +169,15 @@ def _list_applications(logins: LoginServices, email: str) -> list[dict[str, str]
 
 def _format_time(seconds: float) -> str:
     return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%d %H:%M UTC")
+
+
+PAGES = (
+    Page("GET", ACCOUNT_PATH, show_account),
+    Page("POST", PASSWORD_PATH, change_password),
+    Page("POST", APPLICATIONS_PATH, revoke_application),
+    Page("POST", LOGOUT_EVERYWHERE_PATH, log_out_everywhere),
+    # The browser shows these addresses after a form was sent, so a reload may GET them.
+    Page("GET", PASSWORD_PATH, redirect_to_account),
+    Page("GET", APPLICATIONS_PATH, redirect_to_account),
+    Page("GET", LOGOUT_EVERYWHERE_PATH, redirect_to_account),
+)

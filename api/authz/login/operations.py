@@ -8,26 +8,25 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Annotated, Any, NamedTuple
 
-from flask import Flask, Response, g, request
+from flask import Response, request
 from marshmallow import EXCLUDE, validate
 
 from api.authz.context import AuthRequestContext, AuthServices
-from api.authz.login.account import ACCOUNT_PATH, register_account_pages
+from api.authz.login import account, providers
+from api.authz.login.account import ACCOUNT_PATH
 from api.authz.login.providers import (
     STALE_FORM,
     PendingLogin,
     first_page_url,
     is_reauthentication,
-    register_choice_page,
-    register_password_pages,
-    register_provider_pages,
 )
-from api.authz.oauth.browser import is_form_of_session
 from api.authz.pages import (
     ANY_FORM_ACTION,
+    PAGE_ANSWERS,
     LoginServices,
-    add_page,
+    Page,
     is_cross_site,
+    is_form_of_session,
     limit_logins,
     redirect_to,
     render_message,
@@ -37,10 +36,10 @@ from api.authz.pages import (
 from api.http.loading import load_query
 from api.http.operation import ResponseDoc, operation
 from api.schemas.fields import TextField, request_schema
-from auth.login.sessions import SESSION_COOKIE, BrowserSession, log_out_user
-from auth.login.targets import MAX_STATE, add_state
+from auth.login.sessions import BrowserSession
+from auth.login.targets import MAX_STATE, add_query_parameters
 from auth.oauth.clients import is_registered_uri
-from auth.oauth.introspection import MAX_ID_TOKEN_HINT, read_id_token_hint
+from auth.oauth.tokens import MAX_ID_TOKEN_HINT, read_id_token_hint
 from storage.errors import Invalid
 
 TAG = "login"
@@ -48,10 +47,6 @@ LOGOUT_PATH, LOGOUT_DONE_PATH, LOGOUT_CONFIRM_PATH = "/logout", "/logout/done", 
 LOGGED_OUT = "You are logged out."
 LOGOUT_LIFE_S = 900
 MAX_URL = 4096
-PAGE_ANSWERS = {
-    400: ResponseDoc("A page that explains the error.", page=True),
-    429: ResponseDoc("A page that says when to try again.", page=True),
-}
 
 
 @dataclass(frozen=True)
@@ -191,20 +186,6 @@ def post_logout(context: AuthRequestContext[None, None]) -> Response:
     return serve_page(context.services.logins, partial(_redirect_form, context.services))
 
 
-def register_logout_pages(app: Flask, logins: LoginServices) -> None:
-    """Register the logout pages."""
-    confirm = partial(_handle_confirmation, logins)
-    add_page(app, logins, LOGOUT_CONFIRM_PATH, confirm, "POST", name="post_logout_confirm")
-    add_page(
-        app,
-        logins,
-        LOGOUT_CONFIRM_PATH,
-        partial(redirect_to, logins.settings.auth_url + ACCOUNT_PATH),
-        "GET",
-    )
-    add_page(app, logins, LOGOUT_DONE_PATH, partial(_finish_logout, logins), "GET")
-
-
 def _handle_logout(services: AuthServices, query: LogoutParameters) -> Response:
     logins, session = services.logins, services.logins.find_session(request)
     try:
@@ -255,12 +236,10 @@ def _must_confirm(session: BrowserSession, logout: LogoutRequest) -> bool:
 def _log_out(
     logins: LoginServices, session: BrowserSession | None, onward: str, status: int = 302
 ) -> Response:
-    if session is not None:
-        log_out_user(logins.catalog, session, logins.session_cookie(request), g.request_id)
+    logins.log_out(request, session)
     url = _provider_logout_url(logins, session, onward) or onward
     response = redirect_to(url, status) if url else _render_logged_out(logins)
-    logins.cookies.clear(response, SESSION_COOKIE)
-    return response
+    return logins.clear_session_cookie(response)
 
 
 def _provider_logout_url(
@@ -301,8 +280,8 @@ def _render_refusal(
     way = {"href": logins.settings.auth_url + ACCOUNT_PATH, "way": "Show my account"}
     response = render_message(error.detail, status=400, **way)
     if session is not None and not is_cross_site(request):
-        log_out_user(logins.catalog, session, logins.session_cookie(request), g.request_id)
-        logins.cookies.clear(response, SESSION_COOKIE)
+        logins.log_out(request, session)
+        logins.clear_session_cookie(response)
     return response
 
 
@@ -345,7 +324,7 @@ def _check_request(services: AuthServices, query: LogoutParameters) -> LogoutReq
         raise _parameter_error(
             "post_logout_redirect_uri", "must be a URI that the client has registered"
         )
-    onward = add_state(uri, query.state) if uri else ""
+    onward = add_query_parameters(uri, {"state": query.state}) if uri else ""
     return LogoutRequest(hint.email if hint else None, onward)
 
 
@@ -353,10 +332,11 @@ def _parameter_error(name: str, reason: str) -> Invalid:
     return Invalid(f"{name}: {reason}", errors={name: [reason]})
 
 
-def register_login_pages(app: Flask, logins: LoginServices) -> None:
-    """Register the login, account and logout pages."""
-    register_choice_page(app, logins)
-    register_password_pages(app, logins)
-    register_provider_pages(app, logins)
-    register_account_pages(app, logins)
-    register_logout_pages(app, logins)
+PAGES = (
+    *providers.PAGES,
+    *account.PAGES,
+    Page("POST", LOGOUT_CONFIRM_PATH, _handle_confirmation, "post_logout_confirm"),
+    Page("GET", LOGOUT_CONFIRM_PATH, account.redirect_to_account),
+    Page("GET", LOGOUT_DONE_PATH, _finish_logout),
+)
+"""The login, account and logout pages."""

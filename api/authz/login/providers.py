@@ -2,15 +2,14 @@
 
 import logging
 from dataclasses import dataclass, replace
-from functools import partial
 from urllib.parse import urlencode
 
-from flask import Flask, Request, Response, g, request
+from flask import Request, Response, g, request
 
 from api.authz.pages import (
     ANY_FORM_ACTION,
     LoginServices,
-    add_page,
+    Page,
     format_retry,
     redirect_to,
     render_failure,
@@ -20,10 +19,9 @@ from api.authz.pages import (
 from api.http.errors import add_retry_after
 from api.http.limits import address_key
 from auth.login import lockout, passwords
-from auth.login.identity import normalize_email
-from auth.login.sessions import AuthenticatedUser, LoginFailure, log_in_user, record_login_failure
+from auth.login.sessions import LoginFailure, record_login_failure
 from auth.login.targets import AUTHORIZE_PATH, url_origin
-from auth.login.upstream import IdentityProvider, UpstreamLogin
+from auth.login.upstream import IdentityProvider
 from storage.errors import (
     DomainError,
     Forbidden,
@@ -43,11 +41,6 @@ PASSWORD_LOGIN_TITLE = "E-mail address and password"
 MAX_LOGIN_HINT = 256
 """Characters of a `login_hint`."""
 LOGIN_EXPIRED = "This login has expired, or began in another browser. Go back and try again."
-
-
-def register_choice_page(app: Flask, logins: LoginServices) -> None:
-    """Register the page that lists the identity providers."""
-    add_page(app, logins, CHOICE_PATH, partial(show_choice, logins), "GET")
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,12 +141,6 @@ ACCOUNT_DISABLED = "This account is disabled. Ask the operator to enable it."
 TOO_MANY_LOGINS = "Too many failed logins."
 
 
-def register_password_pages(app: Flask, logins: LoginServices) -> None:
-    """Register the password login pages."""
-    add_page(app, logins, PASSWORD_LOGIN_PATH, partial(show_password_form, logins), "GET")
-    add_page(app, logins, PASSWORD_LOGIN_PATH, partial(submit_password_form, logins), "POST")
-
-
 def show_password_form(logins: LoginServices) -> Response:
     """Show the password form."""
     return _render_password_form(
@@ -182,26 +169,12 @@ def submit_password_form(logins: LoginServices) -> Response:
 
 
 def _log_in_by_password(logins: LoginServices, entered: str, url: str) -> Response:
-    before = logins.known_browser(request, normalize_email(entered) or "")
-    attempt = passwords.LoginAttempt(
-        email=entered,
-        address=address_key(request, logins.settings.proxies),
-        browser=before,
-        at=logins.clock(),
-        request_id=g.request_id,
-    )
+    attempt = logins.build_attempt(request, entered)
     _require_password_login(logins)
     email = passwords.check_login(logins.local, attempt, request.form.get("password", ""))
-    user = AuthenticatedUser(
-        email,
-        passwords.PASSWORD_PROVIDER,
-        logins.clock(),
-        g.request_id,
-        logins.session_cookie(request),
-    )
-    cookie, _ = log_in_user(logins.catalog, user, logins.lifetimes)
+    cookie, _ = logins.log_in(request, email, passwords.PASSWORD_PROVIDER)
     response = logins.set_session_cookie(redirect_to(url, 303), cookie)
-    if before is None:
+    if attempt.browser is None:
         logins.remember_browser(response, email)
     return response
 
@@ -248,26 +221,11 @@ PROVIDER_UNUSABLE = "{title} sent an invalid response. You can try again."
 PROVIDER_UNAVAILABLE = "{title} cannot be reached. You can try again, or log in another way."
 
 
-def register_provider_pages(app: Flask, logins: LoginServices) -> None:
-    """Register the pages of logins with an upstream identity provider."""
-    add_page(
-        app,
-        logins,
-        f"{PROVIDER_LOGIN_PATH}/<name>",
-        partial(redirect_to_provider, logins),
-        "GET",
-        acts=True,
-    )
-    add_page(
-        app, logins, f"{CALLBACK_PATH}/<name>", partial(handle_callback, logins), "GET", acts=True
-    )
-
-
 def redirect_to_provider(logins: LoginServices, name: str) -> Response:
     """Redirect to the provider, with a single-use state that is bound to this browser."""
     provider, target = _find_provider(logins, name), request.args.get("next", "")
     open_target(logins, target)
-    upstream_login = logins.travels.begin(_callback_url(logins, name))
+    upstream_login = logins.redirects.begin(_callback_url(logins, name))
     browser = logins.browser_id(request)
     try:
         url = provider.login_url(
@@ -275,14 +233,18 @@ def redirect_to_provider(logins: LoginServices, name: str) -> Response:
         )
     except DomainError as error:
         return _render_provider_error(logins, error, provider, target)
-    logins.travels.send(upstream_login, name, browser, target)
+    logins.redirects.send(upstream_login, name, browser, target)
     return logins.bind_browser(redirect_to(url), browser)
 
 
 def handle_callback(logins: LoginServices, name: str) -> Response:
     """Handle the provider's redirect: check the state, exchange the code, log in."""
     provider = _find_provider(logins, name)
-    login, target = _take_login(logins, name)
+    state, browser = request.args.get("state"), logins.browser_id(request)
+    found = logins.redirects.take_back(name, state, browser, _callback_url(logins, name))
+    if found is None:
+        raise Invalid(LOGIN_EXPIRED)
+    login, target = found
     url = open_target(logins, target)
     code = request.args.get("code")
     try:
@@ -291,27 +253,11 @@ def handle_callback(logins: LoginServices, name: str) -> Response:
             text = PROVIDER_REFUSED.format(title=provider.upstream.title)
             return render_message(text, status=403, **retry_link(logins, target))
         email = provider.exchange_email(login, code)
-        cookie = _log_in_by_provider(logins, email, name)
+        cookie, _ = logins.log_in(request, email, name)
     except DomainError as error:
         _record_failed_login(logins, name)
         return _render_provider_error(logins, error, provider, target)
     return logins.set_session_cookie(redirect_to(url, 303), cookie)
-
-
-def _take_login(logins: LoginServices, name: str) -> tuple[UpstreamLogin, str]:
-    state, browser = request.args.get("state"), logins.browser_id(request)
-    found = logins.travels.take_back(name, state, browser, _callback_url(logins, name))
-    if found is None:
-        raise Invalid(LOGIN_EXPIRED)
-    return found
-
-
-def _log_in_by_provider(logins: LoginServices, email: str, name: str) -> str:
-    user = AuthenticatedUser(
-        email, name, logins.clock(), g.request_id, logins.session_cookie(request)
-    )
-    cookie, _ = log_in_user(logins.catalog, user, logins.lifetimes)
-    return cookie
 
 
 def _record_failed_login(logins: LoginServices, name: str) -> None:
@@ -343,3 +289,12 @@ def _find_provider(logins: LoginServices, name: str) -> IdentityProvider:
     if name not in logins.providers:
         raise NotFoundError("Unknown identity provider.")
     return logins.providers[name]
+
+
+PAGES = (
+    Page("GET", CHOICE_PATH, show_choice),
+    Page("GET", PASSWORD_LOGIN_PATH, show_password_form),
+    Page("POST", PASSWORD_LOGIN_PATH, submit_password_form),
+    Page("GET", f"{PROVIDER_LOGIN_PATH}/<name>", redirect_to_provider, acts=True),
+    Page("GET", f"{CALLBACK_PATH}/<name>", handle_callback, acts=True),
+)

@@ -4,23 +4,23 @@ from functools import partial
 from typing import Any
 from uuid import uuid4
 
-from flask import Flask, Response, g, request
+from flask import Response, g, request
 
 from api.authz.context import AuthRequestContext, AuthServices
 from api.authz.oauth.browser import (
     MAX_SEALED_LENGTH,
     describe_address,
     describe_scopes,
-    find_session,
     handle_browser_errors,
-    is_form_of_session,
     open_from_browser,
     redirect_to_login,
     seal_for_browser,
 )
 from api.authz.pages import (
     ANY_FORM_ACTION,
-    add_page,
+    PAGE_ANSWERS,
+    Page,
+    is_form_of_session,
     redirect_to,
     render_message,
     render_page,
@@ -29,10 +29,9 @@ from api.authz.pages import (
 from api.authz.schemas.oauth import AuthorizeQuery
 from api.http.operation import ResponseDoc, operation
 from auth.login.sessions import BrowserSession
-from auth.oauth import authorize, consents
+from auth.oauth import authorize
 from auth.oauth.authorize import AuthorizationRequest, LoginPrompt, NextStep
-from auth.oauth.errors import UserFacingError
-from auth.oauth.provider import OAuthProvider
+from auth.oauth.provider import OAuthProvider, UserFacingError
 from storage.errors import Forbidden
 
 AUTHORIZE_PATH = "/oauth/authorize"
@@ -40,10 +39,6 @@ CONSENT_PATH = "/oauth/consent"
 CONTINUE_PURPOSE, CONSENT_PURPOSE = "continue", "consent"
 """Purposes of sealed requests: to continue after a login, and to consent to."""
 REQUEST_EXPIRED = "This request has expired. Go back to the application and try again."
-PAGE_ANSWERS = {
-    400: ResponseDoc("A page that explains the error.", page=True),
-    429: ResponseDoc("A page that says when to try again.", page=True),
-}
 
 
 @operation(
@@ -80,23 +75,10 @@ def post_oauth_authorize(context: AuthRequestContext[None, None]) -> Response:
     return serve_page(context.services.logins, partial(_redirect_form, context.services))
 
 
-def register_consent_page(app: Flask, services: AuthServices) -> None:
-    """Register the handler of the consent form."""
-    decided = partial(_handle_consent, services)
-    add_page(app, services.logins, CONSENT_PATH, decided, "POST", name="post_oauth_consent")
-    add_page(
-        app,
-        services.logins,
-        CONSENT_PATH,
-        partial(render_message, REQUEST_EXPIRED, status=400),
-        "GET",
-    )
-
-
 @handle_browser_errors
 def _handle_request(services: AuthServices) -> Response:
     parameters, prompt = _read_parameters(services)
-    session, now = find_session(services, request), services.clock()
+    session, now = services.logins.find_session(request), services.clock()
     with services.catalog.read() as tx:
         pending = authorize.read_request(tx, services.provider, parameters)
         step = authorize.find_next_step(tx, pending, session, now=now, prompt=prompt)
@@ -120,7 +102,7 @@ def _redirect_form(services: AuthServices) -> Response:
 
 @handle_browser_errors
 def _handle_consent(services: AuthServices) -> Response:
-    form, session = request.form, find_session(services, request)
+    form, session = request.form, services.logins.find_session(request)
     state = _open_request(services, CONSENT_PURPOSE, form.get("carried", ""))
     if session is None or not is_form_of_session(session, form) or state["session"] != session.id:
         raise UserFacingError("access_denied", REQUEST_EXPIRED)
@@ -181,13 +163,15 @@ def _redirect_with_code(
 ) -> Response:
     try:
         with provider.catalog.write() as tx:
-            person = consents.resource_owner(session)
-            code = consents.issue_code(tx, provider, pending, person, str(uuid4()))
+            code = authorize.issue_code(tx, provider, pending, session, str(uuid4()))
             if agreed:
-                consents.record_consent(tx, provider, pending, session, g.request_id)
+                authorize.record_consent(tx, provider, pending, session, g.request_id)
     except Forbidden as error:
         raise authorize.denied_error(pending, "The user is disabled.") from error
-    return redirect_to(authorize.code_redirect_url(provider, pending, code), 303 if agreed else 302)
+    url = authorize.client_redirect_url(
+        provider, pending.redirect_uri, pending.state, {"code": code}
+    )
+    return redirect_to(url, 303 if agreed else 302)
 
 
 def _seal_request(
@@ -215,3 +199,13 @@ def _open_request(services: AuthServices, purpose: str, sealed: str) -> dict[str
     if state is None:
         raise UserFacingError("invalid_request", REQUEST_EXPIRED)
     return state
+
+
+def _show_expired(_services: AuthServices) -> Response:
+    return render_message(REQUEST_EXPIRED, status=400)
+
+
+PAGES = (
+    Page("POST", CONSENT_PATH, _handle_consent, "post_oauth_consent"),
+    Page("GET", CONSENT_PATH, _show_expired),
+)

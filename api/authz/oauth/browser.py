@@ -5,15 +5,13 @@ from functools import wraps
 from typing import Any
 from urllib.parse import urlencode, urlsplit
 
-from flask import Request, Response, request
+from flask import Response, request
 
 from api.authz.context import AuthServices
 from api.authz.login.providers import MAX_LOGIN_HINT
-from api.authz.pages import is_cross_site, redirect_to, render_message
-from auth.login.sessions import BrowserSession
-from auth.oauth.authorize import error_redirect_url
-from auth.oauth.errors import RedirectedError, UserFacingError
-from auth.secret_values import is_equal_secret
+from api.authz.pages import redirect_to, render_message
+from auth.oauth.authorize import client_redirect_url
+from auth.oauth.provider import RedirectedError, UserFacingError
 
 SCOPE_TEXTS = {
     "openid": "see your e-mail address",
@@ -42,15 +40,11 @@ def handle_browser_errors(
         except UserFacingError as error:
             return render_message(error.description, status=400)
         except RedirectedError as error:
-            status = 302 if request.method == "GET" else 303
-            return redirect_to(error_redirect_url(services.provider, error), status)
+            values = {"error": error.error, "error_description": error.description}
+            url = client_redirect_url(services.provider, error.redirect_uri, error.state, values)
+            return redirect_to(url, 302 if request.method == "GET" else 303)
 
     return handle
-
-
-def find_session(services: AuthServices, request: Request) -> BrowserSession | None:
-    """Return the session of the request's browser."""
-    return services.logins.find_session(request)
 
 
 def redirect_to_login(page: str, *, again: bool = False, hint: str = "") -> Response:
@@ -59,11 +53,6 @@ def redirect_to_login(page: str, *, again: bool = False, hint: str = "") -> Resp
     if hint and len(hint) <= MAX_LOGIN_HINT:
         query["login_hint"] = hint
     return redirect_to(f"/login?{urlencode(query)}")
-
-
-def is_form_of_session(session: BrowserSession, form: Mapping[str, str]) -> bool:
-    """Return whether a form has the session's CSRF token and comes from this site."""
-    return is_equal_secret(form.get("csrf", ""), session.csrf) and not is_cross_site(request)
 
 
 def seal_for_browser(services: AuthServices, purpose: str, state: Mapping[str, Any]) -> str:

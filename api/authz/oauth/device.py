@@ -3,20 +3,17 @@
 Consent is always asked for, because an attacker may have sent the user here with a code.
 """
 
-from functools import partial
 from typing import Any
 
-from flask import Flask, Response, request
+from flask import Response, request
 
 from api.authz.context import AuthServices
 from api.authz.oauth import browser
-from api.authz.pages import add_page, redirect_to, render_message, render_page
+from api.authz.pages import Page, is_form_of_session, redirect_to, render_message, render_page
 from auth.login.sessions import BrowserSession
 from auth.oauth import device
-from auth.oauth.consents import resource_owner
 from auth.oauth.device import PendingDevice
-from auth.oauth.errors import UserFacingError
-from auth.oauth.provider import OAuthProvider
+from auth.oauth.provider import OAuthProvider, UserFacingError
 from storage.errors import Forbidden
 
 DEVICE_PATH = "/device"
@@ -28,31 +25,20 @@ MAX_SHOWN_CODE = 16
 """Characters of an entered code that the form shows again."""
 
 
-def register_device_pages(app: Flask, services: AuthServices) -> None:
-    """Register the device pages."""
-    for path, view, method, name in (
-        (DEVICE_PATH, _show_form, "GET", "get_device"),
-        (DEVICE_PATH, _submit_code, "POST", "post_device"),
-        (CONFIRM_PATH, _handle_decision, "POST", "post_device_confirm"),
-    ):
-        add_page(app, services.logins, path, partial(view, services), method, name=name)
-    add_page(app, services.logins, CONFIRM_PATH, partial(redirect_to, DEVICE_PATH), "GET")
-
-
 @browser.handle_browser_errors
 def _show_form(services: AuthServices) -> Response:
     code = request.args.get("user_code", "")[:MAX_SHOWN_CODE]
-    session = browser.find_session(services, request)
+    session = services.logins.find_session(request)
     return _redirect_to_login(code) if session is None else _render_form(session, code)
 
 
 @browser.handle_browser_errors
 def _submit_code(services: AuthServices) -> Response:
-    form, session = request.form, browser.find_session(services, request)
+    form, session = request.form, services.logins.find_session(request)
     code = form.get("user_code", "")[:MAX_SHOWN_CODE]
     if session is None:
         return _redirect_to_login(code)
-    if not browser.is_form_of_session(session, form):
+    if not is_form_of_session(session, form):
         return _render_form(session, code)
     pending = device.enter_user_code(
         services.provider, code, session.email, services.logins.local.patience
@@ -64,9 +50,9 @@ def _submit_code(services: AuthServices) -> Response:
 
 @browser.handle_browser_errors
 def _handle_decision(services: AuthServices) -> Response:
-    form, session = request.form, browser.find_session(services, request)
+    form, session = request.form, services.logins.find_session(request)
     state = browser.open_from_browser(services, PURPOSE, form.get("carried", ""))
-    if session is None or state is None or not browser.is_form_of_session(session, form):
+    if session is None or state is None or not is_form_of_session(session, form):
         raise UserFacingError("access_denied", DEVICE_EXPIRED)
     allow = form.get("decision") == "allow"
     if state["session"] != session.id or not _record_decision(
@@ -83,9 +69,7 @@ def _record_decision(
 ) -> bool:
     try:
         with provider.catalog.write() as tx:
-            return device.decide_device(
-                tx, provider, state["device"], resource_owner(session), allow=allow
-            )
+            return device.decide_device(tx, provider, state["device"], session, allow=allow)
     except Forbidden as error:
         raise UserFacingError("access_denied", "Your account is disabled.") from error
 
@@ -123,3 +107,15 @@ def _render_consent(
         csrf=session.csrf,
         carried=browser.seal_for_browser(services, PURPOSE, state),
     )
+
+
+def _redirect_to_form(_services: AuthServices) -> Response:
+    return redirect_to(DEVICE_PATH)
+
+
+PAGES = (
+    Page("GET", DEVICE_PATH, _show_form, "get_device"),
+    Page("POST", DEVICE_PATH, _submit_code, "post_device"),
+    Page("POST", CONFIRM_PATH, _handle_decision, "post_device_confirm"),
+    Page("GET", CONFIRM_PATH, _redirect_to_form),
+)

@@ -24,12 +24,16 @@ from api.authz.schemas.oauth import (
 from api.http.errors import add_retry_after, http_status
 from api.http.loading import read_json, translate_body_errors
 from api.http.operation import ResponseDoc, json_response, operation
-from auth.oauth import device, discovery, introspection
+from auth.oauth import device, tokens
 from auth.oauth.authorize import MAX_PARAMETER_LENGTH
-from auth.oauth.errors import OAuthError, invalid_request
-from auth.oauth.introspection import read_userinfo
-from auth.oauth.provider import authenticate_client
-from auth.oauth.tokens import exchange_tokens
+from auth.oauth.provider import (
+    SCOPES,
+    OAuthError,
+    OAuthProvider,
+    authenticate_client,
+    invalid_request,
+)
+from storage.catalog.oauth import OAuthClient
 from storage.errors import DomainError
 
 MAX_BODY_BYTES = 64 * 1024
@@ -137,6 +141,46 @@ def _reply_domain_error(error: DomainError) -> Response:
     return add_retry_after(reply_uncached(body, status), error.code, error.retry_after_s)
 
 
+CONFIGURATION_PATH = "/.well-known/openid-configuration"
+KEYS_PATH = "/.well-known/jwks.json"
+CLIENT_AUTH_METHODS = ("client_secret_basic", "client_secret_post", "none")
+SUPPORTED_CLAIMS = (
+    *("iss", "sub", "aud", "exp", "iat", "auth_time", "nonce", "at_hash", "azp"),
+    *("email", "email_verified", "name", "preferred_username", "groups"),
+)
+
+
+def build_discovery_document(provider: OAuthProvider) -> dict[str, Any]:
+    """Build the discovery document."""
+    base = provider.issuer.rstrip("/")
+    return {
+        "issuer": provider.issuer,
+        "authorization_endpoint": f"{base}/oauth/authorize",
+        "token_endpoint": f"{base}/oauth/token",
+        "userinfo_endpoint": f"{base}/oauth/userinfo",
+        "jwks_uri": base + KEYS_PATH,
+        "revocation_endpoint": f"{base}/oauth/revoke",
+        "device_authorization_endpoint": f"{base}/oauth/device_authorization",
+        "end_session_endpoint": f"{base}/logout",
+        "scopes_supported": list(SCOPES),
+        "response_types_supported": ["code"],
+        "response_modes_supported": ["query"],
+        "grant_types_supported": list(tokens.GRANT_TYPES),
+        "subject_types_supported": ["public"],
+        "id_token_signing_alg_values_supported": list(provider.keys.read().algorithms),
+        "token_endpoint_auth_methods_supported": list(CLIENT_AUTH_METHODS),
+        "revocation_endpoint_auth_methods_supported": list(CLIENT_AUTH_METHODS),
+        "code_challenge_methods_supported": ["S256"],
+        "prompt_values_supported": ["none", "login", "consent", "select_account"],
+        "claim_types_supported": ["normal"],
+        "claims_supported": list(SUPPORTED_CLAIMS),
+        "authorization_response_iss_parameter_supported": True,
+        "claims_parameter_supported": False,
+        "request_parameter_supported": False,
+        "request_uri_parameter_supported": False,
+    }
+
+
 TAG = "openid"
 BODY_TYPES = (FORM_TYPE, "application/json")
 KEYS_AGE_S = 300
@@ -172,7 +216,7 @@ USERINFO_ERROR_ANSWERS = {
 
 @operation(
     "GET",
-    discovery.CONFIGURATION_PATH,
+    CONFIGURATION_PATH,
     responses={200: ResponseDoc("OK", Discovery)},
     errors=(503,),
     aliases=("/.well-known/oauth-authorization-server",),
@@ -180,14 +224,12 @@ USERINFO_ERROR_ANSWERS = {
 )
 def get_openid_configuration(context: AuthRequestContext[None, None]) -> Response:
     """What this service is and does."""
-    return _reply_cacheable(
-        Discovery().dump(discovery.discovery_document(context.services.provider))
-    )
+    return _reply_cacheable(Discovery().dump(build_discovery_document(context.services.provider)))
 
 
 @operation(
     "GET",
-    discovery.KEYS_PATH,
+    KEYS_PATH,
     name="get_jwks.json",
     responses={200: ResponseDoc("OK", KeySet)},
     errors=(503,),
@@ -210,9 +252,8 @@ def get_keys(context: AuthRequestContext[None, None]) -> Response:
 @oauth_view()
 def post_oauth_token(context: AuthRequestContext[None, None]) -> Response:
     """Tokens for a code, a refresh token or a device's code."""
-    provider, form = context.services.provider, read_form(context.request)
-    client = authenticate_client(provider, context.request.headers.get("Authorization"), form)
-    return reply_uncached(exchange_tokens(provider, client, form))
+    provider, client, form = _read_client_request(context)
+    return reply_uncached(tokens.exchange_tokens(provider, client, form))
 
 
 @operation(
@@ -231,9 +272,8 @@ def post_oauth_token(context: AuthRequestContext[None, None]) -> Response:
 @oauth_view()
 def post_oauth_revoke(context: AuthRequestContext[None, None]) -> Response:
     """Give a token back."""
-    provider, form = context.services.provider, read_form(context.request)
-    client = authenticate_client(provider, context.request.headers.get("Authorization"), form)
-    introspection.revoke_token(provider, context.services.verified, client, form)
+    provider, client, form = _read_client_request(context)
+    tokens.revoke_token(provider, context.services.own_tokens, client, form)
     return reply_uncached({})
 
 
@@ -284,15 +324,23 @@ def post_oauth_userinfo(context: AuthRequestContext[None, None]) -> Response:
 @oauth_view()
 def post_oauth_device(context: AuthRequestContext[None, None]) -> Response:
     """A code for a device without a browser, which a person enters at /device."""
-    provider, form = context.services.provider, read_form(context.request)
-    client = authenticate_client(provider, context.request.headers.get("Authorization"), form)
+    provider, client, form = _read_client_request(context)
     return reply_uncached(device.start_device_login(provider, client, form))
+
+
+def _read_client_request(
+    context: AuthRequestContext[None, None],
+) -> tuple[OAuthProvider, OAuthClient, dict[str, str]]:
+    """Return the provider, the authenticated client, and the form."""
+    provider, form = context.services.provider, read_form(context.request)
+    authorization = context.request.headers.get("Authorization")
+    return provider, authenticate_client(provider, authorization, form), form
 
 
 def _reply_userinfo(context: AuthRequestContext[None, None], token: str | None) -> Response:
     if token is None:
         return _reply_missing_token()
-    userinfo = read_userinfo(context.services.provider, context.services.verified, token)
+    userinfo = tokens.read_userinfo(context.services.provider, context.services.own_tokens, token)
     return reply_uncached(UserInfo().dump(userinfo))
 
 

@@ -1,5 +1,6 @@
 """Schemas of users, groups, roles and the audit log."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any, Final, Literal
 
@@ -54,18 +55,19 @@ class ListParameters:
     next_token: Annotated[str | None, page_token_field()]
 
 
+def _choice_field(choices: Sequence[str], **given: Any) -> TextField:
+    one_of = validate.OneOf(choices, error=f"Must be one of: {', '.join(choices)}.")
+    return TextField(validate=one_of, **given)
+
+
 @dataclass(frozen=True)
 class OwnedResourcesParameters(ListParameters):
     """Parameters of the list of owned resources."""
 
     resource_type: Annotated[
         OwnedType | None,
-        TextField(
-            load_default=None,
-            validate=validate.OneOf(
-                OWNED_TYPES, error=f"Must be one of: {', '.join(OWNED_TYPES)}."
-            ),
-            metadata={"description": "Only things of this type."},
+        _choice_field(
+            OWNED_TYPES, load_default=None, metadata={"description": "Only things of this type."}
         ),
     ]
 
@@ -76,13 +78,7 @@ class StatusParameters:
 
     status: Annotated[
         AccountStatus,
-        TextField(
-            required=True,
-            validate=validate.OneOf(
-                ("enabled", "disabled"), error="Must be one of: enabled, disabled."
-            ),
-            metadata={"example": "disabled"},
-        ),
+        _choice_field(("enabled", "disabled"), required=True, metadata={"example": "disabled"}),
     ]
 
 
@@ -91,12 +87,7 @@ class ActionParameters:
     """Parameters of changing memberships."""
 
     action: Annotated[
-        EditAction,
-        TextField(
-            required=True,
-            validate=validate.OneOf(("add", "remove"), error="Must be one of: add, remove."),
-            metadata={"example": "add"},
-        ),
+        EditAction, _choice_field(("add", "remove"), required=True, metadata={"example": "add"})
     ]
 
 

@@ -11,13 +11,13 @@ from flask.testing import FlaskClient
 from joserfc.jwk import RSAKey
 
 from api.app import create_app
+from api.authorization import build_verifier
 from api.authz import create_auth_app
 from auth import service_accounts
 from auth.accounts import AuditContext
 from auth.service_accounts import ServiceAccounts, parse_public_key
 from auth.tokens.issuance import TokenSpec, issue_token
 from auth.tokens.signing_keys import SigningKeyFile, SigningKeys
-from auth.tokens.verification import build_verifier
 from config import Settings
 from storage.stores import Stores
 from tests.api.builders import AREA, INGEST, READER, VERSION, Depositor, uuid_of

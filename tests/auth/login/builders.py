@@ -3,12 +3,13 @@
 from typing import Any
 
 from auth.login.lockout import LockoutPolicy
-from auth.login.passwords import HashCosts, LoginAttempt, PasswordHashing, PasswordLogin
+from auth.login.passwords import LoginAttempt, PasswordHashing, PasswordLogin
+from config import Settings
 from storage.catalog import Catalog, login
 from storage.catalog.login import PasswordRow
 
 NOW = 1_700_000_000.0
-CHEAP = HashCosts(memory_kib=64, passes=1, lanes=1, at_once=2, least=12)
+CHEAP = Settings(password_memory_kib=64, password_passes=1, password_lanes=1)
 ADA = "ada@example.org"
 RIGHT = "correct horse battery"
 

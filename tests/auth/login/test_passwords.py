@@ -33,7 +33,7 @@ def test_stores_salted_argon2id_hash() -> None:
 
 def test_rehashes_password_of_other_cost_at_login() -> None:
     old = PasswordHashing(CHEAP).hash(RIGHT)
-    now = PasswordHashing(replace(CHEAP, memory_kib=128))
+    now = PasswordHashing(replace(CHEAP, password_memory_kib=128))
     found = now.check(old, RIGHT)
     assert found.new_hash is not None
     assert "m=128" in found.new_hash
@@ -47,7 +47,7 @@ def test_no_password_matches_without_usable_hash(stored: str | None) -> None:
 
 
 def test_unknown_user_costs_as_much_as_known_one() -> None:
-    made = PasswordHashing(replace(CHEAP, memory_kib=8192, passes=4))
+    made = PasswordHashing(replace(CHEAP, password_memory_kib=8192, password_passes=4))
     stored = made.hash(RIGHT)
     made.check(None, RIGHT)
 
@@ -93,7 +93,7 @@ def test_odd_texts_are_wrong_and_nothing_else() -> None:
 
 
 def test_limits_concurrent_hashes() -> None:
-    made = PasswordHashing(replace(CHEAP, at_once=1, patience_s=0.05))
+    made = PasswordHashing(replace(CHEAP, passwords_at_once=1), patience_s=0.05)
     stored = made.hash(RIGHT)
     made.check(None, "")
     inside, leave = threading.Event(), threading.Event()
@@ -117,7 +117,7 @@ def test_limits_concurrent_hashes() -> None:
 
 
 def test_limits_waiting_hashes() -> None:
-    made = PasswordHashing(replace(CHEAP, at_once=1, patience_s=30))
+    made = PasswordHashing(replace(CHEAP, passwords_at_once=1), patience_s=30)
     made.check(None, "")
     began = time.monotonic()
     with made._limit_concurrency():

@@ -14,7 +14,7 @@ from joserfc.jwk import ECKey, OctKey, RSAKey
 
 from auth.http_client import MAX_RESPONSE_BYTES, HttpClient
 from auth.login.upstream import IdentityProvider, IdentityProviderConfig, UpstreamLogin
-from auth.tokens.keyring import KeyAges
+from auth.tokens.verification import KeyAges
 from pipelines.ssrf_guard import check_address_text
 from storage.errors import DomainError, Forbidden, Unauthorized, Unavailable
 from tests.auth.builders import Clock, segment

@@ -3,11 +3,12 @@
 from typing import Any
 
 from auth.login.sessions import BrowserSession
-from auth.oauth import authorize, consents
-from auth.oauth.clients import CLI_CLIENT, NewOAuthClient, OAuthClient, add_client
+from auth.oauth import authorize
+from auth.oauth.clients import CLI_CLIENT, NewOAuthClient, add_client
 from auth.oauth.provider import OAuthProvider
 from auth.oauth.tokens import exchange_tokens
 from auth.secret_values import pkce_challenge
+from storage.catalog.oauth import OAuthClient
 
 VERIFIER = "a-verifier-of-43-characters-and-more-aaaaaaaaaaa"
 ADA = "ada@example.org"
@@ -53,9 +54,9 @@ def code_for(provider: OAuthProvider, email: str = ADA, **changed: str | list[st
     """A code that a person granted just now."""
     with provider.catalog.write() as tx:
         request = authorize.read_request(tx, provider, asked(**changed))
-        person = consents.ResourceOwner(email, provider.now_us())
+        person = session(provider.clock(), email)
         grant_id = f"grant of {changed.get('state', '1')} {provider.now_us()} {email}"
-        return consents.issue_code(tx, provider, request, person, grant_id)
+        return authorize.issue_code(tx, provider, request, person, grant_id)
 
 
 def redeem(

@@ -1,16 +1,17 @@
 """Fixtures of the OAuth tests: an authorization server on every catalog engine."""
 
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pytest
 
+from auth.accounts import admit_at_login
 from auth.oauth.provider import OAuthProvider
 from auth.tokens.signing_keys import SigningKeyFile, read_signing_keys
 from config import Settings
-from storage.catalog import Catalog, Tx
-from storage.errors import Forbidden
+from storage.catalog import Catalog, accounts
+from storage.catalog.accounts import AccountKey, AccountStatus
 from tests.auth.builders import Clock
 
 ISSUER = "https://auth.example"
@@ -18,22 +19,22 @@ SECRET = b"a secret for tests only"
 
 
 @dataclass
-class Some:
-    """People who are there unless a test disables them."""
+class Users:
+    """Disables and enables users, without ending their grants as the operation would."""
 
-    disabled: set[str] = field(default_factory=set)
-    admitted: list[str] = field(default_factory=list)
+    catalog: Catalog
 
-    def admit(self, tx: Tx, email: str) -> None:
-        if email in self.disabled:
-            raise Forbidden("disabled")
-        self.admitted.append(email)
+    def disable(self, email: str) -> None:
+        self._set_status(email, "disabled")
 
-    def is_enabled(self, tx: Tx, email: str) -> bool:
-        return email not in self.disabled
+    def enable(self, email: str) -> None:
+        self._set_status(email, "enabled")
 
-    def groups(self, tx: Tx, email: str) -> tuple[str, ...]:
-        return ("user_default", "curators")
+    def _set_status(self, email: str, status: AccountStatus) -> None:
+        with self.catalog.write() as tx:
+            if accounts.find(tx, AccountKey("user", email)) is None:
+                admit_at_login(tx, email)
+            accounts.set_status(tx, AccountKey("user", email), status)
 
 
 @pytest.fixture(scope="session")
@@ -45,8 +46,8 @@ def keys(tmp_path_factory: pytest.TempPathFactory) -> SigningKeyFile:
 
 
 @pytest.fixture
-def people() -> Some:
-    return Some()
+def users(catalog: Catalog) -> Users:
+    return Users(catalog)
 
 
 @pytest.fixture
@@ -60,9 +61,9 @@ def settings(tmp_path: Path) -> Settings:
 
 @pytest.fixture
 def provider(
-    settings: Settings, catalog: Catalog, keys: SigningKeyFile, people: Some, clock: Clock
+    settings: Settings, catalog: Catalog, keys: SigningKeyFile, clock: Clock
 ) -> OAuthProvider:
-    return OAuthProvider(settings, catalog, keys, people, SECRET, clock)
+    return OAuthProvider(settings, catalog, keys, SECRET, clock)
 
 
 @pytest.fixture

@@ -8,11 +8,10 @@ import pytest
 
 from auth.login import sessions
 from auth.login.sessions import SessionLifetimes
-from auth.oauth import authorize, consents
+from auth.oauth import authorize
 from auth.oauth.authorize import AuthorizationRequest, LoginPrompt, NextStep
 from auth.oauth.clients import NewOAuthClient, add_client
-from auth.oauth.errors import RedirectedError, UserFacingError
-from auth.oauth.provider import OAuthProvider
+from auth.oauth.provider import OAuthProvider, RedirectedError, UserFacingError
 from storage.catalog import oauth
 from tests.auth.builders import NOW
 from tests.auth.oauth.builders import ADA, CLI_URI, added, asked, session
@@ -145,10 +144,15 @@ def test_rejects_unreturnable_state(provider: OAuthProvider) -> None:
 def test_response_has_issuer_and_state(provider: OAuthProvider) -> None:
     strange = "a&b=c#d é%26"
     request = read(provider, state=strange)
-    told = parse_qs(urlsplit(authorize.code_redirect_url(provider, request, "the code")).query)
+    url = authorize.client_redirect_url(
+        provider, request.redirect_uri, request.state, {"code": "the code"}
+    )
+    told = parse_qs(urlsplit(url).query)
     assert told == {"code": ["the code"], "iss": ["https://auth.example"], "state": [strange]}
     refusal = authorize.denied_error(request, "No.")
-    url = authorize.error_redirect_url(provider, refusal)
+    url = authorize.client_redirect_url(
+        provider, refusal.redirect_uri, refusal.state, {"error": refusal.error}
+    )
     assert url.startswith(CLI_URI + "?")
     told = parse_qs(urlsplit(url).query)
     assert told["error"] == ["access_denied"]
@@ -160,7 +164,9 @@ def test_an_address_keeps_its_own_query(provider: OAuthProvider) -> None:
     request = read(
         provider, client_id="portal", redirect_uri="https://portal.example/back?tenant=1"
     )
-    url = authorize.code_redirect_url(provider, request, "c")
+    url = authorize.client_redirect_url(
+        provider, request.redirect_uri, request.state, {"code": "c"}
+    )
     assert url.startswith("https://portal.example/back?tenant=1&code=c&")
 
 
@@ -230,7 +236,7 @@ def test_a_public_native_client_needs_consent_in_each_session(
         _, begun = sessions.create_session(
             tx, ADA, "local", now=NOW, lifetimes=SessionLifetimes(60, 60)
         )
-        consents.record_consent(tx, provider, request, begun, "request")
+        authorize.record_consent(tx, provider, request, begun, "request")
         assert authorize.find_next_step(tx, request, begun, now=NOW, prompt=None) is NextStep.GRANT
         more = replace(request, scopes=("openid", "email"))
         following = authorize.find_next_step(tx, more, begun, now=NOW, prompt=None)

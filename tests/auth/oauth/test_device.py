@@ -6,15 +6,13 @@ from typing import Any
 import pytest
 
 from auth.oauth import device
-from auth.oauth.consents import ResourceOwner
 from auth.oauth.device import DEVICE_GRANT_TYPE
-from auth.oauth.errors import OAuthError
-from auth.oauth.provider import OAuthProvider
+from auth.oauth.provider import OAuthError, OAuthProvider
 from auth.oauth.tokens import exchange_tokens
 from storage.errors import Forbidden
 from tests.auth.builders import Clock
-from tests.auth.oauth.builders import ADA, added, client_of, refresh
-from tests.auth.oauth.conftest import Some
+from tests.auth.oauth.builders import ADA, added, client_of, refresh, session
+from tests.auth.oauth.conftest import Users
 
 pytestmark = pytest.mark.spec("OID-10")
 
@@ -36,7 +34,7 @@ def enter(provider: OAuthProvider, code: str, *, allow: bool = True, email: str 
         found = device.find_pending_device(tx, provider, code)
         if found is None:
             return False
-        person = ResourceOwner(email, provider.now_us())
+        person = session(provider.clock(), email)
         return device.decide_device(tx, provider, found.id, person, allow=allow)
 
 
@@ -117,10 +115,10 @@ def test_rejects_device_code_of_another_client(provider: OAuthProvider) -> None:
     assert isinstance(poll(provider, device), dict)
 
 
-def test_disabled_user_cannot_approve(provider: OAuthProvider, people: Some) -> None:
+def test_disabled_user_cannot_approve(provider: OAuthProvider, users: Users) -> None:
     device, other = begun(provider), begun(provider)
     assert enter(provider, device["user_code"])
-    people.disabled.add(ADA)
+    users.disable(ADA)
     assert poll(provider, device) == "invalid_grant"
     with pytest.raises(Forbidden):
         enter(provider, other["user_code"])

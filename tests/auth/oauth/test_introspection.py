@@ -5,20 +5,19 @@ from typing import Any
 
 import pytest
 
-from auth.oauth import introspection
-from auth.oauth.errors import OAuthError
-from auth.oauth.introspection import build_claims_verifier, read_userinfo
-from auth.oauth.provider import OAuthProvider
+from auth.oauth import tokens as token_endpoint
+from auth.oauth.provider import OAuthError, OAuthProvider
+from auth.oauth.tokens import build_own_verifier, read_userinfo
 from auth.tokens.issuance import TokenSpec, issue_token
 from tests.auth.builders import NOW, Clock
 from tests.auth.oauth.builders import ADA, added, client_of, code_for, redeem, refresh
-from tests.auth.oauth.conftest import Some
+from tests.auth.oauth.conftest import Users
 
 pytestmark = pytest.mark.spec("OID-08")
 
 
 def told(provider: OAuthProvider, token: str) -> dict[str, Any]:
-    return read_userinfo(provider, build_claims_verifier(provider), token)
+    return read_userinfo(provider, build_own_verifier(provider), token)
 
 
 def refused(provider: OAuthProvider, token: str) -> tuple[str, int]:
@@ -54,9 +53,9 @@ def test_rejects_expired_token_and_other_kinds(provider: OAuthProvider, clock: C
     assert refused(provider, tokens["access_token"]) == ("invalid_token", 401)
 
 
-def test_rejects_token_of_disabled_user(provider: OAuthProvider, people: Some) -> None:
+def test_rejects_token_of_disabled_user(provider: OAuthProvider, users: Users) -> None:
     tokens = redeem(provider, code_for(provider))
-    people.disabled.add(ADA)
+    users.disable(ADA)
     assert refused(provider, tokens["access_token"]) == ("invalid_token", 401)
 
 
@@ -73,8 +72,8 @@ def test_operator_token_has_all_claims(provider: OAuthProvider) -> None:
 
 
 def revoke(provider: OAuthProvider, client_id: str = "store-cli", **form: str) -> None:
-    introspection.revoke_token(
-        provider, build_claims_verifier(provider), client_of(provider, client_id), form
+    token_endpoint.revoke_token(
+        provider, build_own_verifier(provider), client_of(provider, client_id), form
     )
 
 
@@ -116,6 +115,6 @@ def test_id_token_is_never_an_access_token(
 ) -> None:
     named = having(audiences=("store", "store-cli"))
     tokens = redeem(named, code_for(named))
-    assert read_userinfo(named, build_claims_verifier(named), tokens["access_token"])["sub"] == ADA
+    assert read_userinfo(named, build_own_verifier(named), tokens["access_token"])["sub"] == ADA
     with pytest.raises(OAuthError, match="ID token"):
-        read_userinfo(named, build_claims_verifier(named), tokens["id_token"])
+        read_userinfo(named, build_own_verifier(named), tokens["id_token"])

@@ -8,16 +8,16 @@ from joserfc import jwt
 from joserfc.jwk import KeySet
 
 from auth.oauth import clients
-from auth.oauth.errors import OAuthError
-from auth.oauth.provider import OAuthProvider
+from auth.oauth.provider import OAuthError, OAuthProvider
 from auth.oauth.tokens import exchange_tokens
 from auth.secret_values import hash_secret, token_half_hash
-from storage.catalog import oauth
+from storage.catalog import Catalog, oauth
 from storage.catalog.statements import sql
 from storage.errors import Forbidden
+from tests.auth.accounts.builders import People
 from tests.auth.builders import NOW, Clock
 from tests.auth.oauth.builders import ADA, VERIFIER, added, client_of, code_for, redeem, refresh
-from tests.auth.oauth.conftest import Some
+from tests.auth.oauth.conftest import Users
 
 pytestmark = pytest.mark.spec("OID-06")
 
@@ -42,13 +42,15 @@ def header(provider: OAuthProvider, token: str) -> dict[str, Any]:
     return jwt.decode(token, keys, algorithms=["RS256"]).header
 
 
-def test_a_code_becomes_tokens(provider: OAuthProvider) -> None:
+def test_a_code_becomes_tokens(provider: OAuthProvider, catalog: Catalog) -> None:
+    People(catalog).group("curators")
+    People(catalog).user(ADA, groups=["curators"])
     tokens = redeem(provider, code_for(provider))
     assert tokens["token_type"] == "Bearer"
     assert (tokens["expires_in"], tokens["scope"]) == (3600, "openid email groups")
     access = claims(provider, tokens["access_token"])
     assert (access["email"], access["aud"], access["client_id"]) == (ADA, ["store"], "store-cli")
-    assert access["groups"] == ["user_default", "curators"]
+    assert access["groups"] == ["curators", "user_default"]
     assert (access["iat"], access["exp"]) == (int(NOW), int(NOW) + 3600)
     assert header(provider, tokens["access_token"])["typ"] == "at+jwt"
     told = claims(provider, tokens["id_token"])
@@ -214,14 +216,14 @@ def test_a_refresh_may_ask_for_less_and_never_for_more(provider: OAuthProvider) 
 
 
 @pytest.mark.spec("OID-09")
-def test_disabled_user_loses_tokens_for_good(provider: OAuthProvider, people: Some) -> None:
+def test_disabled_user_loses_tokens_for_good(provider: OAuthProvider, users: Users) -> None:
     code, tokens = code_for(provider), redeem(provider, code_for(provider, state="2"))
-    people.disabled.add(ADA)
+    users.disable(ADA)
     with pytest.raises(Forbidden):
         code_for(provider, state="3")
     assert refused(redeem, provider, code) == "invalid_grant"
     assert refused(refresh, provider, tokens["refresh_token"]) == "invalid_grant"
-    people.disabled.clear()
+    users.enable(ADA)
     assert refused(refresh, provider, tokens["refresh_token"]) == "invalid_grant"
 
 

@@ -10,8 +10,8 @@ import pytest
 from cryptography.hazmat.primitives.asymmetric.rsa import generate_private_key
 from joserfc.jwk import ECKey, OctKey, RSAKey
 
-from auth.tokens.keyring import KeyRing, fetch_json
 from auth.tokens.signing_keys import SigningKeys
+from auth.tokens.verification import KeyRing, fetch_json
 from storage.errors import Unauthorized, Unavailable
 from tests.auth.builders import AGES, Clock, Issuer, segment
 

@@ -10,10 +10,10 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from joserfc.jwk import ECKey, RSAKey
 
-from auth.tokens.claims import check_claims
+from api.authorization import build_verifier
 from auth.tokens.issuance import TokenSpec, issue_token
 from auth.tokens.signing_keys import SigningKeys, read_signing_keys, rotate_key_file
-from auth.tokens.verification import TokenVerifier, build_verifier, parse_bearer
+from auth.tokens.verification import TokenVerifier, check_claims, parse_bearer
 from config import Settings
 from storage.catalog.audit import OPERATOR
 from storage.errors import Invalid, Unauthorized
@@ -393,6 +393,16 @@ def test_leaked_key_ends_in_running_processes(tmp_path: Path, clock: Clock) -> N
     clock.now += 1
     with pytest.raises(Unauthorized):
         running.verify(token)
+
+
+def test_a_token_that_was_verified_before_expires(
+    curve: ECKey, issuer: Issuer, clock: Clock
+) -> None:
+    verifier = verifier_of(issuer, clock)
+    token = signed(curve, claims(exp=NOW + 60))
+    assert [verifier.verify(token), verifier.verify(token)] == [ADA, ADA]
+    clock.now += 60 + LEEWAY_S
+    assert "expired" in refused(verifier, token)
 
 
 def test_a_token_is_verified_again_by_a_key_that_took_the_place_of_its_own(

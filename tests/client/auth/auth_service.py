@@ -15,13 +15,14 @@ from urllib.parse import urljoin
 import httpx
 
 from api.app import create_app
+from api.authorization import build_verifier
 from api.authz import create_auth_app
 from auth import service_accounts
 from auth.accounts import AuditContext
 from auth.login import users
-from auth.login.passwords import PasswordHashing, hash_costs
+from auth.login.passwords import PasswordHashing
 from auth.service_accounts import RegisteredKey, ServiceAccounts, create_credentials
-from auth.tokens.verification import GrantChecker, build_verifier
+from auth.tokens.verification import GrantChecker
 from config import Settings
 from storage.stores import Stores
 from tests.conftest import Outbox
@@ -91,7 +92,7 @@ def serving_world(settings: Settings, stores: Stores, job_queue: Outbox) -> Iter
         accounts = ServiceAccounts(stores.catalog, lifetime_s=known.service_token_s)
         grants = GrantChecker(stores.catalog, clock)
         verify = build_verifier(known, clock, accounts=accounts, grants=grants).verify
-        users.add_user(stores.catalog, PasswordHashing(hash_costs(known)), ADA, RIGHT, now=clock())
+        users.add_user(stores.catalog, PasswordHashing(known), ADA, RIGHT, now=clock())
         put_auth(create_auth_app(known, stores.catalog, verify=verify, clock=clock))
         put(create_app(known, stores, job_queue=job_queue, verify=verify))
         yield World(url, auth_url, known, stores, clock)

@@ -11,8 +11,8 @@ import pytest
 from cryptography.hazmat.primitives.asymmetric import ec, rsa
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
 
+from api.authorization import build_verifier
 from auth.service_accounts import ServiceAccounts
-from auth.tokens.verification import build_verifier
 from storage.errors import Unauthorized
 from store_client import Client, Misused, NotAllowed
 from store_client.auth.claims import read_claims

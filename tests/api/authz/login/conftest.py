@@ -10,7 +10,7 @@ from flask import Flask
 
 from api.authz import create_auth_app
 from auth.login import users
-from auth.login.passwords import PasswordHashing, hash_costs
+from auth.login.passwords import PasswordHashing
 from auth.oauth import clients
 from auth.oauth.clients import NewOAuthClient
 from config import Settings
@@ -43,7 +43,7 @@ def make(settings: Settings, catalog: Catalog, clock: Clock) -> Make:
     with catalog.write() as tx:
         new = NewOAuthClient("portal", "The portal", (BACK,), public=False)
         clients.add_client(tx, new, int(NOW * 1e6))
-    users.add_user(catalog, PasswordHashing(hash_costs(settings)), ADA, RIGHT, now=NOW)
+    users.add_user(catalog, PasswordHashing(settings), ADA, RIGHT, now=NOW)
 
     def made(**changed: Any) -> Flask:
         return create_auth_app(replace(settings, **changed), catalog, verify=verify, clock=clock)

@@ -9,7 +9,7 @@ from flask.testing import FlaskClient
 from werkzeug.test import TestResponse
 
 from auth.login import users
-from auth.login.passwords import PasswordHashing, hash_costs
+from auth.login.passwords import PasswordHashing
 from auth.oauth import clients
 from auth.oauth.clients import NewOAuthClient
 from auth.secret_values import pkce_challenge
@@ -34,7 +34,7 @@ def app(make: Make, catalog: Catalog, settings: Settings) -> Flask:
     with catalog.write() as tx:
         new = NewOAuthClient("hostile", HOSTILE, (BACK,), public=True, first_party=True)
         clients.add_client(tx, new, int(NOW * 1e6))
-    users.add_user(catalog, PasswordHashing(hash_costs(settings)), EVE, RIGHT, now=NOW)
+    users.add_user(catalog, PasswordHashing(settings), EVE, RIGHT, now=NOW)
     return make()
 
 

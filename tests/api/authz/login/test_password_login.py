@@ -13,7 +13,7 @@ from flask import Flask
 from werkzeug.test import TestResponse
 
 from auth.login import sessions, users
-from auth.login.passwords import PasswordHashing, hash_costs
+from auth.login.passwords import PasswordHashing
 from config import Settings
 from storage.catalog import Catalog, audit, login
 from storage.catalog.audit import OPERATOR, AuditFilter
@@ -281,9 +281,7 @@ def test_guesses_of_strangers_do_not_lock_out_a_browser_that_was_used_before(
 def test_a_browser_that_was_used_by_another_is_not_known_to_this_account(
     browser: Browser, app: Flask, catalog: Catalog, settings: Settings
 ) -> None:
-    users.add_user(
-        catalog, PasswordHashing(hash_costs(settings)), "eve@example.org", RIGHT, now=NOW
-    )
+    users.add_user(catalog, PasswordHashing(settings), "eve@example.org", RIGHT, now=NOW)
     browser.log_in("eve@example.org")
     browser.get("/logout")
     for _ in range(5):
@@ -335,9 +333,7 @@ def test_password_change_ends_all_sessions(
     app: Flask, browser: Browser, catalog: Catalog, settings: Settings
 ) -> None:
     browser.log_in()
-    users.change_user_password(
-        catalog, PasswordHashing(hash_costs(settings)), ADA, "another long one", NOW
-    )
+    users.change_user_password(catalog, PasswordHashing(settings), ADA, "another long one", NOW)
     assert browser.get("/login/account").status_code == 302
     assert browser.log_in().status_code == 403
     assert browser.log_in(password="another long one").status_code == 303
@@ -541,9 +537,7 @@ def test_audits_logins_without_passwords(
     clock.now += 1
     browser.log_in()
     browser.get("/logout")
-    users.change_user_password(
-        catalog, PasswordHashing(hash_costs(settings)), ADA, "another long one", NOW
-    )
+    users.change_user_password(catalog, PasswordHashing(settings), ADA, "another long one", NOW)
     with catalog.read() as tx:
         found = audit.list_records(tx, AuditFilter(), before_id=None, limit=100)
         kept = tx.exec_driver_sql("SELECT hash FROM passwords").scalars().all()

@@ -6,10 +6,10 @@ from pathlib import Path
 import pytest
 from flask import Flask
 
+from api.authorization import build_verifier
 from api.authz import create_auth_app
 from auth.oauth.clients import NewOAuthClient, add_client
 from auth.tokens.signing_keys import SigningKeyFile
-from auth.tokens.verification import build_verifier
 from config import Settings
 from storage.catalog import Catalog, accounts
 from tests.api.authz.oauth.builders import BASE, Browser

@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 
+from api.authorization import build_verifier
 from api.authz import create_auth_app
 from api.authz.oauth.endpoints import MAX_BODY_BYTES
 from auth.oauth.clients import NewOAuthClient, add_client
 from auth.tokens.signing_keys import SigningKeyFile, rotate_key_file
-from auth.tokens.verification import build_verifier
 from config import Settings
 from storage.catalog import Catalog
 from tests.api.authz.oauth.builders import ADA, BASE, Browser, of_portal

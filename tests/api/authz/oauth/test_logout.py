@@ -9,11 +9,12 @@ from flask.testing import FlaskClient
 from werkzeug.test import TestResponse
 
 from api.app import create_app
+from api.authorization import build_verifier
 from api.authz import create_auth_app
 from auth.oauth.clients import NewOAuthClient, add_client
 from auth.tokens.issuance import sign_claims
 from auth.tokens.signing_keys import SigningKeyFile
-from auth.tokens.verification import GrantChecker, build_verifier
+from auth.tokens.verification import GrantChecker
 from config import Settings
 from storage.catalog import Catalog
 from storage.stores import Stores

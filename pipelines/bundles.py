@@ -20,6 +20,7 @@ from storage.stores import Stores
 KIND: keys.Kind = "bundle"
 RESERVE_ATTEMPTS = 3
 """Attempts to reserve a version while its files are being published or purged."""
+ADD_POINTER = "/add_files/{}"
 _MAX_REPORTED = 20
 """Missing files that an error names."""
 
@@ -148,7 +149,13 @@ def _publish(tx: Tx, row: bundles.BundleRow) -> Publication:
     publication = bundles.publish(tx, row)
     if publication is None:
         return Publication((), bundles.find_with_tombstone(tx, row.bundle.fqid)[1])
-    follow = _following_jobs(row, row.bundle.origin, publication, step="publish")
+    follow = flow.bundle_jobs(
+        "publish",
+        row.bundle.origin,
+        row.fqid,
+        event=publication.event or "",
+        is_buried=publication.is_buried,
+    )
     return Publication(follow, publication.is_buried)
 
 
@@ -162,20 +169,8 @@ def publish_in_replica(
     is_buried = versions.find_covering_tombstone(tx, KIND, *row.bundle.fqid) is not None
     change = 0 if is_buried else versions.count_change(tx, KIND, row.bundle.fqid.uuid)
     publication = bundles.publish_in_replica(tx, row, replica, change=change, is_buried=is_buried)
-    return _following_jobs(row, replica, publication, step=step)
-
-
-def _following_jobs(
-    row: bundles.BundleRow, replica: Replica, publication: bundles.BundlePublication, *, step: str
-) -> tuple[Job, ...]:
-    """Return the jobs that follow: MATCH for new events only, and for a hidden bundle only SYNC."""
     event = publication.event or ""
-    return tuple(
-        job
-        for job in flow.bundle_jobs(step, replica, row.fqid, event=event)
-        if job.step == flow.Step.SYNC
-        or (not publication.is_buried and (publication.event or job.step != flow.Step.MATCH))
-    )
+    return flow.bundle_jobs(step, replica, row.fqid, event=event, is_buried=publication.is_buried)
 
 
 def build_manifest(stores: Stores, bundle: BundleVersion) -> bytes:
@@ -188,19 +183,6 @@ BUNDLE = ManifestKind(name=KIND, find=bundles.find, publish=_publish)
 
 
 # Files of a manifest -----------------------------------------------------------------------
-
-
-def resolve_entries(
-    tx: Tx, replica: Replica, new: Sequence[EntryRow], *, pointer: str = "/files/{}"
-) -> tuple[bytes, list[bundles.EntryRow]]:
-    """Look up the files of all entries; return the entries as JSON and as rows of a segment.
-
-    Raise Invalid (`file_missing`), FilesPending.
-    """
-    visible = check_files(tx, replica, [file for _, file, _ in new], pointer=pointer)
-    rows = [(file[1], name, indexed) for file, (name, _, indexed) in zip(visible, new, strict=True)]
-    _, _, *facts = zip(*visible, strict=True) if visible else [()] * 8
-    return records.encode_entries(new, facts), rows
 
 
 def require_files(stores: Stores, replica: Replica, fqids: Sequence[files.FileKey]) -> None:
@@ -300,24 +282,28 @@ def _read_base(tx: Tx, ident: int, patch: BundlePatch) -> _PatchBase:
         if (entry.name, entry.file, entry.indexed) in removals
         or (entry.name, entry.file, None) in removals
     }
-    added, rows = resolve_entries(tx, patch.replica, patch.add, pointer="/add_files/{}")
+    visible = check_files(
+        tx, patch.replica, [entry.file for entry in patch.add], pointer=ADD_POINTER
+    )
+    rows = [
+        (file[1], entry.name, entry.indexed) for file, entry in zip(visible, patch.add, strict=True)
+    ]
+    _, _, *facts = zip(*visible, strict=True) if visible else [()] * 8
     stored = bundles.list_segments(tx, ident)
+
+    def read_rows(changed: Sequence[bundles.StoredSegment]) -> list[list[bundles.EntryRow]]:
+        rows_by_segment = bundles.read_segment_rows(tx, [one.segment_id for one in changed])
+        return [rows_by_segment[one.segment_id] for one in changed]
+
     runs = manifests.patch_segments(
         stored,
         [segment.count for segment in stored],
         removed,
         rows,
-        lambda changed: _read_segments(tx, changed),
+        read_rows,
     )
     kept = [entry for place, entry in enumerate(entries) if place not in removed]
-    return _PatchBase(row, kept, added, runs)
-
-
-def _read_segments(
-    tx: Tx, changed: Sequence[bundles.StoredSegment]
-) -> list[list[bundles.EntryRow]]:
-    rows = bundles.read_segment_rows(tx, [segment.segment_id for segment in changed])
-    return [rows[segment.segment_id] for segment in changed]
+    return _PatchBase(row, kept, records.encode_entries(patch.add, facts), runs)
 
 
 def _build_patched(
@@ -340,7 +326,7 @@ def _build_patched(
             runs=base.runs,
         )
         row = bundles.insert(tx, version)
-        recheck_files(tx, patch.replica, patch.add, pointer="/add_files/{}")
+        recheck_files(tx, patch.replica, patch.add, pointer=ADD_POINTER)
         return row
 
     def encode_record(row: bundles.BundleRow) -> bytes:
@@ -430,7 +416,13 @@ def delete(
     """
     with stores.catalog.write() as tx:
         versions.lock_heads(tx, KIND, [uuid])
-        if not _has_existed(tx, uuid, version):
+        row = None if version is None else bundles.find(tx, FQID(uuid, version))
+        has_existed = (
+            versions.was_published(tx, KIND, uuid)
+            if version is None
+            else row is not None and row.published
+        )
+        if not has_existed:
             raise NotFoundError(f"There is no bundle {uuid}{'.' + version if version else ''}.")
         tombstone = versions.find_tombstone(tx, KIND, uuid, version or "")
         if tombstone is not None:
@@ -445,13 +437,6 @@ def delete(
         follow = tuple(sorted({*follow, *_unpublish(tx, uuid, version)}))
         jobs.insert(tx, follow, request_id=request_id)
     return follow
-
-
-def _has_existed(tx: Tx, uuid: str, version: str | None) -> bool:
-    if version is None:
-        return versions.was_published(tx, KIND, uuid)
-    row = bundles.find(tx, FQID(uuid, version))
-    return row is not None and row.published
 
 
 def _unpublish(tx: Tx, uuid: str, version: str | None) -> set[Job]:

@@ -84,15 +84,24 @@ def following_jobs(completed: str, kind: str, replica: str, ref: str) -> tuple[J
     )
 
 
-def bundle_jobs(completed: str, replica: str, bundle: FQID, *, event: str) -> tuple[Job, ...]:
-    """Return the jobs that follow a completed step on a bundle; matching refers to the event."""
+def bundle_jobs(
+    completed: str, replica: str, bundle: FQID, *, event: str, is_buried: bool = False
+) -> tuple[Job, ...]:
+    """Return the jobs that follow a completed step on a bundle; matching refers to the event.
+
+    Without an event nothing is matched; a bundle under a tombstone is only synced.
+    """
     refs: Mapping[str, str] = {
         Step.MATCH: event,
         Step.PERCOLATE: event,
         Step.SYNC: f"bundle:{bundle}",
     }
     jobs = following_jobs(completed, "bundle", replica, str(bundle))
-    return tuple(job._replace(ref=refs.get(job.step, job.ref)) for job in jobs)
+    return tuple(
+        job._replace(ref=refs.get(job.step, job.ref))
+        for job in jobs
+        if job.step == Step.SYNC or (not is_buried and (event or job.step != Step.MATCH))
+    )
 
 
 def delivery_jobs(endpoint_ids: Iterable[int]) -> tuple[Job, ...]:

@@ -132,7 +132,10 @@ def check_file_names(
 ) -> None:
     """Raise Invalid if a name is invalid or repeated, or is the folder of another one."""
     plain = names
-    if not _are_all_plain(names):
+    lines = "\n".join([*names, ""])
+    # One match shows that nearly all sets of names are valid ASCII.
+    is_plain = lines.count("\n") == len(names) and max(map(len, names), default=0) <= _MAX_BYTES
+    if not (is_plain and _PLAIN_LINES.fullmatch(lines)):
         faults = {
             pointer(place): [fault]
             for place, name in enumerate(names)
@@ -143,29 +146,18 @@ def check_file_names(
         # Compared as some file systems do; the catalog stores the names unchanged.
         plain = [unicodedata.normalize("NFC", name) for name in names]
     if len(set(plain)) < len(plain):
-        raise _find_repeated(plain, pointer)
+        first: dict[str, int] = {}
+        repeated = {
+            pointer(place): [f"Entry {first[name]} has the same name."]
+            for place, name in enumerate(plain)
+            if first.setdefault(name, place) != place
+        }
+        raise _make_error("File names must be unique.", repeated, "duplicate_filename")
     _check_nesting(plain, pointer)
 
 
 def _make_error(message: str, errors: dict[str, list[str]], code: str | None = None) -> Invalid:
     return Invalid(message, code=code, errors=dict(list(errors.items())[:_MAX_REPORTED]))
-
-
-def _are_all_plain(names: Sequence[str]) -> bool:
-    """Return whether one match shows that all names are valid ASCII."""
-    joined = "\n".join([*names, ""])
-    whole = joined.count("\n") == len(names) and max(map(len, names), default=0) <= _MAX_BYTES
-    return whole and _PLAIN_LINES.fullmatch(joined) is not None
-
-
-def _find_repeated(plain: Sequence[str], pointer: NamePointer) -> Invalid:
-    first: dict[str, int] = {}
-    repeated = {
-        pointer(place): [f"Entry {first[name]} has the same name."]
-        for place, name in enumerate(plain)
-        if first.setdefault(name, place) != place
-    }
-    return _make_error("File names must be unique.", repeated, "duplicate_filename")
 
 
 def _check_nesting(plain: Sequence[str], pointer: NamePointer) -> None:

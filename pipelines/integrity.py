@@ -204,27 +204,26 @@ def _replace_from(
             )
             return True
         data = records.read_object(there, key)
-        if not _is_valid_record(stores, key, data):
+        check_record(key, data)
+        if rebuild_record(stores, key) not in (None, data):
             return False
     except (DamagedObjectError, NotFoundError, SourceChanged):
         return False
     here.put(key, data, content_type=records.CONTENT_TYPE, replace=True)
-    _delete_purged(stores, target, key)
+    if (record := keys.parse_record(key)) is not None:
+        with stores.catalog.read() as tx:
+            purged = purges.filter_purged(tx, record.kind, [record.fqid])
+        delete_late_records(stores, target, record.kind, purged)
     return True
 
 
-def _delete_purged(stores: Stores, replica: Replica, key: str) -> None:
-    """Delete a record that was written after its purge marker: the purge will not come again."""
-    record = keys.parse_record(key)
-    if record is None:
-        return
-    with stores.catalog.read() as tx:
-        purged = purges.filter_purged(tx, record.kind, [record.fqid])
-    if purged.get(record.fqid):
-        stores.replicas[replica].delete(key)
+def delete_late_records(
+    stores: Stores, replica: Replica, kind: keys.Kind, purged: Mapping[FQID, bool]
+) -> None:
+    """Delete records that were put after the markers of their purges, which do not come again.
 
-
-def _is_valid_record(stores: Stores, key: str, data: bytes) -> bool:
-    """Return whether a record's bytes may replace a damaged record; raise Damaged."""
-    check_record(key, data)
-    return rebuild_record(stores, key) in (None, data)
+    `purged` says of each version whether its marker was written; ERASE deletes the other records.
+    """
+    for fqid, marked in purged.items():
+        if marked:
+            stores.replicas[replica].delete(keys.record_key(kind, fqid))

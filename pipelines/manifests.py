@@ -10,14 +10,13 @@ from dataclasses import dataclass
 from itertools import accumulate
 from typing import Generic, NamedTuple, Protocol, TypeVar
 
-from pipelines import flow, integrity, purges, records
+from pipelines import flow, integrity, records
 from pipelines.flow import Heartbeat
 from pipelines.formats import later_versions
 from pipelines.idempotency import IdempotentRequest, find_stored_response, store_response
 from pipelines.limits import SEGMENT_ENTRIES
 from storage import keys
-from storage.catalog import Tx, events, jobs, now_us, versions
-from storage.catalog import purges as catalog_purges
+from storage.catalog import Tx, events, jobs, now_us, purges, versions
 from storage.catalog.versions import Tombstone
 from storage.errors import ConflictError, NotFoundError
 from storage.model import FQID, REPLICAS, Job, JobClaim, Replica
@@ -121,9 +120,9 @@ def complete_reservation(
     with stores.catalog.write() as tx:
         follow, is_buried = kind.publish(tx, row)
         jobs.insert(tx, follow, request_id=request_id)
-        purged = catalog_purges.filter_purged(tx, kind.name, [fqid]) if is_buried else {}
+        purged = purges.filter_purged(tx, kind.name, [fqid]) if is_buried else {}
     if is_buried:
-        purges.delete_late_records(stores, origin, kind.name, purged)
+        integrity.delete_late_records(stores, origin, kind.name, purged)
         raise tombstone_conflict(kind.name, fqid)
     return follow
 

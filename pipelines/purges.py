@@ -323,15 +323,6 @@ _DELETE_ROWS: Mapping[
 }
 
 
-def delete_late_records(
-    stores: Stores, replica: Replica, kind: str, purged: Mapping[FQID, bool]
-) -> None:
-    """Delete records that were put after their purge's marker; ERASE deletes earlier ones."""
-    for fqid, marked in purged.items():
-        if marked:
-            stores.replicas[replica].delete(keys.record_key(_parse_kind(kind), fqid))
-
-
 def cancel_sync(stores: Stores, claim: JobClaim) -> tuple[Job, ...]:
     """Finish the sync of a purged version, and delete a record put after the marker.
 
@@ -342,7 +333,8 @@ def cancel_sync(stores: Stores, claim: JobClaim) -> tuple[Job, ...]:
         purged = purges.filter_purged(tx, kind, [FQID.parse(name)])
     if not purged:
         raise NotFoundError(f"There is no {kind} {name}.")
-    delete_late_records(stores, flow.job_replica(claim.job), kind, purged)
+    replica = flow.job_replica(claim.job)
+    integrity.delete_late_records(stores, replica, _parse_kind(kind), purged)
     with stores.catalog.write() as tx:
         jobs.finish(tx, claim)
     return ()

@@ -9,14 +9,14 @@ type, or if the digest differs.
 
 import hashlib
 import logging
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import cached_property
 from operator import attrgetter, itemgetter
-from typing import Any, TypeVar
+from typing import Annotated, Any, TypeVar
 
+import msgspec
 import orjson
-from msgspec import Struct, field
+from msgspec import Meta, Raw, Struct, field
 from msgspec.json import Encoder
 
 from pipelines.formats import version_from_us, version_to_us
@@ -28,15 +28,11 @@ from storage.catalog.purges import Purge
 from storage.catalog.versions import Tombstone
 from storage.errors import AlreadyExists, DamagedObjectError, NotFoundError
 from storage.keys import MarkerKey, RecordKey
-from storage.model import FQID, REPLICAS, Checksums, CollectionLink, ManifestEntry, Replica
+from storage.model import FQID, Checksums, CollectionLink, ManifestEntry, Replica
 from storage.protocols import BlobStore
 
 FORMAT = "store-record/1"
 CONTENT_TYPE = "application/json"
-
-
-def _encode_sorted(value: Any) -> bytes:
-    return json_codec.encode(value, sort_keys=True)
 
 
 def _hash_json(value: Any) -> str:
@@ -75,7 +71,7 @@ def collection_digest(
 
 def encode_details(value: Mapping[str, Any]) -> str:
     """Return a collection's details as JSON for the catalog."""
-    return _encode_sorted(value).decode()
+    return json_codec.encode(value, sort_keys=True).decode()
 
 
 def request_digest(value: Any) -> str:
@@ -167,33 +163,35 @@ def encode_manifest(creator_uid: int, *runs: bytes) -> bytes:
 
 def encode_file_record(row: files.FileRow) -> bytes:
     """Return the record of a file."""
-    sums = row.file.checksums
-    return _encode_sorted(
-        {
-            **_make_envelope("file", row.file.fqid, row.digest, row.file.created_us, row.event_id),
-            "origin": row.file.origin,
-            "author": row.author,
-            "creator_uid": row.file.creator_uid,
-            "content_type": row.file.content_type,
-            "size": row.file.size,
-            "sha1": sums.sha1,
-            "sha256": sums.sha256,
-            "crc32c": sums.crc32c,
-            "s3_etag": sums.s3_etag,
-        }
+    file = row.file
+    return _encode_record(
+        "file",
+        file.fqid,
+        row,
+        created_us=file.created_us,
+        origin=file.origin,
+        author=row.author,
+        creator_uid=file.creator_uid,
+        content_type=file.content_type,
+        size=file.size,
+        sha1=file.checksums.sha1,
+        sha256=file.checksums.sha256,
+        crc32c=file.checksums.crc32c,
+        s3_etag=file.checksums.s3_etag,
     )
 
 
 def encode_bundle_record(row: bundles.BundleRow, manifest_json: bytes) -> bytes:
     """Return the record of a bundle, with its manifest."""
     bundle = row.bundle
-    head = _encode_sorted(
-        {
-            **_make_envelope("bundle", bundle.fqid, row.digest, bundle.created_us, row.event_id),
-            "origin": bundle.origin,
-            "author": row.author,
-            "parent": bundle.parent,
-        }
+    head = _encode_record(
+        "bundle",
+        bundle.fqid,
+        row,
+        created_us=bundle.created_us,
+        origin=bundle.origin,
+        author=row.author,
+        parent=bundle.parent,
     )
     # The manifest is encoded once for the response and the record.
     return b"".join([head[:-1], b',"manifest":', manifest_json, b"}"])
@@ -201,18 +199,19 @@ def encode_bundle_record(row: bundles.BundleRow, manifest_json: bytes) -> bytes:
 
 def encode_collection_record(row: Collection, links: Iterable[CollectionLink]) -> bytes:
     """Return the record of a collection, with all of its links."""
-    return _encode_sorted(
-        {
-            **_make_envelope("collection", row.fqid, row.digest, row.created_us, row.event_id),
-            "origin": row.origin,
-            "author": row.owner,
-            "owner": row.owner,
-            "parent": row.parent,
-            "name": row.name,
-            "description": row.description,
-            "details": orjson.Fragment(row.details),
-            "contents": [format_link(link) for link in links],
-        }
+    return _encode_record(
+        "collection",
+        row.fqid,
+        row,
+        created_us=row.created_us,
+        origin=row.origin,
+        author=row.owner,
+        owner=row.owner,
+        parent=row.parent,
+        name=row.name,
+        description=row.description,
+        details=orjson.Fragment(row.details),
+        contents=[format_link(link) for link in links],
     )
 
 
@@ -224,31 +223,36 @@ def format_link(link: CollectionLink) -> dict[str, str]:
 
 def encode_marker_record(row: Tombstone | Purge) -> bytes:
     """Return the record of a tombstone, or of a purge marker."""
-    kind = "tombstone" if isinstance(row, Tombstone) else "purge"
-    fqid = FQID(row.uuid, row.version)
-    return _encode_sorted(
-        {
-            **_make_envelope(kind, fqid, row.digest, row.created_us, row.event_id),
-            "origin": row.origin,
-            "author": row.author,
-            "of": row.kind,
-            "reason": row.reason,
-        }
+    return _encode_record(
+        "tombstone" if isinstance(row, Tombstone) else "purge",
+        FQID(row.uuid, row.version),
+        row,
+        created_us=row.created_us,
+        origin=row.origin,
+        author=row.author,
+        of=row.kind,
+        reason=row.reason,
     )
 
 
-def _make_envelope(
-    kind: str, fqid: FQID, digest: str, created_us: int, event_id: str
-) -> dict[str, Any]:
-    return {
+def _encode_record(
+    record_kind: str,
+    fqid: FQID,
+    row: files.FileRow | bundles.BundleRow | Collection | Tombstone | Purge,
+    *,
+    created_us: int,
+    **members: Any,
+) -> bytes:
+    envelope = {
         "format": FORMAT,
-        "kind": kind,
+        "kind": record_kind,
         "uuid": fqid.uuid,
         "version": fqid.version,
-        "digest": digest,
+        "digest": row.digest,
         "created": version_from_us(created_us),
-        "event_id": event_id,
+        "event_id": row.event_id,
     }
+    return json_codec.encode(envelope | members, sort_keys=True)
 
 
 log = logging.getLogger(__name__)
@@ -279,65 +283,123 @@ def put_if_absent(blobs: BlobStore, key: str, data: bytes, *, content_type: str)
     return True
 
 
-@dataclass(frozen=True, slots=True)
-class VersionRecord:
-    """What the records of all kinds of versions share."""
+Number = Annotated[int, Meta(ge=0, le=2**63 - 1)]
 
-    fqid: FQID
+
+class VersionRecord(Struct):
+    """The members of every record."""
+
+    format: str
+    kind: str
+    uuid: str
+    version: str
     digest: str
+    created: str
+    event_id: str
     origin: Replica
     author: str
-    event_id: str
-    created_us: int
+
+    @property
+    def fqid(self) -> FQID:
+        """The version that the record describes."""
+        return FQID(self.uuid, self.version)
+
+    @property
+    def created_us(self) -> int:
+        """When the version was written, in microseconds since 1970."""
+        return version_to_us(self.created)
 
 
-@dataclass(frozen=True, slots=True)
 class FileRecord(VersionRecord):
     """A file as its record describes it."""
 
-    creator_uid: int
+    creator_uid: Number
     content_type: str
-    size: int
-    checksums: Checksums
+    size: Number
+    sha1: str
+    sha256: str
+    crc32c: str
+    s3_etag: str
+
+    @property
+    def checksums(self) -> Checksums:
+        """The checksums of the file's bytes."""
+        return Checksums(self.sha1, self.sha256, self.crc32c, self.s3_etag)
 
 
-@dataclass(frozen=True, slots=True)
-class BundleRecord(VersionRecord):
-    """A bundle as its record describes it; entries are (name, file, indexed) in manifest order."""
+class _EntryMembers(Struct):
+    name: str
+    uuid: str
+    version: str
+    indexed: bool
 
-    creator_uid: int
+
+class _ManifestMembers(Struct):
+    creator_uid: Number
+    files: list[_EntryMembers]
+
+
+class BundleRecord(VersionRecord, dict=True):
+    """A bundle as its record describes it."""
+
     parent: str | None
-    entries: tuple[tuple[str, FQID, bool], ...]
+    manifest: _ManifestMembers
+
+    @property
+    def creator_uid(self) -> int:
+        """The creator's number."""
+        return self.manifest.creator_uid
+
+    @cached_property
+    def entries(self) -> list[tuple[str, FQID, bool]]:
+        """The entries (name, file, indexed) in manifest order."""
+        return [(one.name, FQID(one.uuid, one.version), one.indexed) for one in self.manifest.files]
 
 
-@dataclass(frozen=True, slots=True)
-class CollectionRecord(VersionRecord):
+class _LinkMembers(Struct):
+    type: str
+    uuid: str
+    version: str
+    path: str | None = None
+
+
+class CollectionRecord(VersionRecord, dict=True):
     """A collection as its record describes it."""
 
     owner: str
     parent: str | None
     name: str
     description: str
-    details: Mapping[str, Any]
-    contents: tuple[CollectionLink, ...]
+    raw_details: Raw = field(name="details")
+    links: list[_LinkMembers] = field(name="contents")
+
+    @cached_property
+    def details(self) -> Any:
+        """The details, with exact integers; raise ValueError if they are not JSON."""
+        return json_codec.decode(bytes(self.raw_details))
+
+    @cached_property
+    def contents(self) -> list[CollectionLink]:
+        """The links in order."""
+        return [
+            CollectionLink(link.type, FQID(link.uuid, link.version), link.path)
+            for link in self.links
+        ]
+
+
+class _MarkerRecord(VersionRecord):
+    reason: str
+    of: str
 
 
 def parse_file_record(key: RecordKey, data: bytes) -> FileRecord:
-    """Parse the record of a file; raise Damaged."""
-    members = _decode_record(data, "file", key.fqid)
-    with _raise_damaged(str(key.fqid)):
-        sums = Checksums(members["sha1"], members["sha256"], members["crc32c"], members["s3_etag"])
-        _require_texts(members["content_type"], sums.sha1, sums.sha256, sums.crc32c, sums.s3_etag)
-        _require_numbers(members["creator_uid"], members["size"])
-        record = FileRecord(
-            **_parse_common(members, key.fqid),
-            creator_uid=members["creator_uid"],
-            content_type=members["content_type"],
-            size=members["size"],
-            checksums=sums,
-        )
-        digest = file_digest(record.creator_uid, record.content_type, record.size, sums)
-    return _check_digest(record, digest)
+    """Parse the record of a file; raise DamagedObjectError."""
+    record = _decode_record(data, "file", key.fqid, FileRecord)
+    _check_digest(
+        record,
+        file_digest(record.creator_uid, record.content_type, record.size, record.checksums),
+    )
+    return record
 
 
 def make_file_row(record: FileRecord) -> NewFileVersion:
@@ -357,137 +419,65 @@ def make_file_row(record: FileRecord) -> NewFileVersion:
 
 
 def parse_bundle_record(key: RecordKey, data: bytes) -> BundleRecord:
-    """Parse the record of a bundle; raise Damaged."""
-    members = _decode_record(data, "bundle", key.fqid)
-    with _raise_damaged(str(key.fqid)):
-        manifest = members["manifest"]
-        entries = tuple(
-            (line["name"], FQID(line["uuid"], line["version"]), line["indexed"])
-            for line in manifest["files"]
-        )
-        _require_texts(
-            members["parent"] or "", *(text for name, file, _ in entries for text in (name, *file))
-        )
-        _require_numbers(manifest["creator_uid"])
-        _require_flags(indexed for _, _, indexed in entries)
-        record = BundleRecord(
-            **_parse_common(members, key.fqid),
-            creator_uid=manifest["creator_uid"],
-            parent=members["parent"],
-            entries=entries,
-        )
-        digest = bundle_digest(record.creator_uid, entries)
-    return _check_digest(record, digest)
+    """Parse the record of a bundle; raise DamagedObjectError."""
+    record = _decode_record(data, "bundle", key.fqid, BundleRecord)
+    _check_digest(record, bundle_digest(record.creator_uid, record.entries))
+    return record
 
 
 def parse_collection_record(key: RecordKey, data: bytes) -> CollectionRecord:
-    """Parse the record of a collection; raise Damaged."""
-    members = _decode_record(data, "collection", key.fqid)
-    with _raise_damaged(str(key.fqid)):
-        contents = tuple(
-            CollectionLink(line["type"], FQID(line["uuid"], line["version"]), line.get("path"))
-            for line in members["contents"]
-        )
-        own = {
-            name: members[name] for name in ("owner", "parent", "name", "description", "details")
-        }
-        _require_texts(own["owner"], own["parent"] or "", own["name"], own["description"])
-        for link in contents:
-            _require_texts(link.type, *link.target, link.path or "")
-        record = CollectionRecord(**_parse_common(members, key.fqid), **own, contents=contents)
-        digest = collection_digest(
-            record.owner, record.name, record.description, record.details, contents
-        )
-    return _check_digest(record, digest)
+    """Parse the record of a collection; raise DamagedObjectError."""
+    record = _decode_record(data, "collection", key.fqid, CollectionRecord)
+    try:
+        details = record.details
+    except ValueError as error:
+        raise DamagedObjectError(f"The details of collection {key.fqid} are not JSON.") from error
+    _check_digest(
+        record,
+        collection_digest(record.owner, record.name, record.description, details, record.contents),
+    )
+    return record
 
 
 def parse_tombstone_record(key: MarkerKey, data: bytes) -> Tombstone:
-    """Parse the record of a tombstone; raise Damaged."""
-    record = Tombstone(**_parse_marker(key, data, "tombstone"))
-    digest = tombstone_digest(record.kind, record.uuid, record.version, record.reason)
-    return _check_digest(record, digest)
+    """Parse the record of a tombstone; raise DamagedObjectError."""
+    return Tombstone(**_parse_marker(key, data, "tombstone", tombstone_digest))
 
 
 def parse_purge_record(key: MarkerKey, data: bytes) -> Purge:
-    """Parse the record of a purge marker; raise Damaged."""
-    record = Purge(**_parse_marker(key, data, "purge"), finished_us=None)
-    digest = purge_digest(record.kind, record.uuid, record.version, record.reason)
-    return _check_digest(record, digest)
+    """Parse the record of a purge marker; raise DamagedObjectError."""
+    return Purge(**_parse_marker(key, data, "purge", purge_digest), finished_us=None)
 
 
-def _parse_marker(key: MarkerKey, data: bytes, kind: str) -> dict[str, Any]:
+def _parse_marker(
+    key: MarkerKey, data: bytes, kind: str, digest: Callable[[str, str, str, str], str]
+) -> dict[str, Any]:
     """Return the members that tombstones and purge markers share."""
-    fqid = FQID(key.uuid, key.version or "")
-    members = _decode_record(data, kind, fqid)
-    with _raise_damaged(str(fqid)):
-        _require_texts(members["reason"])
-        if members["of"] != key.kind:
-            raise DamagedObjectError(f"The marker of {key.kind} {key.uuid} is for another kind.")
-        own = {
-            "kind": key.kind,
-            "reason": members["reason"],
-            **_parse_provenance(members),
-        }
-    return {"id": 0, **fqid._asdict(), **own}
+    record = _decode_record(data, kind, FQID(key.uuid, key.version or ""), _MarkerRecord)
+    if record.of != key.kind:
+        raise DamagedObjectError(f"The marker of {key.kind} {key.uuid} is for another kind.")
+    _check_digest(record, digest(key.kind, *record.fqid, record.reason))
+    same = ("uuid", "version", "reason", "digest", "origin", "author", "event_id", "created_us")
+    return {"id": 0, "kind": key.kind, **{name: getattr(record, name) for name in same}}
 
 
-def _decode_record(data: bytes, kind: str, fqid: FQID) -> Mapping[str, Any]:
+Record = TypeVar("Record", bound=VersionRecord)
+
+
+def _decode_record(data: bytes, kind: str, fqid: FQID, record_type: type[Record]) -> Record:
+    """Decode the record of a version; raise DamagedObjectError if it is another's."""
     try:
-        members: Mapping[str, Any] = json_codec.decode(data)
-        names = (members["format"], members["kind"], members["uuid"], members["version"])
+        record = msgspec.json.decode(data, type=record_type)
         # A key may have a date that does not exist.
-        if fqid.version:
-            version_to_us(fqid.version)
-    except (ValueError, KeyError, TypeError) as error:
-        raise DamagedObjectError(f"The object at {kind} {fqid} is no record.") from error
-    if names != (FORMAT, kind, *fqid):
+        for version in (fqid.version or record.created, record.created):
+            version_to_us(version)
+    except ValueError as error:
+        raise DamagedObjectError(f"The object at {kind} {fqid} is no record: {error}.") from error
+    if (record.format, record.kind, *record.fqid) != (FORMAT, kind, *fqid):
         raise DamagedObjectError(f"The object at {kind} {fqid} is the record of something else.")
-    return members
+    return record
 
 
-def _parse_common(members: Mapping[str, Any], fqid: FQID) -> dict[str, Any]:
-    return {"fqid": fqid, **_parse_provenance(members)}
-
-
-def _require_texts(*values: object) -> None:
-    if not all(isinstance(value, str) for value in values):
-        raise TypeError("must be a string")
-
-
-def _require_numbers(*values: object) -> None:
-    if not all(type(value) is int and 0 <= value < 2**63 for value in values):
-        raise TypeError("must be an integer from 0 to 2**63 - 1")
-
-
-def _require_flags(values: Iterable[object]) -> None:
-    if not all(isinstance(value, bool) for value in values):
-        raise TypeError("must be a boolean")
-
-
-def _parse_provenance(members: Mapping[str, Any]) -> dict[str, Any]:
-    _require_texts(members["author"], members["event_id"])
-    return {
-        "digest": members["digest"],
-        "origin": next(replica for replica in REPLICAS if replica == members["origin"]),
-        "author": members["author"],
-        "event_id": members["event_id"],
-        "created_us": version_to_us(members["created"]),
-    }
-
-
-@contextmanager
-def _raise_damaged(name: str) -> Iterator[None]:
-    """Raise Damaged for missing members and for members of the wrong type."""
-    try:
-        yield
-    except (KeyError, TypeError, ValueError, AttributeError, StopIteration) as error:
-        raise DamagedObjectError(f"The record of {name} cannot be read.") from error
-
-
-Record = TypeVar("Record", FileRecord, BundleRecord, CollectionRecord, Tombstone, Purge)
-
-
-def _check_digest(record: Record, digest: str) -> Record:
+def _check_digest(record: VersionRecord, digest: str) -> None:
     if record.digest != digest:
         raise DamagedObjectError(f"The digest of a record is {digest}, not {record.digest}.")
-    return record

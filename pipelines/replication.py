@@ -405,7 +405,7 @@ def _copy_file_batch(
     run_until_error(pool, copy, rows, parallel=stores.copy_parallel)
     with stores.catalog.write() as tx:
         purged = _publish_files(tx, rows, target)
-    purges.delete_late_records(stores, target, files.KIND, purged)
+    integrity.delete_late_records(stores, target, files.KIND, purged)
 
 
 def _copy_in_bulk(

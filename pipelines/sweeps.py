@@ -12,13 +12,13 @@ from itertools import chain, groupby, islice
 from operator import itemgetter
 from typing import Any, TypeVar
 
-from pipelines import bundles, collections, files, journal_copies, manifests, purges
+from pipelines import bundles, collections, files, journal_copies, manifests
 from pipelines.flow import Heartbeat, Step
+from pipelines.integrity import delete_late_records
 from pipelines.manifests import ManifestKind
 from storage import keys
-from storage.catalog import Tx, documents, ingest, integrity, jobs, now_us, versions
+from storage.catalog import Tx, documents, ingest, integrity, jobs, now_us, purges, versions
 from storage.catalog import files as file_rows
-from storage.catalog import purges as catalog_purges
 from storage.errors import ConflictError, NotFoundError
 from storage.model import FQID, REPLICAS, Job, JobClaim, Replica
 from storage.protocols import BlobInfo
@@ -193,8 +193,8 @@ def _enqueue_syncs(kind: keys.Kind, stores: Stores, replica: Replica, names: lis
 def _remove_purged(kind: keys.Kind, stores: Stores, replica: Replica, names: list[str]) -> None:
     """Delete records that a stalled writer put after the end of their purge."""
     with stores.catalog.read() as tx:
-        purged = catalog_purges.filter_purged(tx, kind, [FQID.parse(name) for name in names])
-    purges.delete_late_records(stores, replica, kind, purged)
+        purged = purges.filter_purged(tx, kind, [FQID.parse(name) for name in names])
+    delete_late_records(stores, replica, kind, purged)
     if purged:
         log.warning("sweep: %d purged %ss were still in %s", len(purged), kind, replica)
 

@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from itertools import islice
 from typing import TypeVar
 
-from pipelines import bundles, collections, copies, files, purges, records
+from pipelines import bundles, collections, copies, files, integrity, records
 from pipelines.collections import KIND
 from pipelines.flow import Step
 from pipelines.formats import new_uuid
@@ -19,11 +19,10 @@ from pipelines.records import BundleRecord, CollectionRecord, FileRecord
 from pipelines.recovery import bucket_reader, epochs
 from pipelines.recovery.bucket_reader import RebuildRun, RebuildTally
 from storage import keys
-from storage.catalog import Tx, documents, events, jobs, recovery, store_state, versions
+from storage.catalog import Tx, documents, events, jobs, purges, recovery, store_state, versions
 from storage.catalog import bundles as catalog_bundles
 from storage.catalog import collections as rows
 from storage.catalog import files as file_rows
-from storage.catalog import purges as catalog_purges
 from storage.catalog.collections import Collection
 from storage.catalog.versions import Tombstone
 from storage.errors import DamagedObjectError, DomainError, TimeLimitExceeded, Unavailable
@@ -87,7 +86,7 @@ def merge_collection(tx: Tx, found: CollectionRecord) -> Collection:
 
     DamagedObjectError if it was purged, or if the catalog has another owner or content.
     """
-    if catalog_purges.filter_purged(tx, KIND, [found.fqid]):
+    if purges.filter_purged(tx, KIND, [found.fqid]):
         raise DamagedObjectError(f"Collection {found.fqid} was purged.")
     before = rows.find(tx, found.fqid)
     if before is not None and before.digest != found.digest:
@@ -218,7 +217,7 @@ def _import_purge(stores: Stores, replica: Replica, key: MarkerKey) -> None:
     purge = records.parse_purge_record(key, bucket_reader.read_record(stores, replica, name))
     with stores.catalog.write() as tx:
         versions.lock_heads(tx, key.kind, [key.uuid])
-        row = catalog_purges.insert(tx, purge)
+        row = purges.insert(tx, purge)
         recovery.set_created(tx, "purge", row.id, purge.created_us)
         # Hidden until the purge has deleted it.
         versions.unpublish(tx, purge.kind, purge.uuid, purge.version or None)
@@ -261,14 +260,14 @@ def _import_file(stores: Stores, replica: Replica, key: RecordKey) -> None:
     lacking = [*bucket_reader.find_replicas_without(stores, name), *([] if is_whole else [replica])]
     with stores.catalog.write() as tx:
         versions.lock_heads(tx, files.KIND, [key.fqid.uuid])
-        purged = catalog_purges.filter_purged(tx, files.KIND, [key.fqid])
+        purged = purges.filter_purged(tx, files.KIND, [key.fqid])
         if not purged:
             row = _merge_file(tx, record)
             if is_whole:
                 file_rows.publish(tx, [row], replica)
             jobs.insert_new(tx, _sync_jobs(key, lacking))
     with bucket_reader.name_failing_bucket(replica):
-        purges.delete_late_records(stores, replica, files.KIND, purged)
+        integrity.delete_late_records(stores, replica, files.KIND, purged)
 
 
 def _sync_jobs(key: RecordKey, lacking: Sequence[Replica]) -> list[Job]:
@@ -292,7 +291,7 @@ def _import_bundle(stores: Stores, replica: Replica, key: RecordKey) -> None:
     lacking = bucket_reader.find_replicas_without(stores, name)
     with stores.catalog.write() as tx:
         versions.lock_heads(tx, bundles.KIND, [key.fqid.uuid])
-        purged = catalog_purges.filter_purged(tx, bundles.KIND, [key.fqid])
+        purged = purges.filter_purged(tx, bundles.KIND, [key.fqid])
         if not purged:
             idents = recovery.find_file_ids(tx, {file for _, file, _ in record.entries})
             row = merge_bundle(tx, record, idents)
@@ -301,7 +300,7 @@ def _import_bundle(stores: Stores, replica: Replica, key: RecordKey) -> None:
             jobs.insert_new(tx, _sync_jobs(key, lacking))
             _publish_bundle(tx, row.bundle, replica)
     with bucket_reader.name_failing_bucket(replica):
-        purges.delete_late_records(stores, replica, bundles.KIND, purged)
+        integrity.delete_late_records(stores, replica, bundles.KIND, purged)
 
 
 def _publish_bundle(tx: Tx, bundle: BundleVersion, replica: Replica) -> None:

@@ -8,7 +8,7 @@ from functools import partial
 import pytest
 from sqlalchemy import text
 
-from pipelines import collections, files, flow, manifests, purges, sweeps
+from pipelines import collections, files, flow, integrity, manifests, purges, sweeps
 from pipelines.collections import CollectionDraft, CollectionPatch
 from pipelines.idempotency import IdempotentRequest
 from pipelines.limits import SEGMENT_ENTRIES
@@ -279,5 +279,5 @@ def test_a_catalog_that_lost_the_purge_learns_it_from_a_bucket(
 def test_withdrawing_waits_for_the_marker(stores: Stores) -> None:
     fqid = write(stores)
     purge(stores, fqid.uuid)
-    purges.delete_late_records(stores, "aws", "collection", {fqid: False})
+    integrity.delete_late_records(stores, "aws", "collection", {fqid: False})
     assert keys.record_key("collection", fqid) in listed(stores, "aws")

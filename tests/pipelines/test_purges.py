@@ -337,7 +337,7 @@ def test_refuses_bundle_of_file_purged_after_lookup(
     drain()
     entries = [NewEntry("a", own, False)]
     with stores.catalog.read() as tx:
-        bundles.resolve_entries(tx, "aws", entries)
+        bundles.check_files(tx, "aws", [own])
     purge(stores, doomed)
     finish(stores, drain)
     with stores.catalog.read() as tx, pytest.raises(Invalid):

@@ -1,11 +1,13 @@
 """Collections: put, patch, read, list and delete versioned sets of links.
 
-What a collection links to stays when the collection goes, and so do links that lead to it.
+What a collection links to stays when the collection goes, and so do links that lead to it. The type
+of a link is a kind of the store (`file`, `bundle`, `collection`), or any other word for a fragment
+of a file's JSON, whose path is a JSON Pointer.
 """
 
 import re
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any
@@ -31,6 +33,16 @@ KIND: keys.Kind = "collection"
 DELETION_REASON = "Deleted by its owner."
 CONTENTS_POINTER = "/contents/{}"
 ADD_POINTER = "/add_contents/{}"
+MAX_REPORTED = 20
+"""Broken links that an error names."""
+MAX_FRAGMENT_BYTES = MAX_DOCUMENT_BYTES
+"""Bytes of files that one request may read to check its fragments."""
+
+_POINTER = re.compile(r"(?:/(?:[^/~]|~[01])*)*", re.DOTALL)
+_ARRAY_INDEX = re.compile(r"0|[1-9][0-9]{0,17}", re.ASCII)
+
+LinkFaults = dict[int, str]
+"""What is wrong with links, by their places."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +79,7 @@ def put(stores: Stores, new: CollectionDraft, owner: str, *, request_id: str = "
     Raise Forbidden (another owner's), ConflictError (other content, or under a tombstone),
     Unprocessable (`invalid_link`).
     """
-    contents = remove_duplicates(new.contents)
+    contents = list(dict.fromkeys(new.contents))
     digest = records.collection_digest(owner, new.name, new.description, new.details, contents)
     with stores.catalog.read() as tx:
         row = _find_equal_version(tx, new.fqid, owner, digest)
@@ -216,7 +228,7 @@ def _build_patched(
     removals = frozenset(patch.remove)
     kept = [link for link in before if link not in removals]
     existing = frozenset(kept)
-    added = [link for link in remove_duplicates(patch.add) if link not in existing]
+    added = [link for link in dict.fromkeys(patch.add) if link not in existing]
     runs = manifests.patch_segments(
         segments,
         [len(segment.links) for segment in segments],
@@ -320,8 +332,7 @@ def unpublish(tx: Tx, uuid: str) -> None:
         versions.count_change(tx, KIND, uuid)
 
 
-_POINTER = re.compile(r"(?:/(?:[^/~]|~[01])*)*", re.DOTALL)
-_ARRAY_INDEX = re.compile(r"0|[1-9][0-9]{0,17}", re.ASCII)
+# Links -------------------------------------------------------------------------------------
 
 
 def is_json_pointer(text: str) -> bool:
@@ -340,29 +351,6 @@ def has_value_at(value: Any, pointer: str) -> bool:
         else:
             return False
     return True
-
-
-MAX_REPORTED = 20
-"""Broken links that an error names."""
-MAX_FRAGMENT_BYTES = MAX_DOCUMENT_BYTES
-"""Bytes of files that one request may read to check its fragments."""
-
-LinkFaults = dict[int, str]
-"""What is wrong with links, by their places."""
-
-
-@dataclass(frozen=True, slots=True)
-class _FragmentFile:
-    """A file to which some fragments point."""
-
-    fqid: FQID
-    size: int
-    sha256: str
-
-
-def remove_duplicates(links: Iterable[CollectionLink]) -> list[CollectionLink]:
-    """Return each link once, in the order of first occurrence."""
-    return list(dict.fromkeys(links))
 
 
 def is_fragment(link: CollectionLink) -> bool:
@@ -384,10 +372,20 @@ def check_targets(
     """
     if not links:
         return
+    fragments = {place: link for place, link in enumerate(links) if is_fragment(link)}
+    fqids = sorted({link.target for link in fragments.values()})
     with stores.catalog.read() as tx:
-        faults = _find_absent(tx, replica, owner, links) | _find_invalid_pointers(links)
-        contents = [] if faults else _find_files(tx, replica, links)
-    _raise_faults(faults or _find_unresolved(stores, replica, links, contents), links, pointer)
+        faults = _find_absent(tx, replica, owner, links) | {
+            place: "path: must be a JSON Pointer into the file (empty, or beginning with '/')."
+            for place, link in fragments.items()
+            if link.path is None or not is_json_pointer(link.path)
+        }
+        rows = files.look_up(tx, replica, fqids) if fqids and not faults else []
+    sizes = {fqids[row[0]]: row[3] for row in rows}
+    checksums = {fqids[row[0]]: row[5] for row in rows}
+    if rows:
+        faults = _find_unresolved(stores, replica, fragments, sizes, checksums)
+    _raise_faults(faults, links, pointer)
 
 
 def recheck_targets(
@@ -412,65 +410,41 @@ def _find_absent(
     }
 
 
-def _find_invalid_pointers(links: Sequence[CollectionLink]) -> LinkFaults:
-    return {
-        place: "path: must be a JSON Pointer into the file (empty, or beginning with '/')."
-        for place, link in enumerate(links)
-        if is_fragment(link) and (link.path is None or not is_json_pointer(link.path))
-    }
-
-
-def _find_files(tx: Tx, replica: Replica, links: Sequence[CollectionLink]) -> list[_FragmentFile]:
-    fqids = sorted({link.target for link in links if is_fragment(link)})
-    if not fqids:
-        return []
-    rows = files.look_up(tx, replica, fqids)
-    return [_FragmentFile(fqids[row[0]], row[3], row[5]) for row in rows]
-
-
 def _find_unresolved(
     stores: Stores,
     replica: Replica,
-    links: Sequence[CollectionLink],
-    contents: Sequence[_FragmentFile],
+    fragments: Mapping[int, CollectionLink],
+    sizes: Mapping[FQID, int],
+    checksums: Mapping[FQID, str],
 ) -> LinkFaults:
-    by_file: dict[FQID, LinkFaults] = defaultdict(dict)
-    for place, link in enumerate(links):
-        if is_fragment(link):
-            by_file[link.target][place] = link.path or ""
-    faults, small = _split_by_size(contents, by_file)
-    with ThreadPoolExecutor(stores.copy_parallel) as pool:
-        read = pool.map(lambda content: _read_file(stores, replica, content), small)
-        for content, data in zip(small, read, strict=True):
-            faults |= _check_pointers(data, by_file[content.fqid])
-    return faults
-
-
-def _split_by_size(
-    contents: Sequence[_FragmentFile], by_file: Mapping[FQID, LinkFaults]
-) -> tuple[LinkFaults, list[_FragmentFile]]:
-    """Return the faults of files that are too large to read, and the other files."""
+    """Read the files of fragments; return the faults of pointers that do not resolve."""
+    pointers: dict[FQID, dict[int, str]] = defaultdict(dict)
+    for place, link in fragments.items():
+        pointers[link.target][place] = link.path or ""
     message = f"The file has more than {MAX_FILE_BYTES} bytes."
-    small = [content for content in contents if content.size <= MAX_FILE_BYTES]
-    if sum(content.size for content in small) > MAX_FRAGMENT_BYTES:
+    small = [fqid for fqid, size in sizes.items() if size <= MAX_FILE_BYTES]
+    if sum(sizes[fqid] for fqid in small) > MAX_FRAGMENT_BYTES:
         small = []
         message = (
             f"The files of these fragments have more than {MAX_FRAGMENT_BYTES} bytes together."
         )
-    large = {content.fqid for content in contents} - {content.fqid for content in small}
-    return {place: message for fqid in large for place in by_file[fqid]}, small
+    faults = {place: message for fqid in sizes.keys() - small for place in pointers[fqid]}
+
+    def read(fqid: FQID) -> bytes:
+        try:
+            return failover.read_blob(stores, replica, checksums[fqid])
+        except (DamagedObjectError, NotFoundError) as error:
+            raise Unavailable(
+                f"The bytes of {fqid} cannot be read in {replica}; try again."
+            ) from error
+
+    with ThreadPoolExecutor(stores.copy_parallel) as pool:
+        for fqid, data in zip(small, pool.map(read, small), strict=True):
+            faults |= _check_pointers(data, pointers[fqid])
+    return faults
 
 
-def _read_file(stores: Stores, replica: Replica, content: _FragmentFile) -> bytes:
-    try:
-        return failover.read_blob(stores, replica, content.sha256)
-    except (DamagedObjectError, NotFoundError) as error:
-        raise Unavailable(
-            f"The bytes of {content.fqid} cannot be read in {replica}; try again."
-        ) from error
-
-
-def _check_pointers(data: bytes, pointers: LinkFaults) -> LinkFaults:
+def _check_pointers(data: bytes, pointers: Mapping[int, str]) -> LinkFaults:
     """Return the faults of pointers into one file, by the places of their links."""
     try:
         value, _ = parse_metadata(data)
@@ -487,14 +461,12 @@ def _raise_faults(faults: Mapping[int, str], links: Sequence[CollectionLink], po
     if not faults:
         return
     places = sorted(faults)[:MAX_REPORTED]
-    names = ", ".join(_format_link(links[place]) for place in places)
+    names = []
+    for link in (links[place] for place in places):
+        fragment = f" at '{link.path}'" if is_fragment(link) and link.path is not None else ""
+        names.append(f"{link.type} {link.target}{fragment}")
     raise Unprocessable(
-        f"{len(faults)} links are broken: {names}",
+        f"{len(faults)} links are broken: {', '.join(names)}",
         code="invalid_link",
         errors={pointer.format(place): [faults[place]] for place in places},
     )
-
-
-def _format_link(link: CollectionLink) -> str:
-    fragment = f" at '{link.path}'" if is_fragment(link) and link.path is not None else ""
-    return f"{link.type} {link.target}{fragment}"

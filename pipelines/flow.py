@@ -7,6 +7,7 @@ message; the scheduler sends messages for jobs that are due without one.
 from collections.abc import Callable, Iterable, Mapping
 from enum import StrEnum
 
+from storage.keys import KINDS, Kind
 from storage.model import FQID, REPLICAS, Job, Replica
 
 
@@ -107,6 +108,15 @@ def bundle_jobs(
 def delivery_jobs(endpoint_ids: Iterable[int]) -> tuple[Job, ...]:
     """Return messages for endpoints that may have due deliveries; their rows decide."""
     return tuple(Job(DELIVER, "", str(ident)) for ident in sorted(set(endpoint_ids)))
+
+
+def parse_version_ref(job: Job) -> tuple[Kind, FQID]:
+    """Return the kind and version of a reference `[<kind>:]<uuid>[.<version>]`, by default bundle.
+
+    Without a version the reference is to a uuid.
+    """
+    prefix, _, name = job.ref.rpartition(":")
+    return next((kind for kind in KINDS if kind == prefix), "bundle"), FQID.parse(name)
 
 
 def job_replica(row: Job) -> Replica:

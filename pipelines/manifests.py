@@ -286,9 +286,7 @@ def write_tombstone(stores: Stores, claim: JobClaim, _heartbeat: Heartbeat) -> t
 
     The job's reference is `[<kind>:]<uuid>[.<version>]`; without a kind it is a bundle's.
     """
-    prefix, _, name = claim.job.ref.rpartition(":")
-    kind: keys.Kind = next((kind for kind in keys.KINDS if kind == prefix), "bundle")
-    uuid, _, version = name.partition(".")
+    kind, (uuid, version) = flow.parse_version_ref(claim.job)
     with stores.catalog.read() as tx:
         tombstone = versions.find_tombstone(tx, kind, uuid, version)
     if tombstone is None:

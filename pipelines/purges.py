@@ -162,10 +162,9 @@ def write_marker(stores: Stores, claim: JobClaim, _beat: Heartbeat) -> tuple[Job
 
 
 def _get_purge(stores: Stores, claim: JobClaim) -> Purge:
-    kind, _, name = claim.job.ref.partition(":")
-    uuid, _, version = name.partition(".")
+    kind, fqid = flow.parse_version_ref(claim.job)
     with stores.catalog.read() as tx:
-        purge = purges.find(tx, kind, uuid, version)
+        purge = purges.find(tx, kind, *fqid)
     if purge is None:
         raise NotFoundError(f"There is no purge of {claim.job.ref}.")
     return purge
@@ -183,7 +182,11 @@ def erase_record(stores: Stores, claim: JobClaim, heartbeat: Heartbeat) -> tuple
     purge, replica = _get_purge(stores, claim), flow.job_replica(claim.job)
     fqid = FQID(purge.uuid, purge.version)
     if purge.kind == BUNDLE_KIND:
-        _wait_for_document_jobs(stores, fqid)
+        # Stored queries see the document on DELETE.
+        with stores.catalog.read() as tx:
+            waiting = next((job for job in document_jobs(fqid) if jobs.exists(tx, job)), None)
+        if waiting is not None:
+            raise Unavailable(f"The purge of {fqid} waits for {waiting.step} in {waiting.replica}.")
         _end_checkouts(stores, fqid, replica, heartbeat)
     stores.replicas[replica].delete(keys.record_key(_parse_kind(purge.kind), fqid))
     follow: list[Job] = []
@@ -205,14 +208,6 @@ def document_jobs(fqid: FQID) -> list[Job]:
         for kind in EVENT_TYPES
     ]
     return by_event + [Job(Step.INDEX, replica, str(fqid)) for replica in REPLICAS]
-
-
-def _wait_for_document_jobs(stores: Stores, fqid: FQID) -> None:
-    """Raise Unavailable while a job needs the document, as stored queries see it on DELETE."""
-    with stores.catalog.read() as tx:
-        waiting = next((row for row in document_jobs(fqid) if jobs.exists(tx, row)), None)
-    if waiting is not None:
-        raise Unavailable(f"The purge of {fqid} waits for {waiting.step} in {waiting.replica}.")
 
 
 def _end_checkouts(stores: Stores, fqid: FQID, replica: Replica, heartbeat: Heartbeat) -> None:
@@ -328,13 +323,12 @@ def cancel_sync(stores: Stores, claim: JobClaim) -> tuple[Job, ...]:
 
     Raise NotFoundError if the version was never written.
     """
-    kind, _, name = claim.job.ref.partition(":")
+    kind, fqid = flow.parse_version_ref(claim.job)
     with stores.catalog.read() as tx:
-        purged = purges.filter_purged(tx, kind, [FQID.parse(name)])
+        purged = purges.filter_purged(tx, kind, [fqid])
     if not purged:
-        raise NotFoundError(f"There is no {kind} {name}.")
-    replica = flow.job_replica(claim.job)
-    integrity.delete_late_records(stores, replica, _parse_kind(kind), purged)
+        raise NotFoundError(f"There is no {kind} {fqid}.")
+    integrity.delete_late_records(stores, flow.job_replica(claim.job), kind, purged)
     with stores.catalog.write() as tx:
         jobs.finish(tx, claim)
     return ()

@@ -48,99 +48,7 @@ from storage.model import FQID, REPLICAS, CollectionLink, FileVersion, Job, JobC
 from storage.protocols import BulkCopyTarget
 from storage.stores import Stores
 
-ReplicaState = Literal["present", "pending", "parked", "diverged"]
-
 COPY_STEPS = (Step.SYNC, Step.SYNC_LARGE)
-REPLICATION_STEPS = (*COPY_STEPS, Step.BURY, Step.INDEX)
-"""Steps that stand between a write and its being the same in every replica."""
-
-WINDOW_S = 3_600
-WINDOW_VERSIONS = 1_000
-"""What is recent: at most so long ago, and among so many of the last that came to a replica."""
-MAX_SHOWN = 20
-
-
-@dataclass(frozen=True, slots=True)
-class ReplicaStatus:
-    """How a version stands in a replica: since `at_us` if that is known, and why not better."""
-
-    state: ReplicaState
-    at_us: int | None
-    reason: str | None = None
-
-
-def find_status(stores: Stores, kind: str, ident: int, fqid: FQID) -> dict[Replica, ReplicaStatus]:
-    """How one version stands in every replica."""
-    with stores.catalog.read() as tx:
-        seen = replication.find_stored_records(tx, kind, ident)
-        waiting = replication.find_waiting(tx, COPY_STEPS, f"{kind}:{fqid}")
-    return {replica: _build_status(seen.get(replica), waiting.get(replica)) for replica in REPLICAS}
-
-
-def _build_status(
-    seen: replication.StoredRecord | None, waiting: WaitingJob | None
-) -> ReplicaStatus:
-    if seen is not None:
-        return ReplicaStatus("diverged" if seen.diverged else "present", seen.at_us)
-    if waiting is None:
-        return ReplicaStatus("pending", None)
-    return ReplicaStatus("parked" if waiting.parked else "pending", waiting.born_us, waiting.reason)
-
-
-@dataclass(frozen=True, slots=True)
-class ReplicationLag:
-    """From publication in the origin to being whole in this replica; None when nothing came."""
-
-    kind: Kind
-    replica: Replica
-    versions: int
-    p50_us: int | None
-    p99_us: int | None
-
-
-@dataclass(frozen=True, slots=True)
-class ReplicationReport:
-    """Replication as a whole, at `now_us`."""
-
-    now_us: int
-    lag: list[ReplicationLag]
-    backlog: list[ReplicationBacklog]
-    oldest: list[WaitingJob]
-    failures: list[WaitingJob]
-    diverged: list[DivergedVersion]
-    unindexed: list[tuple[str, FQID, str]]
-    counts: dict[str, int]
-
-
-def build_report(stores: Stores) -> ReplicationReport:
-    """Look at everything that may keep the replicas from being the same."""
-    with stores.catalog.read() as tx:
-        return ReplicationReport(
-            now_us=now_us(tx),
-            lag=[_measure_lag(tx, kind, replica) for kind in KINDS for replica in REPLICAS],
-            backlog=replication.list_backlog(tx, REPLICATION_STEPS),
-            oldest=replication.list_oldest(tx, (*COPY_STEPS, Step.BURY)),
-            failures=replication.list_failures(tx, REPLICATION_STEPS, limit=MAX_SHOWN),
-            diverged=replication.list_diverged(tx, limit=MAX_SHOWN),
-            unindexed=documents.list_unindexed(tx, limit=MAX_SHOWN),
-            counts=replication.count_problems(tx),
-        )
-
-
-def _measure_lag(tx: Tx, kind: Kind, replica: Replica) -> ReplicationLag:
-    window_us = WINDOW_S * 1_000_000
-    ascending = replication.list_lags(tx, kind, replica, window_us=window_us, limit=WINDOW_VERSIONS)
-    if not ascending:
-        return ReplicationLag(kind, replica, 0, None, None)
-    p50, p99 = percentile(ascending, 50), percentile(ascending, 99)
-    return ReplicationLag(kind, replica, len(ascending), p50, p99)
-
-
-def percentile(ascending: Sequence[int], percent: int) -> int:
-    """The least value that so many percent do not exceed."""
-    return ascending[max(0, -(-len(ascending) * percent // 100) - 1)]
-
-
 FILE_BATCH = 512
 """Files of one bundle that are looked up, and published, at a time."""
 LISTED_PER_HEAD_REQUEST = 8
@@ -156,7 +64,7 @@ at most the cap."""
 
 def sync_version(stores: Stores, claim: JobClaim, heartbeat: Heartbeat) -> tuple[Job, ...]:
     """Copy the version `<kind>:<fqid>` to the replica of the job; raise NotFoundError."""
-    kind, fqid = _parse_ref(claim.job)
+    kind, fqid = flow.parse_version_ref(claim.job)
     return _SYNC_BY_KIND[kind](stores, claim, fqid, heartbeat)
 
 
@@ -166,7 +74,7 @@ def sync_versions(
     """Sync several small files, and several small bundles whose files are stored, together."""
     by_kind: dict[str, dict[FQID, JobClaim]] = {files.KIND: {}, bundles.KIND: {}}
     for claim in claims:
-        kind, fqid = _parse_ref(claim.job)
+        kind, fqid = flow.parse_version_ref(claim.job)
         if kind in by_kind:
             by_kind[kind][fqid] = claim
     completed = dict[Job, tuple[Job, ...]]()
@@ -175,11 +83,6 @@ def sync_versions(
     if len(by_kind[bundles.KIND]) > 1:
         completed.update(_sync_bundles(stores, by_kind[bundles.KIND]))
     return completed
-
-
-def _parse_ref(job: Job) -> tuple[str, FQID]:
-    kind, _, name = job.ref.partition(":")
-    return kind, FQID.parse(name)
 
 
 def _target_replica(claimed: Mapping[FQID, JobClaim]) -> Replica:
@@ -295,7 +198,12 @@ def _sync_bundle(
 ) -> tuple[Job, ...]:
     target = flow.job_replica(claim.job)
     for row, missing in _load_bundles(stores, target, [fqid]):
-        _copy_missing_files(stores, sorted(missing), target, heartbeat)
+        idents = sorted(missing)
+        batches = [idents[at : at + FILE_BATCH] for at in range(0, len(idents), FILE_BATCH)]
+        # Two at a time: one is looked up or published while the other is copied.
+        with ThreadPoolExecutor(stores.copy_parallel) as pool, ThreadPoolExecutor(2) as two:
+            copy_batch = partial(_copy_file_batch, stores, target, heartbeat, pool)
+            run_until_error(two, copy_batch, batches, parallel=2)
         is_equal = {fqid: _put_bundle_record(stores, row, target)}
         completed = _publish_bundles(stores, target, {fqid: claim}, {fqid: row}, is_equal)
         if completed:
@@ -372,22 +280,10 @@ def _publish_bundles(
     return completed
 
 
-def _copy_missing_files(
-    stores: Stores, idents: Sequence[int], target: Replica, heartbeat: Heartbeat
-) -> None:
-    """Copy files of a bundle whose own jobs have not run yet.
-
-    Two batches at a time: one is looked up or published while the other is copied.
-    """
-    batches = [idents[start : start + FILE_BATCH] for start in range(0, len(idents), FILE_BATCH)]
-    with ThreadPoolExecutor(stores.copy_parallel) as pool, ThreadPoolExecutor(2) as two:
-        copy_batch = partial(_copy_file_batch, stores, target, heartbeat, pool)
-        run_until_error(two, copy_batch, batches, parallel=2)
-
-
 def _copy_file_batch(
     stores: Stores, target: Replica, heartbeat: Heartbeat, pool: Executor, idents: Sequence[int]
 ) -> None:
+    """Copy files of a bundle whose own jobs have not run yet, and publish them."""
     with stores.catalog.read() as tx:
         rows = catalog_files.list_by_ids(tx, idents)
         stored = catalog_files.filter_stored_blobs(tx, target, rows)
@@ -521,3 +417,97 @@ _SYNC_BY_KIND: Mapping[str, Callable[[Stores, JobClaim, FQID, Heartbeat], tuple[
     bundles.KIND: _sync_bundle,
     collections.KIND: _sync_collection,
 }
+
+
+# Report ------------------------------------------------------------------------------------
+
+ReplicaState = Literal["present", "pending", "parked", "diverged"]
+
+REPLICATION_STEPS = (*COPY_STEPS, Step.BURY, Step.INDEX)
+"""Steps between a write and its completion in every replica."""
+
+WINDOW_S = 3_600
+WINDOW_VERSIONS = 1_000
+"""Age, and number per replica, of the versions that count for the lag."""
+MAX_SHOWN = 20
+
+
+@dataclass(frozen=True, slots=True)
+class ReplicaStatus:
+    """The state of a version in a replica, since `at_us` if known; `reason` of a dead job."""
+
+    state: ReplicaState
+    at_us: int | None
+    reason: str | None = None
+
+
+def find_status(stores: Stores, kind: str, ident: int, fqid: FQID) -> dict[Replica, ReplicaStatus]:
+    """Return the state of one version in every replica."""
+    with stores.catalog.read() as tx:
+        seen = replication.find_stored_records(tx, kind, ident)
+        waiting = replication.find_waiting(tx, COPY_STEPS, f"{kind}:{fqid}")
+    statuses: dict[Replica, ReplicaStatus] = {}
+    for replica in REPLICAS:
+        if (record := seen.get(replica)) is not None:
+            state: ReplicaState = "diverged" if record.diverged else "present"
+            statuses[replica] = ReplicaStatus(state, record.at_us)
+        elif (job := waiting.get(replica)) is not None:
+            state = "parked" if job.parked else "pending"
+            statuses[replica] = ReplicaStatus(state, job.born_us, job.reason)
+        else:
+            statuses[replica] = ReplicaStatus("pending", None)
+    return statuses
+
+
+@dataclass(frozen=True, slots=True)
+class ReplicationLag:
+    """Time from publication in the origin to publication here; None without versions."""
+
+    kind: Kind
+    replica: Replica
+    versions: int
+    p50_us: int | None
+    p99_us: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class ReplicationReport:
+    """Lag, backlog and problems of replication, at `now_us`."""
+
+    now_us: int
+    lag: list[ReplicationLag]
+    backlog: list[ReplicationBacklog]
+    oldest: list[WaitingJob]
+    failures: list[WaitingJob]
+    diverged: list[DivergedVersion]
+    unindexed: list[tuple[str, FQID, str]]
+    counts: dict[str, int]
+
+
+def build_report(stores: Stores) -> ReplicationReport:
+    """Report the lag, the backlog, and what keeps the replicas from being equal."""
+    with stores.catalog.read() as tx:
+        return ReplicationReport(
+            now_us=now_us(tx),
+            lag=[_measure_lag(tx, kind, replica) for kind in KINDS for replica in REPLICAS],
+            backlog=replication.list_backlog(tx, REPLICATION_STEPS),
+            oldest=replication.list_oldest(tx, (*COPY_STEPS, Step.BURY)),
+            failures=replication.list_failures(tx, REPLICATION_STEPS, limit=MAX_SHOWN),
+            diverged=replication.list_diverged(tx, limit=MAX_SHOWN),
+            unindexed=documents.list_unindexed(tx, limit=MAX_SHOWN),
+            counts=replication.count_problems(tx),
+        )
+
+
+def _measure_lag(tx: Tx, kind: Kind, replica: Replica) -> ReplicationLag:
+    window_us = WINDOW_S * 1_000_000
+    ascending = replication.list_lags(tx, kind, replica, window_us=window_us, limit=WINDOW_VERSIONS)
+    if not ascending:
+        return ReplicationLag(kind, replica, 0, None, None)
+    p50, p99 = percentile(ascending, 50), percentile(ascending, 99)
+    return ReplicationLag(kind, replica, len(ascending), p50, p99)
+
+
+def percentile(ascending: Sequence[int], percent: int) -> int:
+    """Return the least value that so many percent do not exceed."""
+    return ascending[max(0, -(-len(ascending) * percent // 100) - 1)]

@@ -10,7 +10,7 @@ repeat, stop early or overlap with itself:
 Files to which only purged bundles refer are purged in the same way, each by itself.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from pipelines import files, flow, integrity, journals, records
@@ -146,7 +146,8 @@ def _record_delete_events(tx: Tx, fqid: FQID) -> set[Job]:
 def write_marker(stores: Stores, claim: JobClaim, _beat: Heartbeat) -> tuple[Job, ...]:
     """Put the marker into one bucket; after the last bucket, the records can be erased."""
     purge, replica = _get_purge(stores, claim), flow.job_replica(claim.job)
-    key = keys.purge_marker_key(_parse_kind(purge.kind), purge.uuid, purge.version or None)
+    kind, fqid = flow.parse_version_ref(claim.job)
+    key = keys.purge_marker_key(kind, fqid.uuid, fqid.version or None)
     integrity.put_or_repair_record(stores, replica, key, records.encode_marker_record(purge))
     follow: list[Job] = []
     with stores.catalog.write() as tx:
@@ -170,25 +171,21 @@ def _get_purge(stores: Stores, claim: JobClaim) -> Purge:
     return purge
 
 
-def _parse_kind(name: str) -> keys.Kind:
-    return next(kind for kind in keys.KINDS if kind == name)
-
-
 def erase_record(stores: Stores, claim: JobClaim, heartbeat: Heartbeat) -> tuple[Job, ...]:
     """Delete the record from one bucket, and a bundle's copies from the checkout area.
 
     After the last replica the rows can be deleted. Raise Unavailable while jobs need the document.
     """
     purge, replica = _get_purge(stores, claim), flow.job_replica(claim.job)
-    fqid = FQID(purge.uuid, purge.version)
-    if purge.kind == BUNDLE_KIND:
+    kind, fqid = flow.parse_version_ref(claim.job)
+    if kind == BUNDLE_KIND:
         # Stored queries see the document on DELETE.
         with stores.catalog.read() as tx:
             waiting = next((job for job in document_jobs(fqid) if jobs.exists(tx, job)), None)
         if waiting is not None:
             raise Unavailable(f"The purge of {fqid} waits for {waiting.step} in {waiting.replica}.")
         _end_checkouts(stores, fqid, replica, heartbeat)
-    stores.replicas[replica].delete(keys.record_key(_parse_kind(purge.kind), fqid))
+    stores.replicas[replica].delete(keys.record_key(kind, fqid))
     follow: list[Job] = []
     with stores.catalog.write() as tx:
         versions.lock_heads(tx, purge.kind, [purge.uuid])
@@ -237,7 +234,18 @@ def _end_checkouts(stores: Stores, fqid: FQID, replica: Replica, heartbeat: Hear
 def delete_rows(stores: Stores, claim: JobClaim, heartbeat: Heartbeat) -> tuple[Job, ...]:
     """Delete the catalog's rows of a version whose records are erased in every bucket."""
     purge = _get_purge(stores, claim)
-    return _DELETE_ROWS[_parse_kind(purge.kind)](stores, purge, claim, heartbeat)
+    if purge.kind == BUNDLE_KIND:
+        return _delete_bundle_rows(stores, purge, claim, heartbeat)
+    fqid = FQID(purge.uuid, purge.version)
+    with stores.catalog.write() as tx:
+        versions.lock_heads(tx, purge.kind, [purge.uuid])
+        if purge.kind == files.KIND:
+            _delete_file_rows(tx, fqid)
+        else:
+            collections.delete_version(tx, fqid)
+        purges.finish(tx, purge)
+        jobs.finish(tx, claim)
+    return ()
 
 
 def _delete_bundle_rows(
@@ -280,42 +288,15 @@ def _purge_unreferenced_files(stores: Stores, purge: Purge, idents: Sequence[int
         jobs.insert_new(tx, follow)
 
 
-def _delete_file_rows(
-    stores: Stores, purge: Purge, claim: JobClaim, _beat: Heartbeat
-) -> tuple[Job, ...]:
-    fqid = FQID(purge.uuid, purge.version)
-    with stores.catalog.write() as tx:
-        versions.lock_heads(tx, files.KIND, [purge.uuid])
-        row = file_rows.find(tx, fqid)
-        if row is not None and purges.is_referenced(tx, row.file.id):
-            raise Unavailable(f"The purge of {fqid} waits for that of a bundle.")
-        if row is not None:
-            purges.delete_file(tx, row.file.id, fqid)
-            for replica in REPLICAS:
-                garbage_collection.condemn(tx, replica, [row.file.checksums.sha256])
-        purges.finish(tx, purge)
-        jobs.finish(tx, claim)
-    return ()
-
-
-def _delete_collection_rows(
-    stores: Stores, purge: Purge, claim: JobClaim, _beat: Heartbeat
-) -> tuple[Job, ...]:
-    with stores.catalog.write() as tx:
-        versions.lock_heads(tx, purge.kind, [purge.uuid])
-        collections.delete_version(tx, FQID(purge.uuid, purge.version))
-        purges.finish(tx, purge)
-        jobs.finish(tx, claim)
-    return ()
-
-
-_DELETE_ROWS: Mapping[
-    keys.Kind, Callable[[Stores, Purge, JobClaim, Heartbeat], tuple[Job, ...]]
-] = {
-    files.KIND: _delete_file_rows,
-    BUNDLE_KIND: _delete_bundle_rows,
-    "collection": _delete_collection_rows,
-}
+def _delete_file_rows(tx: Tx, fqid: FQID) -> None:
+    row = file_rows.find(tx, fqid)
+    if row is None:
+        return
+    if purges.is_referenced(tx, row.file.id):
+        raise Unavailable(f"The purge of {fqid} waits for that of a bundle.")
+    purges.delete_file(tx, row.file.id, fqid)
+    for replica in REPLICAS:
+        garbage_collection.condemn(tx, replica, [row.file.checksums.sha256])
 
 
 def cancel_sync(stores: Stores, claim: JobClaim) -> tuple[Job, ...]:

@@ -5,17 +5,16 @@ What is missing or damaged gets an ordinary job.
 
 import heapq
 import logging
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import chain, groupby, islice
 from operator import itemgetter
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from pipelines import bundles, collections, files, journal_copies, manifests
-from pipelines.flow import Heartbeat, Step
+from pipelines.flow import Heartbeat, Step, parse_version_ref
 from pipelines.integrity import delete_late_records
-from pipelines.manifests import ManifestKind
 from storage import keys
 from storage.catalog import Tx, documents, ingest, integrity, jobs, now_us, purges, versions
 from storage.catalog import files as file_rows
@@ -139,12 +138,19 @@ def _sweep_records(
         settled_us=SETTLED_US,
     )
     damaged: list[str] = []
-    stored = _list_records(stores, kind, replica, damaged)
+
+    def list_stored() -> Iterator[str]:
+        for info in _list_objects(stores, replica, keys.record_prefix(kind)):
+            if (record := keys.parse_record(info.key)) is not None:
+                if info.damaged:
+                    damaged.append(info.key)
+                yield str(record.fqid)
+
     result = _sweep(
         stores,
         kind,
         replica,
-        compare_sorted(map(str, known), stored),
+        compare_sorted(map(str, known), list_stored()),
         partial(_enqueue_syncs, kind) if repair else None,
         partial(_remove_purged, kind) if repair else None,
     )
@@ -154,17 +160,6 @@ def _sweep_records(
         message = "sweep: %d %ss in %s are newer than the sweep or unknown"
         log.info(message, result.unexpected, kind, replica)
     return result
-
-
-def _list_records(
-    stores: Stores, kind: keys.Kind, replica: Replica, damaged: list[str]
-) -> Iterator[str]:
-    """Yield the versions of all records; add the keys of damaged ones to `damaged`."""
-    for info in _list_objects(stores, replica, keys.record_prefix(kind)):
-        if (record := keys.parse_record(info.key)) is not None:
-            if info.damaged:
-                damaged.append(info.key)
-            yield str(record.fqid)
 
 
 def _list_objects(stores: Stores, replica: Replica, prefix: str) -> Iterator[BlobInfo]:
@@ -217,12 +212,12 @@ def _sweep_blobs(stores: Stores, replica: Replica, *, repair: bool) -> SweepResu
         for info in _list_objects(stores, replica, keys.BLOBS)
         if (sha256 := keys.parse_blob(info.key)) is not None
     )
+
+    def enqueue(stores: Stores, replica: Replica, names: list[str]) -> None:
+        _enqueue_repairs(stores, replica, [keys.blob_key(name.partition(" ")[0]) for name in names])
+
     pairs = compare_sorted((f"{sha256} {size}" for sha256, size in known), stored)
-    return _sweep(stores, "blob", replica, pairs, _enqueue_blob_repairs if repair else None)
-
-
-def _enqueue_blob_repairs(stores: Stores, replica: Replica, names: list[str]) -> None:
-    _enqueue_repairs(stores, replica, [keys.blob_key(name.partition(" ")[0]) for name in names])
+    return _sweep(stores, "blob", replica, pairs, enqueue if repair else None)
 
 
 def _enqueue_repairs(stores: Stores, replica: Replica, damaged: list[str]) -> None:
@@ -304,8 +299,11 @@ def remove_temporaries(stores: Stores, *, older_than_s: float, now: float) -> in
 
 def complete_reservation(stores: Stores, claim: JobClaim, _heartbeat: Heartbeat) -> tuple[Job, ...]:
     """Put and publish the reservation `<kind>:<fqid>`, unless it is published already."""
-    kind, _, name = claim.job.ref.partition(":")
-    follow = _COMPLETE_BY_KIND[kind](stores, FQID.parse(name), claim.request_id)
+    kind, fqid = parse_version_ref(claim.job)
+    if kind == files.KIND:
+        follow = _complete_file(stores, fqid, claim.request_id)
+    else:
+        follow = _complete_manifest(stores, kind, fqid, claim.request_id)
     with stores.catalog.write() as tx:
         jobs.finish(tx, claim)
     return follow
@@ -324,18 +322,13 @@ def _complete_file(stores: Stores, fqid: FQID, request_id: str) -> tuple[Job, ..
 
 
 def _complete_manifest(
-    kind: ManifestKind[Any], stores: Stores, fqid: FQID, request_id: str
+    stores: Stores, kind: keys.Kind, fqid: FQID, request_id: str
 ) -> tuple[Job, ...]:
     try:
-        return manifests.resume_write(stores, kind, fqid, request_id=request_id)
+        if kind == bundles.KIND:
+            return manifests.resume_write(stores, bundles.BUNDLE, fqid, request_id=request_id)
+        return manifests.resume_write(stores, collections.COLLECTION, fqid, request_id=request_id)
     except ConflictError as error:
-        if error.code == manifests.tombstone_code(kind.name):
+        if error.code == manifests.tombstone_code(kind):
             return ()  # The tombstone hides the version, and no request waits for it.
         raise
-
-
-_COMPLETE_BY_KIND: Mapping[str, Callable[[Stores, FQID, str], tuple[Job, ...]]] = {
-    files.KIND: _complete_file,
-    bundles.KIND: partial(_complete_manifest, bundles.BUNDLE),
-    collections.KIND: partial(_complete_manifest, collections.COLLECTION),
-}

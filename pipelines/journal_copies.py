@@ -9,6 +9,8 @@ import hashlib
 import logging
 from collections.abc import Iterator
 
+import orjson
+
 from pipelines import failover, flow, journals, records
 from pipelines.flow import Heartbeat, Step, ignore_progress
 from pipelines.journals import read_if_intact, redraft_journal
@@ -82,19 +84,22 @@ def find_journal_damage(stores: Stores, bucket: Replica, key: keys.JournalKey) -
 
 
 def read_sha256(stores: Stores, bucket: Replica, key: str) -> str | None:
-    """Return the SHA-256 of a manifest as it is stored, or of a journal as its manifest says; None
-    if the manifest cannot be read."""
+    """Return the SHA-256 of a stored manifest, or of a journal according to its manifest.
+
+    None if the manifest cannot be read.
+    """
     journal = keys.parse_journal(key)
     name = key if journal is None else keys.journal_manifest_key(journal)
     try:
         manifest = records.read_object(stores.replicas[bucket], name)
     except (DamagedObjectError, NotFoundError, SourceChanged):
         return None
-    return (
-        hashlib.sha256(manifest).hexdigest()
-        if journal is None
-        else journals.parse_manifest_sha256(manifest)
-    )
+    if journal is None:
+        return hashlib.sha256(manifest).hexdigest()
+    try:
+        return str(orjson.loads(manifest)["sha256"])
+    except (KeyError, TypeError, ValueError):
+        return None
 
 
 def repair_journal(stores: Stores, bucket: Replica, key: keys.JournalKey) -> None:

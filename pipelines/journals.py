@@ -28,13 +28,29 @@ from storage.model import FQID, REPLICAS, BundleEvent, Job, JobClaim, Replica
 from storage.protocols import BlobStore
 from storage.stores import Stores
 
+log = logging.getLogger(__name__)
+
 FORMAT = "store-journal/1"
 CONTENT_TYPE, MANIFEST_TYPE = "application/x-ndjson", "application/json"
+GATHER, MERGE = "gather", "merge"
+"""References of the two kinds of JOURNAL."""
+MAX_JOURNAL_EVENTS = 1_000
+"""Events of one journal: ten of them are the largest page."""
+MAX_JOURNAL_BYTES = 64 * 1024 * 1024
+"""Bytes from which nothing is added to a journal; its last document may reach beyond."""
+MERGE_COUNT, MERGE_TIERS = 16, 3
+"""Journals of one tier that are merged into one of the next, and the tiers that are merged."""
+DROP_BATCH = 100
+"""Aged journals that one sweep ends or drops."""
+_MAX_ATTEMPTS = 3
+
+
+# Format -----------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
 class JournalText:
-    """The bytes of a journal, where the line of each event lies in them, and its manifest."""
+    """The bytes of a journal, the position of each event's line in them, and the manifest."""
 
     data: bytes
     places: tuple[LinePosition, ...]
@@ -42,17 +58,17 @@ class JournalText:
 
 
 def format_event_line(event: BundleEvent, document: Mapping[str, Any]) -> bytes:
-    """An event's line without its end: the document, told as what happened."""
+    """Return an event's line without its line feed: the document with the event's type."""
     return dump_document({**document, "event_type": event.type})
 
 
 def format_purged_line(event: BundleEvent) -> bytes:
-    """The line of an event whose bundle was removed for good: that it happened, no more."""
+    """Return the line of an event whose bundle was purged."""
     return dump_document(purged_document(event))
 
 
 def purged_document(event: BundleEvent) -> dict[str, Any]:
-    """All that is left of a document when its bundle was removed for good."""
+    """Return the document of an event whose bundle was purged: type and name only."""
     uuid, version = event.fqid
     bundle_info = {"uuid": uuid, "version": version}
     return {"event_type": event.type, "bundle_info": bundle_info, "uuid": uuid}
@@ -61,94 +77,65 @@ def purged_document(event: BundleEvent) -> dict[str, Any]:
 def join_lines(
     key: JournalKey, found: Sequence[SequencedEvent], lines: Sequence[bytes]
 ) -> JournalText:
-    """A journal of these events; `key` names only its range."""
-    places, offset = [], 0
+    """Return a journal of these events and its manifest; `key` has only the range."""
+    places: list[LinePosition] = []
+    entries: list[dict[str, Any]] = []
+    offset = 0
     for numbered, line in zip(found, lines, strict=True):
+        event = numbered.event
         places.append(LinePosition(numbered.seq, offset, len(line)))
+        entries.append(
+            {
+                "event_id": event.id,
+                "event_type": event.type,
+                "uuid": event.fqid.uuid,
+                "version": event.fqid.version,
+                "at": version_from_us(event.at_us),
+                "seq": numbered.seq,
+                "timestamp": version_from_us(numbered.seq_us),
+                "offset": offset,
+                "size": len(line),
+            }
+        )
         offset += len(line) + 1
     data = b"".join(line + b"\n" for line in lines)
-    return JournalText(data, tuple(places), _build_manifest(key, found, places, data))
-
-
-def _build_manifest(
-    key: JournalKey, found: Sequence[SequencedEvent], places: Sequence[LinePosition], data: bytes
-) -> bytes:
-    value = {
+    manifest = {
         "format": FORMAT,
         "replica": key.replica,
         "first": key.first,
         "last": key.last,
         "size": len(data),
         "sha256": hashlib.sha256(data).hexdigest(),
-        "events": [_manifest_entry(*each) for each in zip(found, places, strict=True)],
+        "events": entries,
     }
-    return orjson.dumps(value, option=orjson.OPT_SORT_KEYS)
-
-
-def _manifest_entry(numbered: SequencedEvent, place: LinePosition) -> dict[str, Any]:
-    event = numbered.event
-    return {
-        "event_id": event.id,
-        "event_type": event.type,
-        "uuid": event.fqid.uuid,
-        "version": event.fqid.version,
-        "at": version_from_us(event.at_us),
-        "seq": numbered.seq,
-        "timestamp": version_from_us(numbered.seq_us),
-        "offset": place.offset,
-        "size": place.size,
-    }
+    return JournalText(data, tuple(places), orjson.dumps(manifest, option=orjson.OPT_SORT_KEYS))
 
 
 def matches_manifest(data: bytes, manifest: bytes) -> bool:
-    """Whether these are the bytes that a manifest was written for."""
+    """Return whether a manifest was written for these bytes."""
     try:
         value = orjson.loads(manifest)
-        told = (value["format"], value["size"], value["sha256"])
+        described = (value["format"], value["size"], value["sha256"])
     except (KeyError, TypeError, ValueError):
         return False
-    return bool(told == (FORMAT, len(data), hashlib.sha256(data).hexdigest()))
-
-
-def parse_manifest_sha256(manifest: bytes) -> str | None:
-    """Return the SHA-256 of the journal that a manifest describes; None if it is damaged."""
-    try:
-        return str(orjson.loads(manifest)["sha256"])
-    except (KeyError, TypeError, ValueError):
-        return None
+    return bool(described == (FORMAT, len(data), hashlib.sha256(data).hexdigest()))
 
 
 def parse_manifest(data: bytes) -> list[SequencedEvent]:
-    """The events that a manifest lists; of no bundle that a catalog knows."""
+    """Return the events that a manifest lists, without ids of bundles; raise DamagedObjectError."""
     value = orjson.loads(data)
     if value["format"] != FORMAT:
-        raise DamagedObjectError(f"{value['format']} is no format of journals that is known.")
-    return [_parse_manifest_entry(value["replica"], each) for each in value["events"]]
+        raise DamagedObjectError(f"{value['format']} is not a known format of journals.")
+    listed = []
+    for one in value["events"]:
+        fqid, at_us = FQID(one["uuid"], one["version"]), version_to_us(one["at"])
+        event = BundleEvent(one["event_id"], value["replica"], one["event_type"], fqid, 0, at_us)
+        seq_us = version_to_us(one["timestamp"])
+        listed.append(SequencedEvent(event, one["seq"], seq_us, one["offset"], one["size"]))
+    return listed
 
 
-def _parse_manifest_entry(replica: Any, each: Mapping[str, Any]) -> SequencedEvent:
-    fqid = FQID(each["uuid"], each["version"])
-    event = BundleEvent(
-        each["event_id"], replica, each["event_type"], fqid, 0, version_to_us(each["at"])
-    )
-    return SequencedEvent(
-        event, each["seq"], version_to_us(each["timestamp"]), each["offset"], each["size"]
-    )
-
-
-log = logging.getLogger(__name__)
-
-GATHER, MERGE = "gather", "merge"
-"""References of the two kinds of JOURNAL."""
-MAX_JOURNAL_EVENTS = 1_000
-"""Events of one journal: ten of them are the largest page."""
-MAX_JOURNAL_BYTES = 64 * 1024 * 1024
-"""Bytes from which nothing is added to a journal; its last document may reach beyond."""
-MERGE_COUNT, MERGE_TIERS = 16, 3
-"""So many journals of one tier are merged into one of the next tier; the last tier stays."""
-DROP_BATCH = 100
-"""Aged journals that one sweep ends or drops."""
-_MAX_ATTEMPTS = 3
+# Scheduling -------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)

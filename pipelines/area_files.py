@@ -5,7 +5,7 @@ registration starts another generation of the file's row. A check writes its res
 generation it began with and for the bytes it read, so checks may repeat, stop early or overlap.
 """
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass, replace
 from itertools import islice
@@ -26,17 +26,6 @@ from storage.stores import Stores
 UNSCHEDULED = "UNSCHEDULED"
 CHECKSUM_STATUSES = (UNSCHEDULED, "SCHEDULED", "CHECKSUMMING", "CHECKSUMMED", "FAILED")
 VALIDATION_STATUSES = (UNSCHEDULED, "VALIDATING", "VALIDATED", "INVALID")
-
-
-@dataclass(frozen=True, slots=True)
-class UploadedAreaFile:
-    """A file that was uploaded through the API, with its checksums."""
-
-    area: str
-    name: str
-    content_type: str
-    info: BlobInfo
-    checksums: Checksums
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +68,7 @@ def checksum_job(file: AreaFile) -> Job:
 
 
 def record_upload(
-    stores: Stores, upload: UploadedAreaFile, previous: int, *, request_id: str = ""
+    stores: Stores, file: AreaFile, previous: int, *, request_id: str = ""
 ) -> tuple[Job, ...]:
     """Record a file that was uploaded through the API, and return the jobs that check it.
 
@@ -87,19 +76,8 @@ def record_upload(
     between, the stored bytes are read again. Raise ConflictError or NotFoundError if the area is
     gone.
     """
-    is_json = is_json_file(upload.name, upload.content_type)
-    file = AreaFile(
-        area=upload.area,
-        name=upload.name,
-        pin=upload.info.pin,
-        size=upload.info.size,
-        content_type=upload.content_type,
-        status="CHECKSUMMED",
-        validation="VALIDATING" if is_json else "VALIDATED",
-        checksums=upload.checksums,
-    )
     with stores.catalog.write() as tx:
-        area = areas.lock_shared(tx, upload.area)
+        area = areas.lock_shared(tx, file.area)
         if _accepts_uploads(area):
             generation = areas.upsert_file(tx, file)
             is_next = generation == previous + 1
@@ -113,10 +91,11 @@ def record_upload(
                     cause=None,
                 )
                 areas.update_file(tx, scheduled)
-            follow = () if is_next and not is_json else (checksum_job(file),)
+            is_checked = is_next and file.validation == "VALIDATED"
+            follow = () if is_checked else (checksum_job(file),)
             jobs.insert(tx, follow, request_id=request_id)
             return follow
-    raise _remove_late_upload(stores, area, upload.area, upload.info)
+    raise _remove_late_upload(stores, area, file)
 
 
 def _accepts_uploads(area: Area | None) -> bool:
@@ -125,14 +104,14 @@ def _accepts_uploads(area: Area | None) -> bool:
 
 
 def _remove_late_upload(
-    stores: Stores, area: Area | None, uuid: str, info: BlobInfo
+    stores: Stores, area: Area | None, file: AreaFile
 ) -> ConflictError | NotFoundError:
     """Delete an object that was uploaded to a removed area, and return the error."""
     with suppress(SourceChanged):
-        stores.areas.delete(info.key, pin=info.pin)
+        stores.areas.delete(keys.area_file_key(file.area, file.name), pin=file.pin)
     if area is not None and area.state == "DELETING":
-        return ConflictError(f"Area {uuid} is {area.state}.", code="area_locked")
-    return NotFoundError(f"There is no area {uuid}.")
+        return ConflictError(f"Area {file.area} is {area.state}.", code="area_locked")
+    return NotFoundError(f"There is no area {file.area}.")
 
 
 def register_upload(
@@ -165,17 +144,14 @@ def register_upload(
         area = areas.lock_shared(tx, uuid)
         if _accepts_uploads(area):
             row = areas.find_file(tx, uuid, name)
-            if row is not None and _is_same_upload(row, file) and row.status != "FAILED":
+            is_same = row is not None and (row.pin, row.declared) == (file.pin, file.declared)
+            if row is not None and is_same and row.status != "FAILED":
                 job = checksum_job(row)
                 return RegisteredUpload(row.status, (job,) if jobs.revive(tx, job) else ())
             areas.upsert_file(tx, file)
             jobs.insert(tx, (checksum_job(file),), request_id=request_id)
             return RegisteredUpload(file.status, (checksum_job(file),))
-    raise _remove_late_upload(stores, area, uuid, info)
-
-
-def _is_same_upload(row: AreaFile, file: AreaFile) -> bool:
-    return (row.pin, row.declared) == (file.pin, file.declared)
+    raise _remove_late_upload(stores, area, file)
 
 
 def _find_object(stores: Stores, uuid: str, name: str) -> BlobInfo:
@@ -229,12 +205,8 @@ def _is_replaced(row: AreaFile, info: BlobInfo) -> bool:
     The pins of a listing and of a HEAD differ in kind in a versioned bucket; then only the size
     counts.
     """
-    comparable = _pin_scheme(row.pin) == _pin_scheme(info.pin)
-    return row.size != info.size or (comparable and row.pin != info.pin)
-
-
-def _pin_scheme(pin: str) -> str:
-    return pin[: pin.find(":") + 1]
+    schemes = {pin[: pin.find(":") + 1] for pin in (row.pin, info.pin)}
+    return row.size != info.size or (len(schemes) == 1 and row.pin != info.pin)
 
 
 def count_files(stores: Stores, uuid: str, column: str) -> dict[str, int]:
@@ -250,14 +222,6 @@ SERIAL_PARSE_BYTES = 1024 * 1024
 PARSE_LOCK = Lock()
 """Held while a large JSON file is parsed."""
 PARSE_WAIT_S = 1.0
-
-
-@dataclass(frozen=True, slots=True)
-class AreaFileContent:
-    """The checksums of a file, and its bytes if it has to be JSON."""
-
-    hashes: ComputedChecksums
-    text: bytes | None
 
 
 def check_file(stores: Stores, claim: JobClaim, heartbeat: Heartbeat) -> tuple[Job, ...]:
@@ -316,18 +280,25 @@ def _mark_failed(stores: Stores, row: AreaFile, cause: str) -> AreaFile:
 def _check_json_only(stores: Stores, row: AreaFile, heartbeat: Heartbeat) -> AreaFile:
     """Check the JSON of a file whose checksums were computed during its upload."""
     info = replace(_head_file(stores, row), pin=row.pin)
-    fault = _check_json_size(info) or _check_json(
-        b"".join(_read_blocks(stores, info, heartbeat)), heartbeat
-    )
+    fault = _check_json(info, _read_blocks(stores, info, heartbeat), heartbeat)
     return _set_validation(row, fault)
 
 
 def _hash_and_check(stores: Stores, row: AreaFile, heartbeat: Heartbeat) -> AreaFile:
     info = _head_file(stores, row)
     kind = info.content_type or DEFAULT_CONTENT_TYPE
-    content = _read_and_hash(stores, row, info, heartbeat)
-    sums = _choose_etag_form(content.hashes, info.metadata)
-    fault = _find_mismatch(row.declared or {}, info, kind, content.hashes)
+    hasher = ChecksumHasher(info.size)
+    is_json = is_json_file(row.name, kind)
+    content: list[bytes] = []
+    for block in hasher.hash_blocks(_read_blocks(stores, info, heartbeat)):
+        if is_json and info.size <= MAX_FILE_BYTES:
+            content.append(block)
+    hashes = hasher.result()
+    sums = hashes.checksums
+    declared_etag = info.metadata.get(f"{METADATA_PREFIX}s3_etag", "").lower()
+    if declared_etag and declared_etag == hashes.alternate_etag:
+        sums = replace(sums, s3_etag=declared_etag)
+    fault = _find_mismatch(row.declared or {}, info, kind, hashes)
     if fault is None:
         info = stores.areas.write_metadata(
             info.key,
@@ -335,8 +306,8 @@ def _hash_and_check(stores: Stores, row: AreaFile, heartbeat: Heartbeat) -> Area
             pin=info.pin,
             progress=lambda _token, _done: heartbeat(0),
         )
-        if is_json_file(row.name, kind):
-            fault = _check_json_size(info) or _check_json(content.text or b"", heartbeat)
+        if is_json:
+            fault = _check_json(info, content, heartbeat)
     row = replace(row, pin=info.pin, size=info.size, content_type=kind)
     return _set_validation(replace(row, status="CHECKSUMMED", checksums=sums), fault)
 
@@ -353,27 +324,6 @@ def _read_blocks(stores: Stores, info: BlobInfo, heartbeat: Heartbeat) -> Iterat
     for block in stores.areas.read(info.key, pin=info.pin):
         heartbeat(len(block))
         yield block
-
-
-def _read_and_hash(
-    stores: Stores, row: AreaFile, info: BlobInfo, heartbeat: Heartbeat
-) -> AreaFileContent:
-    """Hash a file in one pass, and return its bytes too if it is JSON and small enough to parse."""
-    hasher = ChecksumHasher(info.size)
-    parses = is_json_file(row.name, info.content_type or "") and info.size <= MAX_FILE_BYTES
-    content: list[bytes] = []
-    for block in hasher.hash_blocks(_read_blocks(stores, info, heartbeat)):
-        if parses:
-            content.append(block)
-    return AreaFileContent(hasher.result(), b"".join(content) if parses else None)
-
-
-def _choose_etag_form(hashes: ComputedChecksums, metadata: Mapping[str, str]) -> Checksums:
-    """Return the checksums, with the accepted form of the entity tag that the object declares."""
-    declared = metadata.get(f"{METADATA_PREFIX}s3_etag", "").lower()
-    if declared and declared == hashes.alternate_etag:
-        return replace(hashes.checksums, s3_etag=declared)
-    return hashes.checksums
 
 
 def _find_mismatch(
@@ -393,13 +343,11 @@ def _find_mismatch(
     return None
 
 
-def _check_json_size(info: BlobInfo) -> str | None:
+def _check_json(info: BlobInfo, blocks: Iterable[bytes], heartbeat: Heartbeat) -> str | None:
+    """Return why a file is not valid JSON, or None; read its blocks only if it is small enough."""
     if info.size > MAX_FILE_BYTES:
         return f"As JSON it is too large: {info.size} bytes of at most {MAX_FILE_BYTES}."
-    return None
-
-
-def _check_json(content: bytes, heartbeat: Heartbeat) -> str | None:
+    content = b"".join(blocks)
     with _hold_parse_lock(heartbeat) if len(content) >= SERIAL_PARSE_BYTES else nullcontext():
         try:
             parse_metadata(content)

@@ -395,7 +395,11 @@ def remove_area(stores: Stores, claim: JobClaim, heartbeat: Heartbeat) -> tuple[
         _empty_area(stores, uuid, heartbeat)
         area = _mark_deleted(stores, uuid)
     with stores.catalog.write() as tx:
-        left_s = 0 if area is None else _final_check_time(area) - now_us(tx) / 1e6
+        left_s = 0.0
+        if area is not None:
+            late = (area.deleted_us or 0) / 1e6 + LATE_UPLOAD_S
+            granted = (area.granted_us or 0) / 1e6 + LATE_UPLOAD_S / 24
+            left_s = max(late, granted) - now_us(tx) / 1e6
         if left_s <= 0:
             jobs.finish(tx, claim)
             return ()
@@ -404,26 +408,18 @@ def remove_area(stores: Stores, claim: JobClaim, heartbeat: Heartbeat) -> tuple[
 
 def _empty_area(stores: Stores, uuid: str, heartbeat: Heartbeat) -> None:
     """Delete uploads and objects until none is left."""
-    while _abort_uploads(stores, uuid, heartbeat) + _delete_objects(stores, uuid, heartbeat):
-        pass
-
-
-def _abort_uploads(stores: Stores, uuid: str, heartbeat: Heartbeat) -> int:
-    with stores.catalog.read() as tx:
-        uploads = catalog_areas.list_uploads(tx, uuid)
-    for upload in uploads:
-        heartbeat(0)
-        discard(stores, upload)
-    return len(uploads)
-
-
-def _delete_objects(stores: Stores, uuid: str, heartbeat: Heartbeat) -> int:
-    removed = 0
-    for info in stores.areas.list(keys.area_prefix(uuid)):
-        heartbeat(0)
-        stores.areas.delete(info.key)
-        removed += 1
-    return removed
+    is_empty = False
+    while not is_empty:
+        with stores.catalog.read() as tx:
+            uploads = catalog_areas.list_uploads(tx, uuid)
+        is_empty = not uploads
+        for upload in uploads:
+            heartbeat(0)
+            discard(stores, upload)
+        for info in stores.areas.list(keys.area_prefix(uuid)):
+            is_empty = False
+            heartbeat(0)
+            stores.areas.delete(info.key)
 
 
 def _mark_deleted(stores: Stores, uuid: str) -> Area | None:
@@ -434,9 +430,3 @@ def _mark_deleted(stores: Stores, uuid: str) -> Area | None:
             catalog_areas.delete_files(tx, uuid)
             catalog_areas.set_state(tx, uuid, "DELETED")
         return catalog_areas.find(tx, uuid)
-
-
-def _final_check_time(area: Area) -> float:
-    """Return the time of the last check, in seconds since 1970."""
-    late = (area.deleted_us or 0) / 1e6 + LATE_UPLOAD_S
-    return max(late, (area.granted_us or 0) / 1e6 + LATE_UPLOAD_S / 24)

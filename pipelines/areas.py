@@ -5,7 +5,7 @@ removal of deleted areas in `area_uploads`.
 """
 
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from pipelines import area_files, checksums, formats
 from pipelines.checksums import ChecksumHasher
@@ -14,7 +14,7 @@ from pipelines.flow import Step
 from pipelines.limits import AREA_NAME_MAX_BYTES
 from storage import keys
 from storage.catalog import Tx, areas, jobs
-from storage.catalog.areas import Area
+from storage.catalog.areas import Area, AreaFile
 from storage.errors import ConflictError, Forbidden, Invalid, NotFoundError, TooLarge
 from storage.model import REPLICAS, Checksums, Job
 from storage.protocols import BlobInfo
@@ -160,11 +160,19 @@ def receive_file(
         require_writable(tx, incoming.area, caller)
         before = areas.find_file(tx, incoming.area, incoming.name)
     info, sums = _store_file(stores, incoming)
-    upload = area_files.UploadedAreaFile(
-        incoming.area, incoming.name, incoming.content_type, info, sums
+    is_json = area_files.is_json_file(incoming.name, incoming.content_type)
+    file = AreaFile(
+        area=incoming.area,
+        name=incoming.name,
+        pin=info.pin,
+        size=info.size,
+        content_type=incoming.content_type,
+        status="CHECKSUMMED",
+        validation="VALIDATING" if is_json else "VALIDATED",
+        checksums=sums,
     )
     previous = 0 if before is None else before.generation
-    follow = area_files.record_upload(stores, upload, previous, request_id=request_id)
+    follow = area_files.record_upload(stores, file, previous, request_id=request_id)
     return ReceivedFile(info.key, info.size, sums, follow)
 
 
@@ -181,6 +189,7 @@ def _limit_blocks(incoming: IncomingFile) -> Iterator[bytes]:
 
 
 def _store_file(stores: Stores, incoming: IncomingFile) -> tuple[BlobInfo, Checksums]:
+    """Store a file, at once or in parts, with its checksums as metadata."""
     key = keys.area_file_key(incoming.area, incoming.name)
     announced = incoming.length
     if announced is not None and announced > incoming.limit:
@@ -198,17 +207,10 @@ def _store_file(stores: Stores, incoming: IncomingFile) -> tuple[BlobInfo, Check
             replace=True,
         )
         return info, sums
-    return _store_in_parts(stores, replace(incoming, blocks=blocks), key, hasher)
-
-
-def _store_in_parts(
-    stores: Stores, incoming: IncomingFile, key: str, hasher: ChecksumHasher
-) -> tuple[BlobInfo, Checksums]:
-    """Store a file in parts, and its checksums as metadata at completion."""
-    part_size = checksums.part_size(incoming.length or 0)
+    part_size = checksums.part_size(announced or 0)
     upload = stores.areas.upload(key, part_size=part_size, content_type=incoming.content_type)
     try:
-        upload_parts(upload, incoming.blocks, part_size, stored=lambda _: None)
+        upload_parts(upload, blocks, part_size, stored=lambda _: None)
         sums = hasher.result().checksums
         info = upload.complete(metadata=area_files.checksum_metadata(sums), replace=True)
     except BaseException:

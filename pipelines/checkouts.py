@@ -1,7 +1,7 @@
 """Checkouts: copy a bundle's files to where people compute, and mail the requester."""
 
 import logging
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
@@ -126,22 +126,29 @@ def _finish(
 
 def _copy_all(stores: Stores, job: Checkout, heartbeat: Heartbeat) -> str:
     """Copy all files concurrently, and return the URL of their folder."""
-    target = _find_target(stores, job)
+    target = (
+        stores.checkouts[job.replica]
+        if job.destination is None
+        else stores.open_destination(job.replica, job.destination)
+    )
     fqid = FQID(job.uuid, job.version)
     source = failover.choose_replica(stores, bundles.KIND, job.replica, fqid)
     copy = partial(_copy_one, stores, source, target, job, heartbeat)
-    bulk = None
-    first = copy
+    prefix = keys.checkout_prefix(job.id)
+    bulk, existing = None, dict[str, BlobInfo]()
     if isinstance(target, BulkCopyTarget):
-        bulk = BulkCopies(stores.replicas[source], target, keys.checkout_prefix(job.id))
-        first = partial(
-            _copy_in_bulk, bulk, target.list_prefix(keys.checkout_prefix(job.id)), job, copy
-        )
+        bulk = BulkCopies(stores.replicas[source], target, prefix)
+        existing = dict(target.list_prefix(prefix))
     parallel = stores.copy_parallel
     done = size = 0
 
     def copy_and_report(entry: ManifestEntry) -> None:
-        first(entry)
+        key = keys.checkout_file_key(job.id, entry.name)
+        blob = keys.blob_key(entry.checksums.sha256)
+        is_free = bulk is not None and key not in existing
+        # By itself if the key was taken, or if a bulk copy may have failed.
+        if not (bulk and is_free and bulk.copy(blob, key, size=entry.size, is_free=True)):
+            copy(entry)
         heartbeat(entry.size)
 
     with ThreadPoolExecutor(parallel) as pool:
@@ -155,34 +162,16 @@ def _copy_all(stores: Stores, job: Checkout, heartbeat: Heartbeat) -> str:
                 checkouts.record_progress(tx, job.id, files=done, size=size)
         if bulk and bulk.has_copied:
             for batch in _iterate_batches(stores, job):
-                wrong = [entry for entry in batch if not _is_copied(bulk, job, entry)]
+                wrong = [
+                    entry
+                    for entry in batch
+                    if not bulk.is_intact(
+                        keys.checkout_file_key(job.id, entry.name), entry.size, entry.checksums
+                    )
+                ]
                 run_until_error(pool, copy, wrong, parallel=parallel)
                 heartbeat(0)
-    return target.direct_url(keys.checkout_prefix(job.id))
-
-
-def _copy_in_bulk(
-    bulk: BulkCopies,
-    before: Mapping[str, BlobInfo],
-    job: Checkout,
-    copy: Callable[[ManifestEntry], ManifestEntry],
-    entry: ManifestEntry,
-) -> ManifestEntry:
-    """Copy one file in bulk, or by itself if the key was taken or a bulk copy may have failed."""
-    key, blob = keys.checkout_file_key(job.id, entry.name), keys.blob_key(entry.checksums.sha256)
-    if key not in before and bulk.copy(blob, key, size=entry.size, is_free=True):
-        return entry
-    return copy(entry)
-
-
-def _is_copied(bulk: BulkCopies, job: Checkout, entry: ManifestEntry) -> bool:
-    return bulk.is_intact(keys.checkout_file_key(job.id, entry.name), entry.size, entry.checksums)
-
-
-def _find_target(stores: Stores, job: Checkout) -> BlobStore:
-    if job.destination is None:
-        return stores.checkouts[job.replica]
-    return stores.open_destination(job.replica, job.destination)
+    return target.direct_url(prefix)
 
 
 def _iterate_batches(stores: Stores, job: Checkout) -> Iterator[Sequence[ManifestEntry]]:
@@ -199,7 +188,7 @@ def _copy_one(
     job: Checkout,
     heartbeat: Heartbeat,
     entry: ManifestEntry,
-) -> ManifestEntry:
+) -> None:
     """Copy one file, from the other replica if its bytes are damaged in this one."""
     blob = keys.blob_key(entry.checksums.sha256)
     copy = partial(
@@ -216,7 +205,6 @@ def _copy_one(
     except (DamagedObjectError, NotFoundError, SourceChanged) as error:
         failover.order_repair(stores, source, blob, error.detail)
         copy(stores.replicas[failover.other_replica(source)])
-    return entry
 
 
 def send_mail(stores: Stores, claim: JobClaim, _beat: Heartbeat) -> tuple[Job, ...]:

@@ -59,7 +59,11 @@ def _locate_version(tx: Tx, replica: Replica, uuid: str, version: str) -> FileLo
     row = files.find(tx, fqid)
     task = ingest.find_current(tx, fqid)
     if row is not None:
-        return _locate_row(tx, replica, row, task)
+        if versions.find_published(tx, KIND, replica, fqid) is not None:
+            return FileLocation("here", row.file)
+        if row.published:
+            return FileLocation("elsewhere", row.file)
+        return FileLocation("pending", row.file, task)
     if task is None:
         return None
     if task.state == "FAILED":
@@ -67,16 +71,6 @@ def _locate_version(tx: Tx, replica: Replica, uuid: str, version: str) -> FileLo
         code = str(cause.get("code", "checksum_mismatch"))
         raise Unprocessable(str(cause.get("detail", "Verification failed.")), code=code)
     return FileLocation("pending", None, task)
-
-
-def _locate_row(
-    tx: Tx, replica: Replica, row: files.FileRow, task: IngestTaskRow | None
-) -> FileLocation | None:
-    if versions.find_published(tx, KIND, replica, row.file.fqid) is not None:
-        return FileLocation("here", row.file)
-    if row.published:
-        return FileLocation("elsewhere", row.file)
-    return FileLocation("pending", row.file, task)
 
 
 def content_url(
@@ -129,10 +123,10 @@ def publish_all(tx: Tx, rows: Sequence[files.FileRow]) -> dict[FQID, tuple[Job, 
     new = [row for row in rows if row.file.fqid in published]
     if new:
         files.publish(tx, new, new[0].file.origin)
-    return {row.file.fqid: _sync_jobs(row) for row in new}
-
-
-def _sync_jobs(row: files.FileRow) -> tuple[Job, ...]:
-    step = flow.Step.SYNC_LARGE if row.file.size >= flow.LARGE_BYTES else flow.Step.SYNC
-    follow = flow.following_jobs("publish", KIND, row.file.origin, f"{KIND}:{row.file.fqid}")
-    return tuple(job._replace(step=step) for job in follow)
+    following: dict[FQID, tuple[Job, ...]] = {}
+    for row in new:
+        fqid, is_large = row.file.fqid, row.file.size >= flow.LARGE_BYTES
+        step = flow.Step.SYNC_LARGE if is_large else flow.Step.SYNC
+        follow = flow.following_jobs("publish", KIND, row.file.origin, f"{KIND}:{fqid}")
+        following[fqid] = tuple(job._replace(step=step) for job in follow)
+    return following

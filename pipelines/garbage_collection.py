@@ -4,7 +4,7 @@ An ingest of the same bytes revives a condemned blob first.
 """
 
 import logging
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Sequence
 from itertools import islice
 
 from storage import keys
@@ -37,48 +37,38 @@ def revive_blobs(stores: Stores, replica: Replica, sums: Sequence[str]) -> None:
     log.info("%d condemned blobs in %s are revived", len(condemned), replica)
 
 
-def condemn(stores: Stores, replica: Replica, sums: Iterable[str]) -> int:
-    """Start the grace period of stored blobs to which nothing refers; return how many."""
-    count, rest = 0, iter(sums)
-    while batch := list(islice(rest, BATCH_BLOBS)):
-        with stores.catalog.write() as tx:
-            count += garbage_collection.condemn(tx, replica, batch)
-    if count:
-        log.info("%d blobs in %s are condemned", count, replica)
-    return count
-
-
 def condemn_orphans(stores: Stores) -> int:
-    """Condemn stored blobs to which nothing refers; return how many.
+    """Start the grace period of stored blobs to which nothing refers; return how many.
 
     Failed verifications leave them, and copies that ended after a purge. Blobs of verifications in
     progress have an open task.
     """
-    return sum(condemn(stores, replica, _list_blobs(stores, replica)) for replica in REPLICAS)
-
-
-def _list_blobs(stores: Stores, replica: Replica) -> Iterator[str]:
-    for info in stores.replicas[replica].list(keys.BLOBS):
-        sha256 = keys.parse_blob(info.key)
-        if sha256 is not None:
-            yield sha256
+    count = 0
+    for replica in REPLICAS:
+        listing = (keys.parse_blob(info.key) for info in stores.replicas[replica].list(keys.BLOBS))
+        sums = filter(None, listing)
+        condemned = 0
+        while batch := list(islice(sums, BATCH_BLOBS)):
+            with stores.catalog.write() as tx:
+                condemned += garbage_collection.condemn(tx, replica, batch)
+        if condemned:
+            log.info("%d blobs in %s are condemned", condemned, replica)
+        count += condemned
+    return count
 
 
 def delete_expired(stores: Stores, *, grace_s: float) -> int:
     """Delete blobs whose grace period has ended; return how many."""
-    return sum(_delete_expired_in(stores, replica, grace_s) for replica in REPLICAS)
-
-
-def _delete_expired_in(stores: Stores, replica: Replica, grace_s: float) -> int:
     count = 0
-    with stores.catalog.read() as tx:
-        before = now_us(tx) - int(grace_s * 1e6)
-        due = garbage_collection.list_deletable(tx, replica, before, limit=BATCH_BLOBS)
-    for sha256 in due:
-        with stores.catalog.write() as tx:
-            # The lock makes an ingest of the same bytes wait until the object is deleted.
-            if garbage_collection.lock_for_deletion(tx, replica, sha256, before):
-                stores.replicas[replica].delete(keys.blob_key(sha256))
-                garbage_collection.record_deletion(tx, replica, sha256)
-                count += 1
+    for replica in REPLICAS:
+        with stores.catalog.read() as tx:
+            before = now_us(tx) - int(grace_s * 1e6)
+            due = garbage_collection.list_deletable(tx, replica, before, limit=BATCH_BLOBS)
+        for sha256 in due:
+            with stores.catalog.write() as tx:
+                # The lock makes an ingest of the same bytes wait until the object is deleted.
+                if garbage_collection.lock_for_deletion(tx, replica, sha256, before):
+                    stores.replicas[replica].delete(keys.blob_key(sha256))
+                    garbage_collection.record_deletion(tx, replica, sha256)
+                    count += 1
     return count

@@ -6,7 +6,7 @@ checksums differ from the declared ones is never published, and leaves nothing b
 
 from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, replace
-from functools import cache, partial
+from functools import cache
 from typing import Any
 
 from pipelines import areas, checksums, copies, files, flow, formats, garbage_collection, records
@@ -34,7 +34,6 @@ from storage.model import FQID, REPLICAS, Job, JobClaim, Replica
 from storage.protocols import (
     DEFAULT_CONTENT_TYPE,
     BlobInfo,
-    MultipartUpload,
     SourceObject,
 )
 from storage.stores import Stores
@@ -132,7 +131,13 @@ def start_tasks(
 
     The errors are those of `start_task`.
     """
-    find_owner = cache(partial(_find_area_owner, stores))
+
+    @cache
+    def find_owner(area: str) -> str:
+        try:
+            return areas.find(stores, area).owner
+        except NotFoundError as error:
+            raise Unprocessable(error.detail, code="source_not_found") from error
 
     def check_source(request: IngestRequest) -> IngestTaskRow | DomainError:
         try:
@@ -163,13 +168,6 @@ def _normalize_source_url(
     if file is not None and find_owner(file[0]) != author:
         raise Forbidden("This area belongs to another user.")
     return url if key is None else stores.areas.direct_url(key)
-
-
-def _find_area_owner(stores: Stores, area: str) -> str:
-    try:
-        return areas.find(stores, area).owner
-    except NotFoundError as error:
-        raise Unprocessable(error.detail, code="source_not_found") from error
 
 
 def _make_task(
@@ -391,9 +389,14 @@ def _store_large(
     with stores.catalog.write() as tx:
         ingest.insert_upload(tx, row.replica, key, upload.token)
     hasher = ChecksumHasher(row.size)
+
+    def record_progress(number: int) -> None:
+        with stores.catalog.write() as tx:
+            ingest.touch_upload(tx, row.replica, key, upload.token)
+            ingest.record_progress(tx, row.id, min(number * part_size, row.size))
+
     try:
         blocks = hasher.hash_blocks(_read_source(stores, row, source, heartbeat))
-        record_progress = partial(_record_progress, stores, row, upload, part_size)
         upload_parts(upload, blocks, part_size, stored=record_progress)
         computed = _check_declared(row, hasher.result())
         copies.complete_upload(
@@ -406,15 +409,6 @@ def _store_large(
         with stores.catalog.write() as tx:
             ingest.delete_upload(tx, row.replica, key, upload.token)
     return computed
-
-
-def _record_progress(
-    stores: Stores, row: IngestTaskRow, upload: MultipartUpload, part_size: int, number: int
-) -> None:
-    """Record the stored bytes, and that the upload is still active."""
-    with stores.catalog.write() as tx:
-        ingest.touch_upload(tx, row.replica, keys.blob_key(row.declared.sha256), upload.token)
-        ingest.record_progress(tx, row.id, min(number * part_size, row.size))
 
 
 def _publish_file(

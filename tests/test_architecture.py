@@ -377,7 +377,7 @@ def test_only_the_settings_and_the_entry_points_read_the_environment() -> None:
 
 
 MAY_DELETE_OR_REPLACE = {
-    "pipelines.garbage_collection._delete_expired_in": "blobs: garbage collection",
+    "pipelines.garbage_collection.delete_expired": "blobs: garbage collection",
     "pipelines.copies.store_bytes": "blobs: repair, by bytes in memory",
     "pipelines.copies.complete_upload": "blobs: repair, by an upload",
     "pipelines.copies.undo_copy": "blobs, checkouts: undoes the copy just made, pinned",

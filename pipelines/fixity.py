@@ -34,7 +34,7 @@ class FixityReport:
 
 @dataclass(frozen=True, slots=True)
 class ObjectFixity:
-    """What is known of one object's bytes; `damage` is what was found wrong with them."""
+    """The expected checksum and the last verification of one object, with the damage found."""
 
     stored: StoredObject
     sha256: str | None
@@ -51,8 +51,10 @@ def build_report(stores: Stores, *, period_days: float) -> FixityReport:
 
 
 class FixityReportCache:
-    """Reports of one process. Counting reads whole indexes, and any caller may ask: one thread at a
-    time counts, for a tenth of the time at most; the others get the previous report."""
+    """Caches the latest report of this process, since counting reads whole indexes.
+
+    One thread at a time counts, for a tenth of the time at most; the others get the latest report.
+    """
 
     def __init__(
         self, stores: Stores, period_days: float, clock: Callable[[], float] = time.monotonic
@@ -84,30 +86,29 @@ class FixityReportCache:
 
 
 def list_object_fixity(stores: Stores) -> Iterator[ObjectFixity]:
-    """Every stored object of both replicas; what comes or goes meanwhile may be there or not."""
+    """Yield every stored object of both replicas; concurrent changes may be missed."""
+
+    def list_unindexed(replica: Replica) -> Iterator[list[StoredObject]]:
+        names = scrub.list_journals_and_purges(stores, replica)
+        while page := list(islice(names, SWEEP_BATCH)):
+            with stores.catalog.read() as tx:
+                times = integrity.find_verified_times(tx, replica, page)
+            yield [StoredObject(replica, key, times.get(key, 0)) for key in page]
+
     for replica in REPLICAS:
-        for page in chain(
-            integrity.iterate_pages(stores.catalog, replica),
-            _list_unindexed_objects(stores, replica),
-        ):
+        indexed = integrity.iterate_pages(stores.catalog, replica)
+        for page in chain(indexed, list_unindexed(replica)):
             with stores.catalog.read() as tx:
                 damaged = integrity.filter_damaged(tx, replica, [one.key for one in page])
             for one in page:
                 yield ObjectFixity(one, _expected_sha256(stores, one), damaged.get(one.key))
 
 
-def _list_unindexed_objects(stores: Stores, replica: Replica) -> Iterator[list[StoredObject]]:
-    """Journals, their manifests and purge markers, a page at a time."""
-    names = scrub.list_journals_and_purges(stores, replica)
-    while page := list(islice(names, SWEEP_BATCH)):
-        with stores.catalog.read() as tx:
-            times = integrity.find_verified_times(tx, replica, page)
-        yield [StoredObject(replica, key, times.get(key, 0)) for key in page]
-
-
 def _expected_sha256(stores: Stores, one: StoredObject) -> str | None:
-    """The SHA-256 that an object should have: of a record from the catalog's rows, of a journal
-    from its manifest, which itself is read."""
+    """Return the SHA-256 that an object should have.
+
+    That of a record is computed from the catalog's rows, that of a journal is in its manifest.
+    """
     if one.sha256 is not None:
         return one.sha256
     if one.key.startswith(keys.JOURNALS):

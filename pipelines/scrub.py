@@ -32,8 +32,18 @@ from storage.model import FQID, REPLICAS, Job, JobClaim, Replica
 from storage.protocols import BlobInfo
 from storage.stores import Stores
 
+log = logging.getLogger(__name__)
+
+VERIFY_BATCH = 100
+"""Objects whose verification is recorded in one transaction."""
 JOURNALS_SETTLED_US = 120_000_000
 """Age below which a journal may still be on its way to a bucket."""
+MIN_OBJECT_BYTES = 4096
+"""Bytes that an object counts at least, since each request costs something."""
+RETRY_US = 900_000_000
+"""Time between two attempts to repair an object."""
+CURSOR_KEY = "scrub"
+"""Key of `store_state`: how far journals and purge markers were read."""
 
 
 def find_object_damage(
@@ -101,7 +111,13 @@ def _list_expected_keys(stores: Stores, replica: Replica) -> dict[str, Iterator[
 
     sections: dict[str, Iterator[str]] = {
         keys.BLOBS: map(keys.blob_key, iterate_pages(stores, list_blobs, "", settled_us=0)),
-        keys.JOURNALS: _list_journals(stores),
+        keys.JOURNALS: (
+            name.partition(" ")[0]
+            for origin in sorted(REPLICAS)
+            for name in journal_copies.list_expected_objects(
+                stores, origin, settled_us=JOURNALS_SETTLED_US
+            )
+        ),
         keys.PURGE_MARKERS: (
             keys.purge_marker_key(kind, fqid.uuid, fqid.version or None)
             for kind in sorted(keys.KINDS)
@@ -123,20 +139,6 @@ def list_journals_and_purges(stores: Stores, replica: Replica) -> Iterator[str]:
     """Yield keys of journals, their manifests and purge markers that a bucket should hold."""
     sections = _list_expected_keys(stores, replica)
     return chain(sections[keys.JOURNALS], sections[keys.PURGE_MARKERS])
-
-
-def _list_journals(stores: Stores) -> Iterator[str]:
-    for replica in sorted(REPLICAS):
-        for name in journal_copies.list_expected_objects(
-            stores, replica, settled_us=JOURNALS_SETTLED_US
-        ):
-            yield name.partition(" ")[0]
-
-
-VERIFY_BATCH = 100
-"""Objects whose verification is recorded in one transaction."""
-
-log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -240,14 +242,6 @@ def close_damage(stores: Stores, replica: Replica, key: str) -> None:
             catalog_integrity.forget_object(tx, replica, key)
 
 
-MIN_OBJECT_BYTES = 4096
-"""Bytes that an object counts at least, since each request costs something."""
-RETRY_US = 900_000_000
-"""Time between two attempts to repair an object."""
-CURSOR_KEY = "scrub"
-"""Key of `store_state`: how far journals and purge markers were read."""
-
-
 class ScrubStopped(Exception):
     """The scrub was stopped."""
 
@@ -295,18 +289,17 @@ class ScrubRun:
         ends = self._pace.clock() + turn_s
         try:
             self._retry_repairs()
-            while self._pace.clock() < ends and (room := self._remaining_bytes()) > 0:
-                batch = self._find_due()
-                if batch:
+            while self._pace.clock() < ends:
+                with self._stores.catalog.read() as tx:
+                    room = catalog_integrity.compute_allowance(tx, self._budget.bytes_per_day)
+                if room <= 0:
+                    return
+                if batch := self._find_due():
                     self._verify_batch(batch, room)
                 elif not self._verify_journals(room):
                     return
         except ScrubStopped:
             log.info("scrub: stopped")
-
-    def _remaining_bytes(self) -> int:
-        with self._stores.catalog.read() as tx:
-            return catalog_integrity.compute_allowance(tx, self._budget.bytes_per_day)
 
     def _before_us(self, now: int) -> int:
         return now - int(self._budget.period_days * DAY_US / 2)
@@ -322,7 +315,7 @@ class ScrubRun:
                 close_damage(self._stores, one.replica, one.key)
 
     def _find_due(self) -> list[StoredObject]:
-        """The next objects of either replica."""
+        """Return the objects of either replica that are due, oldest verification first."""
         with self._stores.catalog.read() as tx:
             before = self._before_us(now_us(tx))
             due = [
@@ -365,7 +358,7 @@ class ScrubRun:
         self._pace.spend(size)
 
     def _verify_journals(self, room: int) -> bool:
-        """Read some journals and purge markers; False when no more of them are due."""
+        """Verify some journals and purge markers; return False if no more of them are due."""
         with self._stores.catalog.read() as tx:
             place = store_state.read_value(tx, CURSOR_KEY) or ""
             before = self._before_us(now_us(tx))
@@ -381,23 +374,18 @@ class ScrubRun:
     def _walk(self, replica: Replica, after: str, room: int) -> str | None:
         """Verify objects after a key; return where to continue, None after the last replica."""
         size = 0
-        for key in self._list_rest(replica, after):
+        listed = list_stored_objects(self._stores, replica, max(after, keys.JOURNALS))
+        prefixes = (keys.JOURNALS, keys.PURGE_MARKERS)
+        for info in takewhile(lambda one: one.key.startswith(prefixes), listed):
+            key = info.key
             read, intact = self._verify_one(replica, key)
             if intact:
                 record_intact(self._stores, replica, {key: read})
             size += read
             if size >= min(room, VERIFY_BATCH * MIN_OBJECT_BYTES):
-                break
-        else:
-            later = REPLICAS.index(replica) + 1
-            key = ""
-            return None if later == len(REPLICAS) else f"{REPLICAS[later]} "
-        return f"{replica} {key}"
-
-    def _list_rest(self, replica: Replica, after: str) -> Iterator[str]:
-        listed = list_stored_objects(self._stores, replica, max(after, keys.JOURNALS))
-        prefixes = (keys.JOURNALS, keys.PURGE_MARKERS)
-        return takewhile(lambda key: key.startswith(prefixes), (info.key for info in listed))
+                return f"{replica} {key}"
+        later = REPLICAS.index(replica) + 1
+        return None if later == len(REPLICAS) else f"{REPLICAS[later]} "
 
 
 def run_scrub(

@@ -21,14 +21,14 @@ TEST_HEADER = "X-STORE-NOTIFY-TEST"
 
 
 def digest_header(body: bytes) -> str:
-    """The value of the Digest header."""
+    """Return the value of the Digest header."""
     return "SHA-256=" + _encode_base64(hashlib.sha256(body).digest())
 
 
 def http_signature_headers(
     key: bytes, key_id: str, *, method: str, target: str, host: str, date: str, body: bytes
 ) -> dict[str, str]:
-    """Authorization and Digest by draft-cavage-http-signatures, over target, host, date, digest."""
+    """Return Authorization and Digest by draft-cavage-http-signatures over `SIGNED_HEADERS`."""
     summary = digest_header(body)
     signed = (
         f"(request-target): {method.lower()} {target}\n"
@@ -47,7 +47,7 @@ def http_signature_headers(
 def webhook_signature_headers(
     keys: Sequence[bytes], *, ident: str, now_us: int, body: bytes
 ) -> dict[str, str]:
-    """The headers of Standard Webhooks: a signature by each key, the newest first, none without."""
+    """Return the headers of Standard Webhooks, with a signature by each key, the newest first."""
     sent = str(now_us // 1_000_000)
     headers = {"webhook-id": ident, "webhook-timestamp": sent}
     if keys:
@@ -57,7 +57,7 @@ def webhook_signature_headers(
 
 
 def format_http_date(now_us: int) -> str:
-    """A moment as the Date header spells it."""
+    """Return a time as the Date header has it."""
     return _format_date(now_us // 1_000_000)
 
 
@@ -75,7 +75,7 @@ def _encode_base64(data: bytes) -> str:
 
 
 INITIAL_WINDOW, MAX_WINDOW = 4, 32
-"""Requests in flight to a new receiver, and to one receiver at the most."""
+"""Requests in flight to a new receiver, and at most to any receiver."""
 FAILURES_BEFORE_PROBING = 5
 """Failures in a row after which one probe at a time is sent …"""
 ATTEMPT_START_S = 0.2
@@ -85,28 +85,28 @@ PROBE_S, PROBE_CAP_S = 0.5, 10.0
 
 
 def is_probing(endpoint: Endpoint) -> bool:
-    """Whether the receiver failed so often that it is only probed."""
+    """Return whether a receiver failed so often that it is only probed."""
     return endpoint.failures >= FAILURES_BEFORE_PROBING
 
 
 def is_suspect(endpoint: Endpoint) -> bool:
-    """Whether it may well hang: it is new, or failed repeatedly, or is only probed."""
+    """Return whether a receiver may hang: it is new, failed repeatedly, or is only probed."""
     return endpoint.width <= INITIAL_WINDOW
 
 
 def concurrency_limit(endpoint: Endpoint) -> int:
-    """Requests that may be in flight to it."""
+    """Return how many requests to a receiver may be in flight."""
     return 1 if is_probing(endpoint) else int(endpoint.width)
 
 
 def record_success(endpoint: Endpoint) -> Endpoint:
-    """One more in flight for each success: the window doubles as it is once passed through."""
+    """Widen the window by one, which doubles it in the time of one window, and end a backoff."""
     width = min(float(MAX_WINDOW), endpoint.width + 1)
     return replace(endpoint, failures=0, width=width, resume_us=0)
 
 
 def record_failure(endpoint: Endpoint, *, now_us: int) -> Endpoint:
-    """Half as many in flight, and after repeated failures none for a while."""
+    """Halve the window, and back off after repeated failures."""
     failures = endpoint.failures + 1
     slower = replace(endpoint, failures=failures, width=max(1.0, endpoint.width / 2))
     if not is_probing(slower):
@@ -135,7 +135,7 @@ class WebhookRequest:
 
 @dataclass(frozen=True, slots=True)
 class WebhookResponse:
-    """A receiver's status, or why there is none; `body` is truncated already."""
+    """A receiver's status, or the error of the request; `body` is truncated already."""
 
     status: int | None = None
     error: str | None = None
@@ -146,8 +146,10 @@ class WebhookResponse:
 def build_request(
     due: DueDelivery, *, attempt: int, now_us: int, keys: Sequence[bytes] = ()
 ) -> WebhookRequest:
-    """The request of an attempt, signed if the subscription has keys: the newest first, and alone
-    in the Authorization."""
+    """Build the request of an attempt, signed by the subscription's keys, the newest first.
+
+    Authorization has the signature by the newest key only.
+    """
     callback = parse_callback_url(due.callback_url, allow_private=True)
     content_type, body = _encode_body(due)
     date = format_http_date(now_us)
@@ -176,28 +178,22 @@ def build_request(
 
 
 def _encode_body(due: DueDelivery) -> tuple[str, bytes]:
-    """Content type and body."""
+    """Return the content type and the body."""
     if due.encoding != MULTIPART:
         return due.encoding, due.payload.encode()
     fields = {**due.form_fields, due.payload_form_field: due.payload}
-    parts = [_format_form_field(name, value) for name, value in fields.items()]
-    boundary = _choose_boundary(UUID(due.uuid).hex, b"".join(parts))
+    parts = []
+    for name, value in fields.items():
+        # As browsers spell names that would break out of their quotation marks.
+        quoted = name.replace('"', "%22").replace("\r", "%0D").replace("\n", "%0A")
+        head = f'Content-Disposition: form-data; name="{quoted}"'
+        parts.append(f"{head}\r\n\r\n{value}".encode())
+    # The same for each attempt, and not part of the content.
+    boundary = f"store-{UUID(due.uuid).hex}"
+    while any(boundary.encode() in part for part in parts):
+        boundary += "x"
     rows = b"".join(b"--%b\r\n%b\r\n" % (boundary.encode(), part) for part in parts)
     return f"{MULTIPART}; boundary={boundary}", rows + f"--{boundary}--\r\n".encode()
-
-
-def _format_form_field(name: str, value: str) -> bytes:
-    # As browsers spell names that would break out of their quotation marks.
-    quoted = name.replace('"', "%22").replace("\r", "%0D").replace("\n", "%0A")
-    return f'Content-Disposition: form-data; name="{quoted}"\r\n\r\n{value}'.encode()
-
-
-def _choose_boundary(seed: str, content: bytes) -> str:
-    """The same for every attempt, and nowhere in what it separates."""
-    boundary = f"store-{seed}"
-    while boundary.encode() in content:
-        boundary += "x"
-    return boundary
 
 
 def build_result(
@@ -239,7 +235,7 @@ def build_result(
 
 
 def parse_retry_after(header: str | None, *, now_us: int) -> float | None:
-    """Seconds to wait by a Retry-After header, a number or a date; None when it says nothing."""
+    """Return the seconds of a Retry-After header, a number or a date; None if it is invalid."""
     if header is None:
         return None
     if re.fullmatch(r"[0-9]{1,12}", header.strip(), re.ASCII):
@@ -251,7 +247,7 @@ def parse_retry_after(header: str | None, *, now_us: int) -> float | None:
 
 
 def _decode_text(raw: bytes) -> str:
-    """As text that every catalog takes: no half characters, no NUL."""
+    """Return text that every catalog accepts, without invalid UTF-8 and NUL."""
     return raw.decode(errors="replace").replace("\x00", "\ufffd")
 
 

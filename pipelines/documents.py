@@ -1,9 +1,7 @@
 """Assemble, load and cache the metadata document of a bundle.
 
-Pure: bytes come in, a document and what is wrong with it come out. Nothing is fetched.
-
-A document is the same in every replica and for every step, so a worker keeps the latest ones. A
-parsed one takes many times its size: its memory is reserved for as long as it is used.
+A document is the same in every replica and for every step, so a worker caches the latest ones. A
+parsed document takes many times the size of its JSON: its memory is reserved while it is used.
 """
 
 import json
@@ -34,18 +32,41 @@ from storage.model import FQID, BundleVersion, EventType, ManifestEntry, Replica
 from storage.search.documents import flatten_document
 from storage.stores import Stores
 
+log = logging.getLogger(__name__)
+
+MAX_FILE_BYTES = 32 * 1024 * 1024
+MAX_DOCUMENT_BYTES = 64 * 1024 * 1024
 MAX_METADATA_DEPTH = 100
 MAX_REPORTED_DUPLICATES = 10
+MAX_FIELD_NAME_TEXT = 64 * 1024 * 1024
+"""Characters of the dotted names of a document's fields.
+
+Each level of nesting, and each dot in a key, repeats the name above it, so a few kilobytes of dots,
+or of leaves below a long path, could fill the memory.
+"""
+ENTRY_PAGE = 5_000
+"""Entries read in one transaction."""
+UNVERSIONED = "unversioned"
+"""The descriptor of documents whose metadata name no schema."""
+MAX_DESCRIPTOR_BYTES = 1024
+"""Bound on the descriptor, which is part of keys in the catalog."""
+NUMBER_BEFORE_JSON = re.compile(r"_[0-9]+(?=_json$)")
+SCHEMA_NAME = re.compile(r"[^/?#]+(?=[?#]|$)")
+SCHEMA_VERSION = re.compile(r"/v?([0-9]+(?:\.[0-9]+)*)/")
+_SAMPLE_ERRORS = [{"file": "f", "path": "p", "reason": "r"}]
+"""Errors that are counted as fields of each document, since it may get some later."""
 
 
 class UnreadableMetadata(ValueError):
-    """What is wrong with a file that cannot be made part of a document."""
+    """A file cannot become part of a document; the text says why."""
 
 
 def parse_metadata(content: bytes, *, room: int = MAX_PARSED_BYTES) -> tuple[Any, tuple[str, ...]]:
-    """The value, and remarks on what was read though it is doubtful: duplicate names, of which the
-    last counts. Unreadable for what has no place in a document, or takes more memory than `room`
-    once it is parsed."""
+    """Return the value of a JSON file, and warnings of duplicate names, of which the last counts.
+
+    Raise UnreadableMetadata if it cannot be part of a document, or if its value takes more memory
+    than `room`.
+    """
     try:
         check_parsed_size(estimate_parsed_size(content), room)
     except TooLarge as error:
@@ -81,25 +102,18 @@ def _decode_json(content: bytes, duplicates: list[str]) -> Any:
 def _check_depth(value: Any) -> None:
     level = [value]
     for _ in range(MAX_METADATA_DEPTH):
-        level = [child for each in level for child in _nested_values(each)]
-        if not level:
+        nested: list[Any] = []
+        for each in level:
+            children = each.values() if isinstance(each, dict) else each
+            nested += (child for child in children if isinstance(child, dict | list))
+        if not nested:
             return
+        level = nested
     raise UnreadableMetadata(f"nested deeper than {MAX_METADATA_DEPTH}")
 
 
-def _nested_values(value: Any) -> Iterator[Any]:
-    """The lists and objects directly inside of one."""
-    inside = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
-    return (child for child in inside if isinstance(child, dict | list))
-
-
-MAX_FIELD_NAME_TEXT = 64 * 1024 * 1024
-"""Of one document. Every level of nesting, and every dot inside of a key, is a name that repeats
-all above it: a few kilobytes of dots, or of leaves below one long path, would fill a memory."""
-
-
 def measure_field_names(value: Any, most: int = MAX_FIELD_NAME_TEXT) -> int:
-    """Characters in all its names, each name once; Unreadable when they are more than `most`."""
+    """Count the characters of all dotted names; raise UnreadableMetadata above `most`."""
     seen: set[str] = set()
     found = 0
     waiting: list[tuple[str, Any]] = [("", value)]
@@ -117,7 +131,7 @@ def measure_field_names(value: Any, most: int = MAX_FIELD_NAME_TEXT) -> int:
 
 
 def _measure_new_names(name: str, seen: set[str], most: int) -> int:
-    """Characters of a name and of those above it that were not there yet."""
+    """Count the characters of a name and its parents that are not in `seen`, and add them."""
     found = 0
     while name and name not in seen:
         seen.add(name)
@@ -128,35 +142,19 @@ def _measure_new_names(name: str, seen: set[str], most: int) -> int:
     return found
 
 
-MAX_FILE_BYTES = 32 * 1024 * 1024
-MAX_DOCUMENT_BYTES = 64 * 1024 * 1024
-
-UNVERSIONED = "unversioned"
-"""The descriptor of documents whose metadata name no schema."""
-
-_SAMPLE_ERRORS = [{"file": "f", "path": "p", "reason": "r"}]
-"""A document may come to report errors, also after its files were counted."""
-
-MAX_DESCRIPTOR_BYTES = 1024
-"""It is part of keys in the catalog."""
-
-NUMBER_BEFORE_JSON = re.compile(r"_[0-9]+(?=_json$)")
-SCHEMA_NAME = re.compile(r"[^/?#]+(?=[?#]|$)")
-SCHEMA_VERSION = re.compile(r"/v?([0-9]+(?:\.[0-9]+)*)/")
-
 DocumentError = Mapping[str, str]
 
 
 @dataclass(frozen=True, slots=True)
 class AssembledDocument:
-    """A document, and what could not be made part of it; the document's `errors` says the same."""
+    """A document, and the errors of files that it lacks, which are also in its `errors`."""
 
     document: dict[str, Any]
     errors: tuple[DocumentError, ...]
 
 
 class FieldCounter:
-    """The distinct fields of a document, held to the search index's limit file by file."""
+    """Counts the distinct fields of a document, file by file, up to the search index's limit."""
 
     def __init__(self, document: Mapping[str, Any], limit: int) -> None:
         """Count what the document has without any file: all entries have the same members."""
@@ -168,7 +166,7 @@ class FieldCounter:
         self._uncounted: list[tuple[str, Any]] = []
 
     def add(self, key: str, value: Any, content: bytes) -> None:
-        """Add a file, or raise Unreadable where the document would have too many fields.
+        """Add a file; raise UnreadableMetadata if the document would have too many fields.
 
         Each field has a colon in the file, so that most documents are never counted exactly.
         """
@@ -177,7 +175,11 @@ class FieldCounter:
             self._at_most += colons
             self._uncounted.append((key, value))
             return
-        self._count_exactly()
+        # Replace the upper bound by the exact number.
+        for counted_key, counted in self._uncounted:
+            self._fields |= _field_paths({"files": {counted_key: counted}})
+        self._uncounted.clear()
+        self._at_most = len(self._fields)
         own = _field_paths({"files": {key: value}})
         fresh = own - self._fields
         if len(self._fields) + len(fresh) > self._limit:
@@ -187,20 +189,13 @@ class FieldCounter:
         self._fields |= fresh
         self._at_most = len(self._fields)
 
-    def _count_exactly(self) -> None:
-        """Replace the upper bound by the exact number."""
-        for key, value in self._uncounted:
-            self._fields |= _field_paths({"files": {key: value}})
-        self._uncounted.clear()
-        self._at_most = len(self._fields)
-
 
 def _field_paths(document: Mapping[str, Any]) -> set[str]:
     return set(flatten_document(document).paths())
 
 
 def is_metadata_file(entry: ManifestEntry) -> bool:
-    """Whether a file's content belongs into the document."""
+    """Return whether a file's content is part of the document."""
     return entry.indexed and entry.content_type.strip().lower().startswith("application/json")
 
 
@@ -213,9 +208,12 @@ def assemble_document(
     field_limit: int,
     event_type: EventType = "CREATE",
 ) -> AssembledDocument:
-    """The document; `contents` has the metadata files in manifest order, None for one that is
-    too large to be looked at. Files that would bring it beyond `field_limit` are left out."""
-    manifest = _build_manifest(creator_uid, entries)
+    """Assemble a document; `contents` has the metadata files in order, None if too large.
+
+    Files that would exceed `field_limit` are left out.
+    """
+    listed = entries if len(entries) <= MAX_INDEXED_FILES else ()
+    manifest = {"creator_uid": creator_uid, "files": format_entries(listed)}
     document: dict[str, Any] = {
         "event_type": event_type,
         "bundle_info": {"uuid": fqid.uuid, "version": fqid.version},
@@ -234,50 +232,40 @@ def assemble_document(
     return AssembledDocument(document, tuple(errors))
 
 
-def _build_manifest(creator_uid: int, entries: Sequence[ManifestEntry]) -> dict[str, Any]:
-    listed = entries if len(entries) <= MAX_INDEXED_FILES else ()
-    return {"creator_uid": creator_uid, "files": format_entries(listed)}
-
-
 def _parse_files(
     contents: Iterable[tuple[ManifestEntry, bytes | None]], room: int, fields: FieldCounter
 ) -> tuple[dict[str, list[Any]], list[DocumentError]]:
-    """Parsed files by key, in order, as far as there is room; and what is wrong with the others."""
+    """Return the parsed files by key as far as there is room, and the errors of the others."""
     files: dict[str, list[Any]] = {}
     errors: list[DocumentError] = []
     room_for_names, room_in_memory = MAX_FIELD_NAME_TEXT, MAX_PARSED_BYTES
     for entry, content in contents:
         try:
-            value, remarks = _parse_file(content, room, room_in_memory)
+            if content is None or len(content) > MAX_FILE_BYTES:
+                raise UnreadableMetadata(f"larger than {MAX_FILE_BYTES} bytes")
+            if len(content) > room:
+                detail = f"the document would be larger than {MAX_DOCUMENT_BYTES} bytes"
+                raise UnreadableMetadata(detail)
+            value, warnings = parse_metadata(content, room=room_in_memory)
             room_for_names -= measure_field_names(value, room_for_names)
-            fields.add(document_key(entry.name), value, content or b"")
+            fields.add(document_key(entry.name), value, content)
         except UnreadableMetadata as error:
             errors.append({"file": entry.name, "reason": str(error)})
             continue
-        room -= len(content or b"")
-        room_in_memory -= estimate_parsed_size(content or b"")
+        room -= len(content)
+        room_in_memory -= estimate_parsed_size(content)
         files.setdefault(document_key(entry.name), []).append(value)
-        errors.extend({"file": entry.name, "reason": remark} for remark in remarks)
+        errors.extend({"file": entry.name, "reason": warning} for warning in warnings)
     return files, errors
 
 
-def _parse_file(
-    content: bytes | None, room: int, room_in_memory: int
-) -> tuple[Any, tuple[str, ...]]:
-    if content is None or len(content) > MAX_FILE_BYTES:
-        raise UnreadableMetadata(f"larger than {MAX_FILE_BYTES} bytes")
-    if len(content) > room:
-        raise UnreadableMetadata(f"the document would be larger than {MAX_DOCUMENT_BYTES} bytes")
-    return parse_metadata(content, room=room_in_memory)
-
-
 def document_key(name: str) -> str:
-    """A file's key in the document: dots as underscores, a number before `_json` left out."""
+    """Return a file's key in the document: dots as underscores, no number before `_json`."""
     return NUMBER_BEFORE_JSON.sub("", name.replace(".", "_"))
 
 
 def build_shape_descriptor(files: Mapping[str, Sequence[Any]]) -> str:
-    """The schemas that the files say they follow, each with its version, sorted."""
+    """Return the schemas that the files declare, each with its version, sorted."""
     found = {
         schema for values in files.values() for value in values for schema in _list_schemas(value)
     }
@@ -286,7 +274,7 @@ def build_shape_descriptor(files: Mapping[str, Sequence[Any]]) -> str:
 
 
 def _list_schemas(value: Any) -> list[str]:
-    """`name@version` of one file, or of each object of a list."""
+    """Return `name@version` of a file, or of each object of a list."""
     if isinstance(value, list):
         return [
             schema for each in value if isinstance(each, Mapping) for schema in _list_schemas(each)
@@ -297,22 +285,19 @@ def _list_schemas(value: Any) -> list[str]:
     inner = core if isinstance(core, Mapping) else {}
     url = _strip_text(value.get("describedBy")) or _strip_text(inner.get("schema_url"))
     version = _strip_text(value.get("schema_version")) or _strip_text(inner.get("schema_version"))
-    return [_format_schema(url, version)] if url or version else []
+    if not url and not version:
+        return []
+    named, inside = SCHEMA_NAME.search(url), SCHEMA_VERSION.search(url)
+    name = named[0].removesuffix(".json") if named else ""
+    return [f"{name}@{version or (inside[1] if inside else '')}".replace(",", "_")]
 
 
 def _strip_text(value: Any) -> str:
     return value.strip() if isinstance(value, str) else ""
 
 
-def _format_schema(url: str, version: str) -> str:
-    named = SCHEMA_NAME.search(url)
-    name = named[0].removesuffix(".json") if named else ""
-    inside = SCHEMA_VERSION.search(url)
-    return f"{name}@{version or (inside[1] if inside else '')}".replace(",", "_")
-
-
 def withhold_paths(document: dict[str, Any], paths: Collection[str]) -> dict[str, Any]:
-    """The document with these paths reported in its `errors`, and so kept but not searchable."""
+    """Return the document with an error for each of these paths, which are not searchable."""
     if not paths:
         return document
     reason = "another kind of value than in the documents of its shape"
@@ -321,102 +306,96 @@ def withhold_paths(document: dict[str, Any], paths: Collection[str]) -> dict[str
 
 
 def dump_document(document: Any) -> bytes:
-    """The document as JSON; integers are exact whatever their size."""
+    """Return a document as JSON, with exact integers."""
     return json_codec.encode(document)
 
 
 def parse_document(data: bytes) -> dict[str, Any]:
-    """The document that `dump` wrote."""
+    """Return the document of its JSON."""
     loaded: dict[str, Any] = json_codec.decode(data)
     return loaded
 
 
-log = logging.getLogger(__name__)
-
-ENTRY_PAGE = 5_000
+# Loading -----------------------------------------------------------------------------------
 
 
 @contextmanager
 def open_document(
     stores: Stores, replica: Replica, bundle_id: int, beat: Heartbeat
 ) -> Iterator[dict[str, Any]]:
-    """The document of a bundle, as its CREATE event shows it; Unavailable without memory for it."""
+    """Yield the document of a bundle's CREATE event; raise Unavailable without memory for it."""
     bundle = stores.catalog.run_query(lambda tx: bundles.get(tx, bundle_id)).bundle
-    kept, entries = _read_cache_or_entries(stores, bundle)
-    with stores.memory.reserve(_estimate_memory([len(kept)] if kept else _metadata_sizes(entries))):
-        found = _parse_or_assemble(stores, replica, bundle, kept, entries, beat)
+    cached, entries, memory = _find_sources(stores, bundle)
+    with stores.memory.reserve(memory):
+        document = _parse_or_assemble(stores, replica, bundle, cached, entries, beat)
         try:
-            yield found
+            yield document
         finally:
-            # Callers still have the name of it: the memory is free before its reservation is.
-            found.clear()
+            # Callers still refer to it, and its memory must be free before its reservation is.
+            document.clear()
 
 
 def load_small_document(
     stores: Stores, replica: Replica, bundle: BundleVersion, beat: Heartbeat
 ) -> dict[str, Any] | None:
-    """A document for which no memory needs to be reserved; None for any other."""
-    kept, entries = _read_cache_or_entries(stores, bundle)
-    size = _estimate_memory([len(kept)] if kept else _metadata_sizes(entries))
-    if size > json_codec.SMALL_BYTES:
+    """Return a document that needs no reservation of memory, None for a larger one."""
+    cached, entries, memory = _find_sources(stores, bundle)
+    if memory > json_codec.SMALL_BYTES:
         return None
-    return _parse_or_assemble(stores, replica, bundle, kept, entries, beat)
+    return _parse_or_assemble(stores, replica, bundle, cached, entries, beat)
 
 
-def _read_cache_or_entries(
+def load_document_text(stores: Stores, replica: Replica, bundle_id: int, beat: Heartbeat) -> bytes:
+    """Return the JSON of a bundle's document; parsing it would take many times its size."""
+    bundle = stores.catalog.run_query(lambda tx: bundles.get(tx, bundle_id)).bundle
+    cached, entries, memory = _find_sources(stores, bundle)
+    if cached:
+        return cached
+    with stores.memory.reserve(memory):
+        # Another thread may have assembled it while this one waited.
+        cached = stores.documents.get(str(bundle.fqid))
+        return cached or _assemble_from_bucket(stores, replica, bundle, entries, beat)[1]
+
+
+def _find_sources(
     stores: Stores, bundle: BundleVersion
-) -> tuple[bytes | None, Sequence[ManifestEntry]]:
-    # By name: an id may be given again once what had it was purged.
-    kept = stores.documents.get(str(bundle.fqid))
-    return kept, () if kept else _list_entries(stores, bundle)
+) -> tuple[bytes | None, Sequence[ManifestEntry], int]:
+    """Return the cached JSON, else the bundle's entries, and the bytes of memory to reserve."""
+    # By name: an id may be assigned again after a purge.
+    cached = stores.documents.get(str(bundle.fqid))
+    if cached:
+        return cached, (), _estimate_memory([len(cached)])
+
+    def read_page(start: int) -> list[ManifestEntry]:
+        return stores.catalog.run_query(
+            lambda tx: bundles.list_entries(
+                tx, bundle.id, start=start, limit=ENTRY_PAGE, span=SEGMENT_ENTRIES
+            )
+        )
+
+    starts = range(0, bundle.file_count, ENTRY_PAGE)
+    entries = [entry for start in starts for entry in read_page(start)]
+    sizes = (entry.size for entry in entries if is_metadata_file(entry))
+    return None, entries, _estimate_memory(sizes)
+
+
+def _estimate_memory(sizes: Iterable[int]) -> int:
+    """Return the bytes that texts of these sizes and their parsed values take together."""
+    text = sum(size for size in sizes if size <= MAX_DOCUMENT_BYTES)
+    return min(text, MAX_DOCUMENT_BYTES) + min(text * MAX_PARSED_FACTOR, MAX_PARSED_BYTES)
 
 
 def _parse_or_assemble(
     stores: Stores,
     replica: Replica,
     bundle: BundleVersion,
-    kept: bytes | None,
+    cached: bytes | None,
     entries: Sequence[ManifestEntry],
     beat: Heartbeat,
 ) -> dict[str, Any]:
-    if kept:
-        return parse_document(kept)
+    if cached:
+        return parse_document(cached)
     return _assemble_from_bucket(stores, replica, bundle, entries, beat)[0]
-
-
-def load_document_text(stores: Stores, replica: Replica, bundle_id: int, beat: Heartbeat) -> bytes:
-    """The same as JSON: what is cached is not parsed, which takes many times its size."""
-    bundle = stores.catalog.run_query(lambda tx: bundles.get(tx, bundle_id)).bundle
-    kept, entries = _read_cache_or_entries(stores, bundle)
-    if kept:
-        return kept
-    with stores.memory.reserve(_estimate_memory(_metadata_sizes(entries))):
-        # Another thread may have assembled it while this one waited.
-        found = stores.documents.get(str(bundle.fqid))
-        return found or _assemble_from_bucket(stores, replica, bundle, entries, beat)[1]
-
-
-def _estimate_memory(sizes: Iterable[int]) -> int:
-    """Bytes that texts of these sizes, and what is parsed of them, may take together."""
-    text = sum(size for size in sizes if size <= MAX_DOCUMENT_BYTES)
-    return min(text, MAX_DOCUMENT_BYTES) + min(text * MAX_PARSED_FACTOR, MAX_PARSED_BYTES)
-
-
-def _metadata_sizes(entries: Iterable[ManifestEntry]) -> Iterator[int]:
-    return (entry.size for entry in entries if is_metadata_file(entry))
-
-
-def _list_entries(stores: Stores, bundle: BundleVersion) -> list[ManifestEntry]:
-    starts = range(0, bundle.file_count, ENTRY_PAGE)
-    return [entry for start in starts for entry in _read_entry_page(stores, bundle, start)]
-
-
-def _read_entry_page(stores: Stores, bundle: BundleVersion, start: int) -> list[ManifestEntry]:
-    return stores.catalog.run_query(
-        lambda tx: bundles.list_entries(
-            tx, bundle.id, start=start, limit=ENTRY_PAGE, span=SEGMENT_ENTRIES
-        )
-    )
 
 
 def _assemble_from_bucket(
@@ -426,7 +405,7 @@ def _assemble_from_bucket(
     entries: Sequence[ManifestEntry],
     beat: Heartbeat,
 ) -> tuple[dict[str, Any], bytes]:
-    """The document from the bucket, and its text, which is cached."""
+    """Assemble a document from the bucket, and cache and return its JSON, too."""
     made = assemble_document(
         bundle.fqid,
         bundle.creator_uid,
@@ -444,20 +423,16 @@ def _assemble_from_bucket(
 def _read_contents(
     stores: Stores, replica: Replica, entries: Sequence[ManifestEntry], beat: Heartbeat
 ) -> Iterator[tuple[ManifestEntry, bytes | None]]:
-    """The bytes of each metadata file, None for one that is too large to look at."""
-    for entry in entries:
-        if not is_metadata_file(entry):
-            continue
+    """Yield each metadata file with its bytes, or with None if it is too large."""
+    for entry in filter(is_metadata_file, entries):
         if entry.size > MAX_FILE_BYTES:
             yield entry, None
             continue
         beat(entry.size)
-        yield entry, _read_blob(stores, replica, entry)
-
-
-def _read_blob(stores: Stores, replica: Replica, entry: ManifestEntry) -> bytes:
-    sha256 = entry.checksums.sha256
-    try:
-        return failover.read_blob(stores, replica, sha256)
-    except NotFoundError as error:
-        raise NotFoundError(f"{replica} lacks {keys.blob_key(sha256)} of {entry.name}.") from error
+        sha256 = entry.checksums.sha256
+        try:
+            yield entry, failover.read_blob(stores, replica, sha256)
+        except NotFoundError as error:
+            raise NotFoundError(
+                f"{replica} lacks {keys.blob_key(sha256)} of {entry.name}."
+            ) from error

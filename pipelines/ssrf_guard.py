@@ -13,9 +13,9 @@ from urllib.parse import SplitResult, quote, urlsplit
 from storage.errors import Invalid
 
 MAX_URL_BYTES = 2048
-"""Bytes of a callback URL as it is requested; an index of a catalog holds no longer ones."""
+"""Bytes of a callback URL; the catalog indexes no longer ones."""
 CACHE_SIZE = 8192
-"""Callback URLs, and hosts, that a process remembers taking apart."""
+"""Parsed callback URLs, and hosts, that a process caches."""
 DEFAULT_PORTS = {"http": 80, "https": 443}
 
 IPAddress = ipaddress.IPv4Address | ipaddress.IPv6Address
@@ -77,7 +77,7 @@ _NAT64 = ipaddress.IPv6Network("64:ff9b::/96")
 
 @dataclass(frozen=True, slots=True)
 class CallbackUrl:
-    """A callback URL taken apart; `url` is its one spelling on the wire, ASCII."""
+    """A parsed callback URL; `url` is its normal spelling in ASCII."""
 
     scheme: str
     host: str
@@ -87,7 +87,7 @@ class CallbackUrl:
 
     @property
     def authority(self) -> str:
-        """The Host header: the port only where it is not the scheme's own."""
+        """The Host header, without the scheme's default port."""
         name = f"[{self.host}]" if ":" in self.host else self.host
         return name if self.port == DEFAULT_PORTS[self.scheme] else f"{name}:{self.port}"
 
@@ -98,51 +98,50 @@ class CallbackUrl:
 
     @property
     def endpoint(self) -> str:
-        """The receiver that this URL names: what differs in the query only is the same one."""
+        """The receiver: the URL without its query."""
         return f"{self.scheme}://{self.authority}{self.target.partition('?')[0]}"
 
 
 def parse_callback_url(url: str, *, allow_private: bool) -> CallbackUrl:
-    """Take a callback URL apart; Invalid (`invalid_callback_url`) for what may not be one."""
+    """Parse a callback URL; raise Invalid (`invalid_callback_url`)."""
     callback = _parse_url(url)
     if allow_private:
         return callback
     address = parse_ip_literal(callback.host)
-    reason = refusal_reason(address) if address else _name_refusal_reason(callback.host)
+    reason = refusal_reason(address) if address else None
+    name = callback.host.removesuffix(".")
+    if name == "localhost" or name.endswith(".localhost"):
+        reason = "loopback"
     if reason:
         raise _invalid_callback_url(f"It leads to a {reason} address.")
     return callback
 
 
 def refusal_reason(address: IPAddress) -> str | None:
-    """Why nothing may be sent to this address, or None when it is an ordinary public one."""
+    """Return why nothing may be sent to an address, or None if it is an ordinary public one."""
     if isinstance(address, ipaddress.IPv4Address):
         return next((reason for network, reason in _BLOCKED_IPV4 if address in network), None)
     if address.scope_id is not None:
         return "link-local"
-    inner = address.ipv4_mapped or _embedded_ipv4(address)
+    inner = address.ipv4_mapped
+    if address in _NAT64:
+        inner = ipaddress.IPv4Address(int(address) & 0xFFFFFFFF)
     if inner is not None:
         return refusal_reason(inner)
     special = next((reason for network, reason in _BLOCKED_IPV6 if address in network), None)
     return special or (None if address in _GLOBAL_IPV6 else "reserved")
 
 
-def _embedded_ipv4(address: ipaddress.IPv6Address) -> ipaddress.IPv4Address | None:
-    if address not in _NAT64:
-        return None
-    return ipaddress.IPv4Address(int(address) & 0xFFFFFFFF)
-
-
 @functools.lru_cache(CACHE_SIZE)
 def check_address_text(address: str) -> str | None:
-    """`refusal` of an address in any of its spellings; what is no address at all is refused."""
+    """Return the refusal reason of an address in any spelling; other texts are malformed."""
     parsed = parse_ip_literal(address)
     return "malformed" if parsed is None else refusal_reason(parsed)
 
 
 @functools.lru_cache(CACHE_SIZE)
 def parse_ip_literal(host: str) -> IPAddress | None:
-    """The address that a host name spells out, also in the old decimal, octal and hex forms."""
+    """Return the address that a host name is, also in old decimal, octal and hexadecimal forms."""
     try:
         return ipaddress.ip_address(host)
     except ValueError:
@@ -150,7 +149,7 @@ def parse_ip_literal(host: str) -> IPAddress | None:
 
 
 def _parse_legacy_ipv4(host: str) -> ipaddress.IPv4Address | None:
-    """One to four numbers, the last of which fills all the bytes that are left."""
+    """Parse one to four numbers, the last of which fills all remaining bytes."""
     parts = host.split(".")
     if len(parts) > 4 or not all(map(_NUMBER.fullmatch, parts)):
         return None
@@ -206,7 +205,7 @@ def _encode_target(parts: SplitResult) -> str:
 
 
 def _normalize_host(parts: SplitResult) -> str:
-    """The host as it is looked up: ASCII, lower case; an address in its usual spelling."""
+    """Return the host in ASCII and lower case, an address in its normal spelling."""
     name = parts.hostname or ""
     try:
         # Normalises too: resolvers read circled digits as digits.
@@ -232,12 +231,6 @@ def _parse_ipv6_host(name: str) -> str:
     if address.scope_id is not None:
         raise _invalid_callback_url("Its address has a zone.")
     return str(address)
-
-
-def _name_refusal_reason(host: str) -> str | None:
-    """Names that always mean this machine."""
-    name = host.removesuffix(".")
-    return "loopback" if name == "localhost" or name.endswith(".localhost") else None
 
 
 def _invalid_callback_url(reason: str) -> Invalid:

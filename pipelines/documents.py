@@ -100,7 +100,7 @@ def _decode_json(content: bytes, duplicates: list[str]) -> Any:
 
 
 def _check_depth(value: Any) -> None:
-    level = [value]
+    level = [value] if isinstance(value, dict | list) else []
     for _ in range(MAX_METADATA_DEPTH):
         nested: list[Any] = []
         for each in level:

@@ -1,7 +1,7 @@
 """Create, list, pause, resume and delete subscriptions, and retry or expire deliveries.
 
-What the clock does for all of them is here too: letting go what is held back, forgetting what is
-settled. Every statement is bounded, whatever a subscription holds.
+Each statement is bounded, however many deliveries a subscription has. The scheduler releases paused
+deliveries and expires old ones.
 """
 
 import json
@@ -39,7 +39,7 @@ SECRET_PURPOSE: Final = b"subscription secrets"
 """Purpose of the key that seals signing keys at rest."""
 
 ATTEMPTS_WAIT_S: Final = ATTEMPT_START_S + 0.05
-"""How long a stopped subscription is waited for: longer than a look lets attempts begin."""
+"""Wait after a change, longer than attempts may begin on what was read before it."""
 
 Seal = Callable[[bytes, bytes], bytes]
 """Seals a secret into its context, as `Sealer.seal` does."""
@@ -47,7 +47,7 @@ Seal = Callable[[bytes, bytes], bytes]
 
 @dataclass(frozen=True, slots=True)
 class NewSubscription:
-    """What its owner asks for; an `es_query`, the empty one too, makes it elasticsearch."""
+    """A subscription to create; with an `es_query`, even an empty one, it is elasticsearch."""
 
     callback_url: str
     replica: Replica
@@ -80,7 +80,7 @@ def create_subscription(
     limit: int,
     allow_private: bool,
 ) -> Subscription:
-    """Record a subscription; Invalid for what cannot work, NotAcceptable beyond the quota."""
+    """Record a subscription; raise Invalid, or NotAcceptable beyond the quota."""
     callback = parse_callback_url(new.callback_url, allow_private=allow_private)
     check_subscription(new)
     fresh = build_row(new, owner, uuid)
@@ -95,7 +95,7 @@ def create_subscription(
 
 
 def secret_context(uuid: str) -> bytes:
-    """Binds a sealed signing key to its subscription."""
+    """Return the context that binds a sealed signing key to its subscription."""
     return f"subscription/{uuid}".encode()
 
 
@@ -128,7 +128,7 @@ def check_signing_key(key_id: str | None, secret: str | None) -> None:
 
 
 def _check_text_fields(name: str, *texts: str) -> None:
-    """Refuse what no catalog keeps and no payload says."""
+    """Raise Invalid for texts that neither a catalog nor a payload can hold."""
     try:
         "".join(texts).encode()
     except UnicodeEncodeError as error:
@@ -142,7 +142,7 @@ def _invalid_field(name: str, detail: str) -> Invalid:
 
 
 def build_row(new: NewSubscription, owner: str, uuid: str) -> Subscription:
-    """What is to be recorded, without its secret."""
+    """Return the row of a new subscription, without its secret."""
     stored = new.es_query is not None
     return Subscription(
         uuid=uuid,
@@ -178,7 +178,7 @@ def find_subscription(
     replica: Replica,
     kind: SubscriptionType | None = JMESPATH,
 ) -> Subscription:
-    """The caller's subscription, of any type when `kind` is None; NotFoundError, another's too."""
+    """Return the caller's subscription, of any type if `kind` is None; raise NotFoundError."""
     with stores.catalog.read() as tx:
         return load_own_subscription(tx, uuid, owner, replica, kind)
 
@@ -186,7 +186,7 @@ def find_subscription(
 def load_own_subscription(
     tx: Tx, uuid: str, owner: str, replica: Replica, kind: SubscriptionType | None
 ) -> Subscription:
-    """The same within a unit of work."""
+    """Return the caller's subscription within a transaction; raise NotFoundError."""
     found = subscriptions.find(tx, uuid)
     known = found is not None and (found.owner, found.replica) == (owner, replica)
     if found is None or not known or kind not in (None, found.type):
@@ -202,22 +202,22 @@ def delete_subscription(
     replica: Replica,
     kind: SubscriptionType | None = JMESPATH,
 ) -> str:
-    """End a subscription and cancel its deliveries; returns when. No attempt begins afterwards."""
+    """Delete a subscription and its deliveries, and return the time; no attempt begins later."""
     with stores.catalog.write() as tx:
         gone = load_own_subscription(tx, uuid, owner, replica, kind)
         at = subscriptions.mark_deleted(tx, gone)
         if at is None:
             raise NotFoundError("Cannot find subscription!")
-        # The first of them only: `deliver` cancels the others when it fetches them.
+        # A bounded number; `deliver` cancels the others when it fetches them.
         deliveries.cancel_pending(tx, gone.id, gone.endpoint_id)
     wait_for_attempts(stores, gone.endpoint_id)
     return version_from_us(at)
 
 
 def wait_for_attempts(stores: Stores, endpoint_id: int) -> None:
-    """Return when no attempt begins any more on what was read before this call.
+    """Wait until no attempt begins that read the subscription before this call.
 
-    Call it after the change is committed: who leases the endpoint later reads the change.
+    Call it after the change is committed: later leases of the endpoint read the change.
     """
     # A writing transaction, so that it waits for a lease that is not committed yet.
     with stores.catalog.write(durable=False) as tx:
@@ -234,7 +234,7 @@ def list_deliveries(
     after: DeliveryPosition | None = None,
     limit: int,
 ) -> list[LoggedDelivery]:
-    """A page of a subscription's deliveries, the latest first, beyond the place of the last."""
+    """Return a page of a subscription's deliveries after a position, the latest first."""
     with stores.catalog.read() as tx:
         return delivery_log.list_deliveries(
             tx, subscription.id, only=only, after=after, limit=limit
@@ -260,8 +260,7 @@ def ping_subscription(
     match: MatchingBundle | None = None,
     request_id: str = "",
 ) -> LoggedDelivery:
-    """Record a test delivery, sent and tried again like any other; about a bundle that matches, if
-    there is one."""
+    """Record a test delivery, about a matching bundle if there is one; retried like any other."""
     with stores.catalog.write() as tx:
         now = now_us(tx)
         fqid = match.fqid if match else FQID(NO_BUNDLE_UUID, version_from_us(now))
@@ -283,26 +282,26 @@ def ping_subscription(
 
 
 MAX_STATEMENTS = 20
-"""Bounded statements that one request or one tick of the clock makes of a kind."""
+"""Bounded statements of a kind in one request, or one run of the scheduler."""
 ROWS_PER_STATEMENT = 500
-"""Rows of one of them."""
+"""Rows of one statement."""
 
 
 @dataclass(frozen=True, slots=True)
 class SubscriptionRef:
-    """A subscription as its owner names it, of either type."""
+    """A reference to a subscription of its owner, of either type."""
 
     uuid: str
     owner: str
     replica: Replica
 
     def load(self, tx: Tx) -> Subscription:
-        """The subscription; NotFoundError, another's too."""
+        """Return the subscription; raise NotFoundError."""
         return load_own_subscription(tx, self.uuid, self.owner, self.replica, None)
 
 
 def pause_subscription(stores: Stores, whose: SubscriptionRef) -> Subscription:
-    """Have it sent nothing but tests; what matches is recorded, for when it is resumed.
+    """Send only tests from now on; matching events are recorded for the time after.
 
     No attempt begins once this has returned.
     """
@@ -314,11 +313,11 @@ def pause_subscription(stores: Stores, whose: SubscriptionRef) -> Subscription:
 
 
 def resume_subscription(stores: Stores, whose: SubscriptionRef) -> Subscription:
-    """Have it sent what is due, paused or disabled before; its deliveries keep their schedule."""
+    """Resume a paused or disabled subscription; its deliveries keep their schedule."""
     with stores.catalog.write() as tx:
         halted = whose.load(tx)
         subscriptions.resume(tx, halted.id)
-        # The first of them only: the clock lets go the others.
+        # A bounded number; the scheduler releases the others.
         deliveries.release_paused(tx, halted.id)
         endpoints.wake(tx, halted.endpoint_id)
         return whose.load(tx)
@@ -334,7 +333,7 @@ def rotate_secret(
     overlap_cap_s: float,
     seal: Seal,
 ) -> Subscription:
-    """Sign by a new secret, and by the former one too for so long."""
+    """Sign by a new secret, and for `overlap_s` seconds by the previous one, too."""
     check_signing_key(key_id, secret)
     if not 0 <= overlap_s <= overlap_cap_s:
         detail = f"Must be from 0 to {overlap_cap_s:g}."
@@ -350,7 +349,7 @@ def rotate_secret(
 
 @dataclass(frozen=True, slots=True)
 class RetryCount:
-    """How many deliveries are due again, and whether there are more to ask for."""
+    """How many deliveries are due again, and whether more are left for another request."""
 
     count: int
     more: bool
@@ -364,8 +363,7 @@ def retry_failed_deliveries(
     until_us: int | None = None,
     event_type: str | None = None,
 ) -> RetryCount:
-    """Make due what failed since then, whether it was given up or is to be tried again later; the
-    oldest first, a bounded number at once."""
+    """Make failed and postponed deliveries due, the oldest first, a bounded number at once."""
     with stores.catalog.read() as tx:
         span = delivery_log.RetryWindow(
             since_us, now_us(tx) if until_us is None else until_us, event_type
@@ -385,7 +383,7 @@ def retry_failed_deliveries(
 
 
 def release_paused_deliveries(stores: Stores) -> int:
-    """Let go what active subscriptions hold back, cancel what deleted ones do; returns how many."""
+    """Release paused deliveries of active subscriptions, and cancel those of deleted ones."""
     with stores.catalog.read() as tx:
         loose = deliveries.list_releasable(tx, limit=MAX_STATEMENTS)
     settled = 0
@@ -406,8 +404,10 @@ class DeliveryRetention:
 
 
 def expire_deliveries(stores: Stores, keep: DeliveryRetention) -> int:
-    """Forget deliveries that are kept no longer, what deleted subscriptions leave, their endpoints
-    too, and secrets that sign no more; returns how many deliveries."""
+    """Delete old deliveries, deleted subscriptions, unused endpoints and expired secrets.
+
+    Return the number of deleted deliveries.
+    """
     with stores.catalog.write() as tx:
         subscriptions.expire_previous_secrets(tx)
         now = now_us(tx)
@@ -420,17 +420,12 @@ def expire_deliveries(stores: Stores, keep: DeliveryRetention) -> int:
     with stores.catalog.read() as tx:
         deleted = subscriptions.list_deleted_before(tx, ended_us, limit=MAX_STATEMENTS)
     gone += sum(_delete_subscription_log(stores, ident) for ident in deleted)
-    _delete_unused_endpoints(stores)
-    return gone
-
-
-def _delete_unused_endpoints(stores: Stores) -> None:
-    """Delete the state of endpoints without subscriptions."""
     with stores.catalog.read() as tx:
         unnamed = endpoints.list_unreferenced(tx, limit=ROWS_PER_STATEMENT)
     if unnamed:
         with stores.catalog.write() as tx:
             endpoints.delete_unreferenced(tx, unnamed)
+    return gone
 
 
 def _expire_undelivered_deliveries(stores: Stores, before_us: int) -> int:
@@ -448,7 +443,7 @@ def _expire_undelivered_deliveries(stores: Stores, before_us: int) -> int:
 
 
 def _run_in_batches(stores: Stores, some: Callable[[Tx], int]) -> int:
-    """Bounded statements until one of them finds too little to do, and no more than so many."""
+    """Run a bounded statement until it finds less than its bound, at most MAX_STATEMENTS times."""
     done = 0
     for _ in range(MAX_STATEMENTS):
         with stores.catalog.write() as tx:

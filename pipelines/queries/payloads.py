@@ -19,7 +19,7 @@ NO_BUNDLE_UUID = "00000000-0000-0000-0000-000000000000"
 
 
 def dump_json(value: Any) -> str:
-    """JSON as it is sent: compact, UTF-8; ValueError for what JSON cannot say."""
+    """Return compact JSON; raise ValueError for values that are not valid JSON."""
     text = json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
     text.encode()  # a lone surrogate is a ValueError
     return text
@@ -33,7 +33,7 @@ def build_payload(
     base_url: str,
     attachments: Mapping[str, Any] | None,
 ) -> dict[str, Any]:
-    """The payload of a matching event; `attachments` only where the subscription asks for some."""
+    """Build the payload of a matching event; `attachments` is None without the member."""
     body = _build_common_members(subscription, event.fqid, delivery=delivery, event_type=event.type)
     asked = urlencode({"version": event.fqid.version, "replica": event.replica})
     body["bundle_url"] = f"{base_url}/v1/bundles/{event.fqid.uuid}?{asked}"
@@ -44,14 +44,14 @@ def build_payload(
 
 
 def build_test_payload(subscription: Subscription, *, delivery: str, now_us: int) -> dict[str, Any]:
-    """Payload of a test without a bundle."""
+    """Build the payload of a test delivery without a bundle."""
     fqid = FQID(NO_BUNDLE_UUID, version_from_us(now_us))
     body = _build_common_members(subscription, fqid, delivery=delivery, event_type="CREATE")
     return body | {"event_timestamp": fqid.version}
 
 
 def build_test_members(delivery: str) -> dict[str, Any]:
-    """The members in which a test's payload differs from that of an event."""
+    """Return the members in which a test's payload differs from that of an event."""
     return {"transaction_id": delivery, "test": True}
 
 
@@ -82,7 +82,7 @@ Attachments = Mapping[str, Mapping[str, str]]
 
 
 def check_attachments(attachments: Attachments) -> None:
-    """Invalid for a reserved name, an unknown type, an expression that does not compile."""
+    """Raise Invalid for a reserved name, an unknown type, or an invalid expression."""
     for name, attachment in attachments.items():
         where = f"/attachments/{name}"
         if name.startswith("_"):
@@ -92,14 +92,10 @@ def check_attachments(attachments: Attachments) -> None:
             )
         if attachment.get("type") != ATTACHMENT_TYPE:
             raise _invalid_attachment(where, "The type must be jmespath.")
-        _check_attachment_expression(where, attachment.get("expression", ""))
-
-
-def _check_attachment_expression(where: str, expression: str) -> None:
-    try:
-        bounded_jmespath.validate_expression(expression)
-    except Invalid as error:
-        raise _invalid_attachment(where, error.detail) from error
+        try:
+            bounded_jmespath.validate_expression(attachment.get("expression", ""))
+        except Invalid as error:
+            raise _invalid_attachment(where, error.detail) from error
 
 
 def _invalid_attachment(where: str, detail: str) -> Invalid:
@@ -154,7 +150,7 @@ class _AttachmentEvaluation:
         self._sizes: dict[str, int] = {}
 
     def run(self, attachments: Attachments) -> None:
-        """Evaluate all of them, in rounds with a growing allowance."""
+        """Evaluate all attachments, in rounds with a growing allowance."""
         waiting, allowance = dict(attachments), min(FIRST_ALLOWANCE, self._steps)
         while waiting:
             for name, attachment in list(waiting.items()):
@@ -163,11 +159,15 @@ class _AttachmentEvaluation:
             allowance = min(allowance * ALLOWANCE_GROWTH, self._steps)
 
     def _evaluate_one(self, name: str, expression: str, allowance: int) -> bool:
-        """Evaluate one; False if it needs a larger allowance than this, and may have it."""
+        """Evaluate one; return False if it needs a larger allowance, and may have it."""
         allowed = min(allowance, self._budget.left)
         own = bounded_jmespath.EvaluationBudget(allowed, self._watch)
         try:
-            self._store_value(name, *_evaluate_expression(expression, self._document, own))
+            value, size = _evaluate_expression(expression, self._document, own)
+            self._sizes[name], self.values[name] = size, value
+            if sum(self._sizes.values()) > ATTACHMENTS_MAX_BYTES:
+                # Too large to be sent: the values are not needed.
+                self.values.clear()
         except bounded_jmespath.StepsExhausted as error:
             if allowed == allowance < self._steps:
                 return False
@@ -178,26 +178,20 @@ class _AttachmentEvaluation:
             self._budget.pay(min(allowed, allowed - own.left))
         return True
 
-    def _store_value(self, name: str, value: Any, size: int) -> None:
-        """Keep a value, or none at all once they are too large to be sent."""
-        self._sizes[name], self.values[name] = size, value
-        if sum(self._sizes.values()) > ATTACHMENTS_MAX_BYTES:
-            self.values.clear()
-
     def size(self) -> int:
-        """Bytes of the whole as JSON, also where values were not kept."""
+        """Return the bytes of all attachments as JSON, including values that were dropped."""
         without = dump_json(dict.fromkeys(self._sizes, 0) | self.failures())
         return len(without.encode()) - len(self._sizes) + sum(self._sizes.values())
 
     def failures(self) -> dict[str, dict[str, str]]:
-        """The member `_errors`, if there is any."""
+        """Return the member `_errors`, if there are errors."""
         return {ERRORS_MEMBER: self._errors} if self._errors else {}
 
 
 def _evaluate_expression(
     expression: str, document: Any, budget: bounded_jmespath.EvaluationBudget
 ) -> tuple[Any, int]:
-    """The result and its bytes as JSON; Failed where JSON cannot express it."""
+    """Return the result and its bytes as JSON; raise EvaluationFailed if it is not JSON."""
     try:
         compiled = bounded_jmespath.compile_expression(expression)
     except Invalid as error:

@@ -1,7 +1,7 @@
 """JMESPath evaluation with a budget of steps.
 
-A hundred characters can ask for half a million elements, and shared results for 2^64 once they are
-written out, so that work is paid from a budget before it is done.
+An expression of a hundred characters can make half a million elements, and shared results 2^64 as
+JSON. So each step is paid from a budget before it is done.
 """
 
 import threading
@@ -23,7 +23,7 @@ MAX_STEPS = 1_000_000
 FIRST_ALLOWANCE, ALLOWANCE_GROWTH = 1_000, 8
 """The first allowance, and how it grows: a repeated evaluation adds a seventh at the most."""
 CACHED_NODES = 100_000
-"""Nodes of the compiled expressions that a process keeps, at about 400 bytes each."""
+"""Syntax tree nodes of the expressions that a process caches, at about 400 bytes each."""
 
 WATCH_INTERVAL_STEPS = 50_000
 """Steps between calls of `watch`, which may end an evaluation."""
@@ -31,26 +31,26 @@ WATCH_INTERVAL_STEPS = 50_000
 _CHARACTERS_PER_STEP = 64
 """Characters of a string that count as one element."""
 _JSON_CHARACTERS_PER_STEP = 8
-"""The same where they are written as JSON, which makes up to twelve of one."""
+"""The same for strings that become JSON, where a character takes up to twelve."""
 _CONSTANT_TIME_FUNCTIONS = frozenset({"length", "type", "not_null", "to_array"})
-"""Functions that look at none of their argument's elements."""
+"""Functions that read no element of their argument."""
 _COMPARING_FUNCTIONS = frozenset({"sort", "min", "max"})
-"""Functions that compare all of them with each other."""
+"""Functions that compare all elements with each other."""
 _EQUALITY_OPERATORS = frozenset({"eq", "ne"})
 _ORDERED_TYPES = frozenset({int, float, str})
-"""What `<` and its like compare; of anything else they yield null."""
+"""Types that `<` and the like compare; for others they yield null."""
 
 
 class EvaluationFailed(Exception):
-    """An expression could not be evaluated on a document; the text says why, in bounded length."""
+    """An expression could not be evaluated on a document; the text says why in bounded length."""
 
 
 class StepsExhausted(EvaluationFailed):
-    """It took more steps than allowed; nothing is known of what more of them would find."""
+    """An evaluation took more steps than allowed; with more it might succeed."""
 
 
 class EvaluationBudget:
-    """Steps that are left to one evaluation, or to several that share it.
+    """Steps that are left for one evaluation, or for several that share it.
 
     `watch` is called every so many of them; the DomainError that it raises ends the evaluation.
     """
@@ -62,11 +62,11 @@ class EvaluationBudget:
 
     @property
     def left(self) -> int:
-        """All that are left; fewer than none when there were not enough."""
+        """Return the steps that are left, negative if there were not enough."""
         return self.now + self._later
 
     def pay(self, steps: int) -> None:
-        """Take steps off; Failed when there are not enough."""
+        """Take steps off; raise StepsExhausted if there are not enough."""
         self.now -= steps
         if self.now < 0:
             self._refill()
@@ -81,7 +81,7 @@ class EvaluationBudget:
         self._later = left - self.now
 
     def pay_for(self, value: Any, characters: int = _CHARACTERS_PER_STEP) -> None:
-        """Take off what it costs to walk all of a value, shared parts as often as they occur."""
+        """Pay for walking all of a value, shared parts as often as they occur."""
         waiting = [value]
         while waiting:
             part = waiting.pop()
@@ -124,20 +124,20 @@ class JmespathExpression:
         document: Any,
         budget: EvaluationBudget | None = None,
     ) -> bool:
-        """Whether the result is not false in JMESPath's sense: null, false and what is empty."""
+        """Return whether the result is true in JMESPath: not null, false or empty."""
         result = self.search(document, budget)
         return not (result is None or result is False or result in ("", [], {}))
 
 
 class _UncachedParser(Parser):
-    """The library's parser without its store of parsed expressions, whose size nothing bounds."""
+    """The library's parser without its unbounded cache."""
 
     _CACHE: dict[str, Any] = {}  # noqa: RUF012
     _MAX_SIZE = 0
 
 
 class _ExpressionCache:
-    """The expressions compiled last, bounded by their nodes: by memory, not by number."""
+    """A least-recently-used cache of expressions, bounded by their nodes, so by memory."""
 
     def __init__(self, limit: int) -> None:
         self._limit = limit
@@ -146,15 +146,13 @@ class _ExpressionCache:
         self._lock = threading.Lock()
 
     def get(self, source: str) -> JmespathExpression:
-        """The expression of this text, compiled unless it is kept."""
+        """Return the expression of a source, compiled unless it is cached."""
         with self._lock:
             found = self._kept.get(source)
             if found is not None:
                 self._kept.move_to_end(source)
                 return found
-        return self._insert(parse_expression(source))
-
-    def _insert(self, fresh: JmespathExpression) -> JmespathExpression:
+        fresh = parse_expression(source)
         with self._lock:
             kept = self._kept.setdefault(fresh.source, fresh)
             if kept is fresh:
@@ -166,7 +164,7 @@ class _ExpressionCache:
 
 
 def parse_expression(source: str) -> JmespathExpression:
-    """The expression of this text; Invalid (`invalid_jmespath`) says what is wrong with it."""
+    """Compile an expression; raise Invalid (`invalid_jmespath`)."""
     if len(source.encode(errors="replace")) > MAX_SOURCE_BYTES:
         raise _invalid_expression(f"it has more than {MAX_SOURCE_BYTES} bytes")
     try:
@@ -184,15 +182,15 @@ _expressions = _ExpressionCache(CACHED_NODES)
 
 
 def compile_expression(source: str) -> JmespathExpression:
-    """The same, compiled once for as long as it is often used."""
+    """Compile an expression, or return the cached one."""
     return _expressions.get(source)
 
 
 def validate_expression(source: str) -> None:
-    """Refuse what fails on every document: unknown functions, wrong numbers of arguments.
+    """Raise Invalid (`invalid_jmespath`) for unknown functions or wrong numbers of arguments.
 
-    Raises Invalid (`invalid_jmespath`). Stricter than `parse`, which must also read the
-    expressions of subscriptions that were made before this check.
+    Stricter than `parse_expression`, which must also read the expressions of subscriptions that
+    were made before this check.
     """
     for node, _ in _walk_nodes(compile_expression(source).tree):
         if node["type"] == "function_expression":
@@ -217,7 +215,7 @@ def _invalid_expression(reason: str) -> Invalid:
 
 
 def _walk_nodes(tree: Any) -> Iterator[tuple[Any, int]]:
-    """Every node of a tree with its depth."""
+    """Yield each node of a tree with its depth."""
     waiting = [(tree, 1)]
     while waiting:
         node, depth = waiting.pop()
@@ -235,7 +233,7 @@ def _format_error(error: Exception) -> str:
 
 
 class _MeteredInterpreter(TreeInterpreter):
-    """The library's interpreter, paying for every node it visits and every list it makes."""
+    """The library's interpreter; it pays for each node it visits and each list it makes."""
 
     def __init__(self, budget: EvaluationBudget) -> None:
         # The library's own constructor would take most of a short expression's time.
@@ -291,7 +289,7 @@ _VISITORS: dict[str, Callable[[Any, Any, Any], Any]] = {
 
 
 class _MeteredFunctions(Functions):
-    """The library's functions, each paying for its arguments before it looks at them."""
+    """The library's functions; each pays for its arguments before it reads them."""
 
     def __init__(self, budget: EvaluationBudget) -> None:
         self._budget = budget

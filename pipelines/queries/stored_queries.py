@@ -34,7 +34,7 @@ COMPILE_STEPS_PER_CHARACTER = 4
 
 
 class QueryDocument:
-    """One document as both kinds of stored queries read it, flattened at most once."""
+    """A document as both types of stored queries read it, flattened at most once."""
 
     def __init__(self, document: Mapping[str, Any]) -> None:
         self.document = document
@@ -196,7 +196,7 @@ def _failing_query(reason: str) -> QueryFunction:
 
 
 OWNER_TIMES, ALL_TIMES = 4, 20
-"""How many times the steps of one evaluation an owner's may take on one event, and all."""
+"""Steps of one owner, and of all, on one event, in multiples of one evaluation's steps."""
 OWNER_STEPS_EXCEEDED = "The expressions of this owner take more steps on one event than allowed."
 ALL_STEPS_EXCEEDED = "All expressions together take more steps on one event than allowed."
 
@@ -211,14 +211,14 @@ class QueryOutcome(NamedTuple):
 
 
 class StepAccounts:
-    """The steps that one event has left: a pool for who comes first, and a share for each owner.
+    """The steps left for one event: a pool, first come first served, and a share of each owner.
 
-    However much others take, every owner has his share of one half.
+    Half of the steps are divided into shares, so each owner has some whatever others take.
     """
 
     def __init__(self, steps: int, owners: int, *, of_owner: int = 0, of_all: int = 0) -> None:
         self.steps = steps
-        # A lower limit of one evaluation is no reason to let an owner have fewer of them.
+        # A lower limit of one evaluation must not reduce the number of evaluations.
         base = max(steps, bounded_jmespath.MAX_STEPS)
         self._of_owner = of_owner or OWNER_TIMES * base
         self._pool = (of_all or ALL_TIMES * base) // 2
@@ -235,12 +235,12 @@ class StepAccounts:
         return self._pool + self._share - self._of_share.get(owner, 0)
 
     def refusal_reason(self, owner: str) -> str:
-        """Why there is no room."""
+        """Return why an owner has too few steps left."""
         own = self._of_owner - self._spent.get(owner, 0)
         return ALL_STEPS_EXCEEDED if self._shared_steps(owner) < own else OWNER_STEPS_EXCEEDED
 
     def pay(self, owners: Iterable[str], steps: int) -> None:
-        """Take off what was done once for all of these owners; each owes it in full."""
+        """Charge steps that were taken once for several owners to each of them in full."""
         pooled = min(self._pool, steps)
         self._pool -= pooled
         for owner in owners:
@@ -255,23 +255,22 @@ def evaluate_queries(
     accounts: StepAccounts,
     beat: Callable[[int], None],
 ) -> Iterator[QueryOutcome]:
-    """A verdict for each question and owner, in no promised order."""
+    """Yield the outcome of each query for each of its owners, in no particular order."""
     waiting, allowance = dict(asked), min(bounded_jmespath.FIRST_ALLOWANCE, accounts.steps)
     while waiting:
-        for question in _order_fairly(waiting):
-            owners = waiting.pop(question)
-            price = allowance + question.compile_steps
+        for query in _order_fairly(waiting):
+            owners = waiting.pop(query)
+            price = allowance + query.compile_steps
             refused = [owner for owner in owners if accounts.remaining_steps(owner) < price]
             if refused:
                 yield from (
-                    QueryOutcome(question, one, False, accounts.refusal_reason(one))
-                    for one in refused
+                    QueryOutcome(query, one, False, accounts.refusal_reason(one)) for one in refused
                 )
                 owners -= frozenset(refused)
             budget = bounded_jmespath.EvaluationBudget(allowance, lambda: beat(0))
-            answer = _evaluate_query(question, owners, seen, accounts, budget) if owners else []
+            answer = _evaluate_query(query, owners, seen, accounts, budget) if owners else []
             if answer is None:
-                waiting[question] = owners
+                waiting[query] = owners
             else:
                 yield from answer
             beat(1)
@@ -279,7 +278,7 @@ def evaluate_queries(
 
 
 def _evaluate_query(
-    question: StoredQuery,
+    query: StoredQuery,
     owners: frozenset[str],
     seen: QueryDocument,
     accounts: StepAccounts,
@@ -288,7 +287,7 @@ def _evaluate_query(
     """Return the outcomes of a query, or None if it needs a larger allowance."""
     allowance, matches, failure = budget.left, False, None
     try:
-        matches = question.evaluate(seen, budget)
+        matches = query.evaluate(seen, budget)
     except bounded_jmespath.StepsExhausted as error:
         if allowance < accounts.steps:
             return None
@@ -302,11 +301,11 @@ def _evaluate_query(
             else type(error).__name__
         )
     finally:
-        accounts.pay(owners, min(allowance, allowance - budget.left) + question.compile_steps)
-    return [QueryOutcome(question, owner, matches, failure) for owner in owners]
+        accounts.pay(owners, min(allowance, allowance - budget.left) + query.compile_steps)
+    return [QueryOutcome(query, owner, matches, failure) for owner in owners]
 
 
 def _order_fairly(waiting: Mapping[StoredQuery, frozenset[str]]) -> list[StoredQuery]:
-    """Those of owners with few of them first: what runs out, runs out on who asks the most."""
-    asking = Counter(owner for owners in waiting.values() for owner in owners)
-    return sorted(waiting, key=lambda question: min(map(asking.__getitem__, waiting[question])))
+    """Return queries of owners with few queries first, so that others run out of steps first."""
+    counts = Counter(owner for owners in waiting.values() for owner in owners)
+    return sorted(waiting, key=lambda query: min(map(counts.__getitem__, waiting[query])))

@@ -387,7 +387,7 @@ MAY_DELETE_OR_REPLACE = {
     "pipelines.purges._end_checkouts": "checkouts: of what is purged",
     "pipelines.checkouts.expire": "checkouts: of old jobs",
     "pipelines.journals.erase_from_bucket": "journals: those that are past or damaged",
-    "pipelines.recovery.epochs._delete_old_marks": "marks of epochs that are over",
+    "pipelines.recovery.epochs.advance_epoch": "marks of epochs that are over",
     "pipelines.areas._store_file": "upload areas: a file is uploaded again",
     "pipelines.area_uploads._assemble": "upload areas: an upload by parts",
     "pipelines.area_files._remove_late_upload": "upload areas: a file that came too late",

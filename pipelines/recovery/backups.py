@@ -155,15 +155,15 @@ def _parse_row(line: bytes) -> tuple[str, Mapping[str, Any]] | None:
         return None
     try:
         table, row = value
-        return str(table), {name: _decode_value(column) for name, column in row.items()}
+        members = {
+            name: base64.b64decode(column[BYTES_MEMBER], validate=True)
+            if isinstance(column, dict)
+            else column
+            for name, column in row.items()
+        }
+        return str(table), members
     except (AttributeError, KeyError, TypeError, ValueError) as error:
         raise DamagedObjectError("The backup has a malformed row.") from error
-
-
-def _decode_value(value: Any) -> Any:
-    return (
-        base64.b64decode(value[BYTES_MEMBER], validate=True) if isinstance(value, dict) else value
-    )
 
 
 def _restore_table(

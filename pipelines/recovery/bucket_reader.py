@@ -30,7 +30,7 @@ from storage.errors import (
     Unavailable,
 )
 from storage.keys import JournalKey
-from storage.model import REPLICAS, BundleEvent, Replica
+from storage.model import REPLICAS, Replica
 from storage.protocols import BlobInfo
 from storage.stores import Stores
 
@@ -42,6 +42,8 @@ MAX_RECORD_BYTES = 512 * 1024 * 1024
 """Larger objects are no records."""
 MAX_NAMED_OBJECTS = 50
 """Refused objects that a tally names; the log has all."""
+MAX_EVENT_NUMBER = 10**15
+"""Higher numbers are forged: one name in a bucket must not use up all that are left."""
 LEASE, LEASE_S = "rebuild", 120.0
 FOREIGN_NAME = "Its name is not one that the store gives."
 
@@ -203,8 +205,7 @@ def _read_batch(
     return parsed
 
 
-MAX_EVENT_NUMBER = 10**15
-"""Higher numbers are forged: one name in a bucket must not use up all that are left."""
+# Journals ----------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
@@ -336,13 +337,10 @@ def _is_consistent(one: JournalCandidate, listed: list[SequencedEvent]) -> bool:
         and (numbers[0], numbers[-1]) == (one.key.first, one.key.last)
         and numbers == sorted(set(numbers))
         and [0, *ends] == [each.offset for each in listed] + [one.size]
-        and all(_is_own_event(one, each.event) for each in listed)
-    )
-
-
-def _is_own_event(one: JournalCandidate, event: BundleEvent) -> bool:
-    return (
-        event.replica == one.key.replica
-        and event.type in EVENT_TYPES
-        and event.id == events.make_event_id(event.type, event.replica, event.fqid)
+        and all(
+            event.replica == one.key.replica
+            and event.type in EVENT_TYPES
+            and event.id == events.make_event_id(event.type, event.replica, event.fqid)
+            for event in (each.event for each in listed)
+        )
     )

@@ -126,15 +126,11 @@ def advance_epoch(stores: Stores, *, after: int = 0) -> str:
     with stores.catalog.write() as tx:
         versions.lock_heads(tx, "epoch", ["mark"])
         recovery.confirm_epoch(tx, coming)
-    _delete_old_marks(stores, coming)
-    return coming
-
-
-def _delete_old_marks(stores: Stores, newest: str) -> None:
     for replica in REPLICAS:
         for name in list_marks(stores, replica):
-            if name < newest:
+            if name < coming:
                 stores.replicas[replica].delete(keys.epoch_key(name))
+    return coming
 
 
 def is_catalog_restored(stores: Stores) -> bool:

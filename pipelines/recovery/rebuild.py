@@ -123,15 +123,13 @@ def _lock_heads(tx: Tx, batch: Sequence[Purge] | Sequence[Tombstone]) -> None:
 def _save_tombstones(run: RebuildRun, tx: Tx, batch: Sequence[Tombstone]) -> None:
     _lock_heads(tx, batch)
     recovery.insert_tombstones(tx, batch)
-    found = [_find_tombstone(tx, one) for one in batch]
-    recovery.record_stored(tx, "tombstone", run.replica, [one.id for one in found])
-
-
-def _find_tombstone(tx: Tx, one: Tombstone) -> Tombstone:
-    row = versions.find_tombstone(tx, one.kind, one.uuid, one.version)
-    if row is None or row.digest != one.digest:
-        raise DamagedObjectError("The catalog knows a tombstone with another reason.")
-    return row
+    idents: list[int] = []
+    for one in batch:
+        row = versions.find_tombstone(tx, one.kind, one.uuid, one.version)
+        if row is None or row.digest != one.digest:
+            raise DamagedObjectError("The catalog has a tombstone with another reason.")
+        idents.append(row.id)
+    recovery.record_stored(tx, "tombstone", run.replica, idents)
 
 
 def _save_files(run: RebuildRun, tx: Tx, batch: Sequence[FileRecord]) -> None:
@@ -210,19 +208,15 @@ def _save_bundles(run: RebuildRun, tx: Tx, batch: Sequence[BundleRecord]) -> Non
     whole = []
     for one in batch:
         ident = reconcile.merge_bundle(tx, one, files, purged=one.fqid in purged).bundle.id
-        if _has_all_files(run, tx, one, files):
+        # Files that still exist must be complete in this bucket.
+        named = {files[file] for _, file, _ in one.entries if file in files}
+        if len(file_rows.filter_published_ids(tx, run.replica, sorted(named))) == len(named):
             whole.append((ident, one.fqid))
         elif one.fqid not in purged:
             jobs.insert_new(tx, [Job(Step.SYNC, run.replica, f"{kind}:{one.fqid}")])
     recovery.record_stored(tx, kind, run.replica, [ident for ident, _ in whole])
     shown = [(ident, fqid) for ident, fqid in whole if fqid not in buried | purged]
     recovery.publish_versions(tx, kind, run.replica, shown)
-
-
-def _has_all_files(run: RebuildRun, tx: Tx, one: BundleRecord, files: dict[FQID, int]) -> bool:
-    """Return whether all files of a bundle that still exist are complete in this bucket."""
-    named = {files[file] for _, file, _ in one.entries if file in files}
-    return len(file_rows.filter_published_ids(tx, run.replica, sorted(named))) == len(named)
 
 
 def _save_collections(run: RebuildRun, tx: Tx, batch: Sequence[CollectionRecord]) -> None:

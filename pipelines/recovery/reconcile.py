@@ -30,6 +30,10 @@ from storage.keys import MarkerKey, RecordKey
 from storage.model import FQID, REPLICAS, BundleVersion, Job, Replica
 from storage.stores import Stores
 
+BATCH = 500
+IMPORTED_REASON = "Taken in from a bucket; to be indexed again."
+Key = TypeVar("Key", RecordKey, MarkerKey)
+
 
 def merge_bundle(
     tx: Tx, one: BundleRecord, files: Mapping[FQID, int], *, purged: bool = False
@@ -52,6 +56,9 @@ def merge_bundle(
 def _new_bundle(
     tx: Tx, one: BundleRecord, files: Mapping[FQID, int], *, purged: bool
 ) -> catalog_bundles.NewBundleVersion:
+    parent = catalog_bundles.find(tx, FQID(one.fqid.uuid, one.parent)) if one.parent else None
+    segments = [] if parent is None else catalog_bundles.list_segments(tx, parent.bundle.id)
+    shared = catalog_bundles.read_segment_rows(tx, [run.segment_id for run in segments])
     # Files of a bundle that is being purged may be gone already.
     lacking = {file for _, file, _ in one.entries if file not in files}
     if lacking and not purged:
@@ -65,20 +72,10 @@ def _new_bundle(
         author=one.author,
         parent=one.parent,
         event_id=one.event_id,
-        runs=recovery.share_runs(rows, _parent_bundle_segments(tx, one), SEGMENT_ENTRIES),
+        runs=recovery.share_runs(
+            rows, [(run, shared[run.segment_id]) for run in segments], SEGMENT_ENTRIES
+        ),
     )
-
-
-def _parent_bundle_segments(
-    tx: Tx, one: BundleRecord
-) -> list[tuple[catalog_bundles.StoredSegment, Sequence[catalog_bundles.EntryRow]]]:
-    """Return the segments of the parent version, with their entries."""
-    parent = catalog_bundles.find(tx, FQID(one.fqid.uuid, one.parent)) if one.parent else None
-    if parent is None:
-        return []
-    runs = catalog_bundles.list_segments(tx, parent.bundle.id)
-    rows_by_segment = catalog_bundles.read_segment_rows(tx, [run.segment_id for run in runs])
-    return [(run, rows_by_segment[run.segment_id]) for run in runs]
 
 
 def merge_collection(tx: Tx, found: CollectionRecord) -> Collection:
@@ -121,11 +118,6 @@ def _new_collection(tx: Tx, found: CollectionRecord) -> rows.NewCollectionVersio
     )
 
 
-BATCH = 500
-IMPORTED_REASON = "Taken in from a bucket; to be indexed again."
-Key = TypeVar("Key", RecordKey, MarkerKey)
-
-
 def reconcile_catalog(stores: Stores) -> list[RebuildTally]:
     """Merge both buckets' listings into the catalog, and begin a new epoch.
 
@@ -138,21 +130,18 @@ def reconcile_catalog(stores: Stores) -> list[RebuildTally]:
         *(_reconcile_markers(stores, replica, purged=True) for replica in REPLICAS),
         *(_reconcile_markers(stores, replica, purged=False) for replica in REPLICAS),
         *(_reconcile_records(stores, kind, replica) for kind in _IMPORTERS for replica in REPLICAS),
-        *(_import_journals(stores, replica) for replica in REPLICAS),
     ]
+    for replica in REPLICAS:
+        # Their sequence numbers must not be assigned again.
+        run = RebuildRun(stores, replica, new_uuid(), floor=0)
+        try:
+            tallies.append(bucket_reader.import_journals(run))
+        finally:
+            run.end()
     epochs.force_new_epoch(stores)
     with stores.catalog.write() as tx:
         store_state.write_value(tx, recovery.REBUILDING_KEY, None)
     return tallies
-
-
-def _import_journals(stores: Stores, replica: Replica) -> RebuildTally:
-    """Import journals, so that the sequence numbers in them are not assigned again."""
-    run = RebuildRun(stores, replica, new_uuid(), floor=0)
-    try:
-        return bucket_reader.import_journals(run)
-    finally:
-        run.end()
 
 
 def _reconcile_records(stores: Stores, kind: keys.Kind, replica: Replica) -> RebuildTally:

@@ -149,12 +149,9 @@ def _publish(tx: Tx, row: bundles.BundleRow) -> Publication:
     publication = bundles.publish(tx, row)
     if publication is None:
         return Publication((), bundles.find_with_tombstone(tx, row.bundle.fqid)[1])
-    follow = flow.bundle_jobs(
-        "publish",
-        row.bundle.origin,
-        row.fqid,
-        event=publication.event or "",
-        is_buried=publication.is_buried,
+    event, is_buried = publication.event or "", publication.is_buried
+    follow = flow.following_jobs(
+        "publish", KIND, row.bundle.origin, str(row.fqid), event=event, is_buried=is_buried
     )
     return Publication(follow, publication.is_buried)
 
@@ -169,8 +166,8 @@ def publish_in_replica(
     is_buried = versions.find_covering_tombstone(tx, KIND, *row.bundle.fqid) is not None
     change = 0 if is_buried else versions.count_change(tx, KIND, row.bundle.fqid.uuid)
     publication = bundles.publish_in_replica(tx, row, replica, change=change, is_buried=is_buried)
-    event = publication.event or ""
-    return flow.bundle_jobs(step, replica, row.fqid, event=event, is_buried=publication.is_buried)
+    event, is_buried = publication.event or "", publication.is_buried
+    return flow.following_jobs(step, KIND, replica, str(row.fqid), event=event, is_buried=is_buried)
 
 
 def build_manifest(stores: Stores, bundle: BundleVersion) -> bytes:
@@ -447,5 +444,5 @@ def _unpublish(tx: Tx, uuid: str, version: str | None) -> set[Job]:
         versions.count_change(tx, KIND, uuid)
     for replica, fqid, ident in hidden:
         event = events.append(tx, "TOMBSTONE", replica, fqid, ident)
-        follow |= {*flow.bundle_jobs("tombstone", replica, fqid, event=event)}
+        follow |= {*flow.following_jobs("tombstone", KIND, replica, str(fqid), event=event)}
     return follow

@@ -154,7 +154,7 @@ def _publish(tx: Tx, row: Collection) -> Publication:
     follow: tuple[Job, ...] = ()
     if versions.mark_published(tx, KIND, row.fqid):
         publish_in_replica(tx, row, row.origin)
-        follow = flow.following_jobs("publish", KIND, row.origin, f"{KIND}:{row.fqid}")
+        follow = flow.following_jobs("publish", KIND, row.origin, str(row.fqid))
     return Publication(follow, versions.find_covering_tombstone(tx, KIND, *row.fqid) is not None)
 
 

@@ -127,6 +127,6 @@ def publish_all(tx: Tx, rows: Sequence[files.FileRow]) -> dict[FQID, tuple[Job, 
     for row in new:
         fqid, is_large = row.file.fqid, row.file.size >= flow.LARGE_BYTES
         step = flow.Step.SYNC_LARGE if is_large else flow.Step.SYNC
-        follow = flow.following_jobs("publish", KIND, row.file.origin, f"{KIND}:{fqid}")
+        follow = flow.following_jobs("publish", KIND, row.file.origin, str(fqid))
         following[fqid] = tuple(job._replace(step=step) for job in follow)
     return following

@@ -75,33 +75,20 @@ FOLLOWING_STEPS: Mapping[tuple[str, str], tuple[tuple[Step, str], ...]] = {
 }
 
 
-def following_jobs(completed: str, kind: str, replica: str, ref: str) -> tuple[Job, ...]:
-    """Return the jobs that follow a completed step on a `kind`, all with the reference `ref`."""
+def following_jobs(
+    completed: str, kind: str, replica: str, ref: str, *, event: str = "", is_buried: bool = False
+) -> tuple[Job, ...]:
+    """Return the jobs that follow a completed step on a `kind`; `ref` is the name of what it did.
+
+    Matching refers to the event, and needs one; a version under a tombstone is only synced.
+    """
+    refs = {Step.MATCH: event, Step.PERCOLATE: event, Step.SYNC: f"{kind}:{ref}"}
     return tuple(
-        Job(step, name, ref)
+        Job(step, name, refs.get(step, ref))
         for step, where in FOLLOWING_STEPS[completed, kind]
         for name in REPLICAS
         if (name == replica) == (where == SAME_REPLICA)
-    )
-
-
-def bundle_jobs(
-    completed: str, replica: str, bundle: FQID, *, event: str, is_buried: bool = False
-) -> tuple[Job, ...]:
-    """Return the jobs that follow a completed step on a bundle; matching refers to the event.
-
-    Without an event nothing is matched; a bundle under a tombstone is only synced.
-    """
-    refs: Mapping[str, str] = {
-        Step.MATCH: event,
-        Step.PERCOLATE: event,
-        Step.SYNC: f"bundle:{bundle}",
-    }
-    jobs = following_jobs(completed, "bundle", replica, str(bundle))
-    return tuple(
-        job._replace(ref=refs.get(job.step, job.ref))
-        for job in jobs
-        if job.step == Step.SYNC or (not is_buried and (event or job.step != Step.MATCH))
+        and (step == Step.SYNC or (not is_buried and (event or step != Step.MATCH)))
     )
 
 

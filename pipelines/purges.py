@@ -139,7 +139,7 @@ def _record_delete_events(tx: Tx, fqid: FQID) -> set[Job]:
         if row is None or events.find(tx, created) is None or events.find(tx, deleted) is not None:
             continue
         event = events.append(tx, "DELETE", replica, fqid, row.id)
-        follow |= {*flow.bundle_jobs("purge", replica, fqid, event=event)}
+        follow |= {*flow.following_jobs("purge", "bundle", replica, str(fqid), event=event)}
     return follow
 
 

@@ -203,7 +203,7 @@ def _record_results(
         )
         event = events.make_event_id("CREATE", replica, fqid)
         follow[claim.job] = (
-            flow.bundle_jobs("index", replica, fqid, event=event)
+            flow.following_jobs("index", "bundle", replica, str(fqid), event=event)
             if has_subscribers and is_first
             else ()
         )

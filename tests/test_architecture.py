@@ -232,7 +232,7 @@ def test_pipelines_import_no_engine_of_storage() -> None:
     )
 
 
-def test_only_engines_are_imported_inside_a_function() -> None:
+def test_only_engines_are_imported_in_functions() -> None:
     complaints(
         f"{module}:{item.line} imports {item.module}"
         for module in shipped()
@@ -241,7 +241,7 @@ def test_only_engines_are_imported_inside_a_function() -> None:
     )
 
 
-def test_nothing_shipped_imports_tests_or_benchmarks() -> None:
+def test_shipped_code_imports_no_tests_or_benches() -> None:
     complaints(
         f"{module}:{item.line} imports {item.module}"
         for module in shipped()
@@ -364,7 +364,7 @@ def test_every_folder_with_code_is_a_package(layer: str) -> None:
     complaints(str(folder) for folder in folders if not (folder / "__init__.py").exists())
 
 
-def test_only_the_settings_and_the_entry_points_read_the_environment() -> None:
+def test_only_settings_and_entry_points_read_environment() -> None:
     complaints(
         f"{module}:{node.lineno}"
         for module in shipped()

@@ -39,7 +39,7 @@ pages = pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relativ
 
 
 @pytest.mark.parametrize("page", reference.PAGES, ids=lambda page: page.name)
-def test_the_tables_of_a_page_are_what_the_code_says(page: Path) -> None:
+def test_generated_tables_are_up_to_date(page: Path) -> None:
     text = page.read_text(encoding="utf-8")
     assert text == reference.written(text), "run `make docs`"
 
@@ -51,7 +51,7 @@ def test_every_table_is_in_a_page(table: str) -> None:
 
 
 @pages
-def test_every_make_target_that_is_named_exists(page: Path) -> None:
+def test_named_make_targets_exist(page: Path) -> None:
     named = set(re.findall(r"\bmake ([a-z][a-z-]+)\b(?=[`\s])", code(page)))
     assert named <= TARGETS
 
@@ -91,7 +91,7 @@ def code(page: Path) -> str:
 
 
 @pages
-def test_every_link_to_a_file_leads_somewhere(page: Path) -> None:
+def test_links_to_files_exist(page: Path) -> None:
     assert [target for target in links(page) if not (page.parent / target).exists()] == []
 
 
@@ -123,7 +123,7 @@ def test_every_process_of_ours_can_be_found() -> None:
             assert path.with_suffix(".py").exists() or (path / "__main__.py").exists(), line.name
 
 
-def test_every_make_target_says_what_it_is_for() -> None:
+def test_make_targets_have_descriptions() -> None:
     text = (ROOT / "Makefile").read_text()
     phony = set(re.findall(r"^\.PHONY: ([a-z-]+)$", text, re.MULTILINE))
     assert phony == set(re.findall(r"^([a-z-]+):.*## \S", text, re.MULTILINE))

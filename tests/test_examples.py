@@ -197,7 +197,7 @@ def test_the_commands_of_the_page_of_the_api_work_as_they_are_printed(
     assert re.findall(r'"total_hits":(.)', done.stdout) == ["1"], done.stdout[2000:9000]
 
 
-def test_what_is_kept_every_night_is_kept_as_it_is_printed(stage: Stage, tmp_path: Path) -> None:
+def test_commands_of_operations_page_work_as_printed(stage: Stage, tmp_path: Path) -> None:
     save_programs("docs/operations.md", stage, tmp_path)
     done = run(typed("docs/operations.md"), stage, tmp_path)
     assert done.returncode == 0, done.stderr
@@ -262,7 +262,7 @@ def by_the_client(page: str, stage: Stage, folder: Path, *, waiting: str = FOUND
 
 
 @pytest.mark.spec("DOC-01")
-def test_whoever_has_a_base_url_gets_on_as_it_is_printed(stage: Stage, tmp_path: Path) -> None:
+def test_client_readme_works_as_printed(stage: Stage, tmp_path: Path) -> None:
     shown = by_the_client("client/README.md", stage, tmp_path)
     assert '"about": "login", "verdict": "ok", "text": "as admin@local' in shown
     assert "Up and down:" in shown
@@ -334,7 +334,7 @@ def test_bundles_are_found_and_downloaded_as_it_is_printed(stage: Stage, tmp_pat
 
 
 @pytest.mark.spec("DOC-04")
-def test_a_pipeline_is_told_as_it_is_printed(stage: Stage, tmp_path: Path) -> None:
+def test_subscribing_page_works_as_printed(stage: Stage, tmp_path: Path) -> None:
     (checking,) = (one.text for one in examples() if "def by_standard_webhooks" in one.text)
     (tmp_path / "signatures.py").write_text(checking, encoding="utf-8")
     shown = by_the_client("docs/subscribing.md", stage, tmp_path)
@@ -402,7 +402,7 @@ def test_programs_are_run_by_the_tests_that_are_named(mark: str, test: str) -> N
     assert "exec(" in text
 
 
-def test_the_page_of_the_api_has_every_operation_and_what_it_wants() -> None:
+def test_api_page_lists_every_operation_with_its_requirement() -> None:
     page = (ROOT / "docs" / "api.md").read_text(encoding="utf-8")
     rows = re.findall(r"^\| `(\w+)` \| `([A-Z]+ /[^`]*)` \|([^|\n]*)\|$", page, re.MULTILINE)
     shown = {name: (request, wants.strip()) for name, request, wants in rows}

@@ -64,13 +64,13 @@ def test_a_base_url_may_end_in_a_slash() -> None:
     assert (settings.external_url, settings.auth_url) == ("https://a.example/s", "https://b")
 
 
-def test_a_worker_has_a_connection_for_each_copy_unless_it_is_told_otherwise() -> None:
+def test_worker_has_a_cloud_connection_per_copy_by_default() -> None:
     assert Settings(worker_threads=4, copy_parallel=5).cloud_pool == 20
     assert Settings(cloud_connections=7).cloud_pool == 7
 
 
 @pytest.mark.spec("BUN-29", "SUB-23", "CON-14", "OPS-19")
-def test_what_nobody_sets_is_as_the_contract_has_it() -> None:
+def test_defaults_match_specification() -> None:
     default = Settings()
     assert (default.wait_s, default.pending_wait_s) == (10, 15)
     assert default.checkout_keep_days == 14
@@ -149,7 +149,7 @@ def test_a_provider_that_cannot_be_one_stops_the_start(given: object) -> None:
         load_settings({"STORE_PROVIDERS": json.dumps(given)})
 
 
-def test_settings_that_begin_like_those_of_the_client_are_read() -> None:
+def test_settings_named_like_client_settings_are_read() -> None:
     given = {"STORE_CLIENT_WAITS": "3", "STORE_CLIENT_STREAMS": "2", "STORE_CLIENT_PROFILE": "x"}
     settings = load_settings(given)
     assert (settings.client_waits, settings.client_streams) == (3, 2)
@@ -203,7 +203,7 @@ def test_origins_may_have_ports_and_schemes_of_their_own() -> None:
     assert load_settings({"STORE_CORS_ORIGINS": ",".join(origins)}).cors_origins == origins
 
 
-def test_every_list_setting_takes_json() -> None:
+def test_list_settings_accept_json() -> None:
     hints = typing.get_type_hints(Settings)
     lists = {name: hint for name, hint in hints.items() if typing.get_origin(hint) is tuple}
     assert len(lists) > 10

@@ -48,12 +48,12 @@ class World:
         return self.parts.is_down("part")
 
 
-def test_what_nobody_probes_is_up() -> None:
+def test_unprobed_part_is_up() -> None:
     assert not CircuitBreaker().is_down("bucket.aws")
     CircuitBreaker().record_failure("bucket.aws")
 
 
-def test_many_questions_are_one_probe() -> None:
+def test_many_checks_cause_one_probe() -> None:
     world = World()
     assert not any(world.is_down(0.001) for _ in range(1000))
     assert world.engine.asked == 1
@@ -61,7 +61,7 @@ def test_many_questions_are_one_probe() -> None:
     assert world.engine.asked == 2
 
 
-def test_two_failures_in_a_row_make_it_down_and_one_success_up() -> None:
+def test_two_failures_open_and_one_success_closes() -> None:
     world = World()
     world.is_down()
     world.engine.well = False
@@ -91,7 +91,7 @@ def test_failed_calls_count_as_probes_that_failed() -> None:
     assert world.engine.asked == 0
 
 
-def test_a_silent_probe_is_a_failure_before_it_ends_and_is_never_doubled() -> None:
+def test_silent_probe_fails_early_and_is_not_repeated() -> None:
     world = World(at_once=False)
     assert not world.is_down()
     assert not world.is_down(PROBE_TIMEOUT_S / 2)
@@ -113,7 +113,7 @@ def test_a_part_that_is_not_watched_is_probed_only_after_a_failure() -> None:
     assert world.engine.asked == 1
 
 
-def test_the_one_who_has_it_asked_waits_for_the_answer_and_nobody_else() -> None:
+def test_only_the_probing_caller_waits() -> None:
     world = World()
     world.engine.well = False
     assert world.is_down(), "the first request after a long silence knows"

@@ -31,7 +31,7 @@ def test_the_form_in_use_is_the_fast_one() -> None:
 
 
 @pytest.mark.skipif(UNCOMPILED in os.environ, reason="runs inside itself")
-def test_checksums_and_buckets_hold_without_the_compiled_form() -> None:
+def test_works_without_compiled_crc32c() -> None:
     """One run with crcmod: all checksums of known files, and bytes proven by GCS."""
     tests = [
         "tests/storage/test_crc32c.py",

@@ -31,7 +31,7 @@ def nothing(*_given: object) -> None:
     pass
 
 
-def test_a_message_reaches_all_receivers_of_its_kind_and_nobody_else(office: SocketFolder) -> None:
+def test_message_reaches_all_receivers_of_its_kind(office: SocketFolder) -> None:
     got: list[tuple[str, bytes]] = []
     inboxes = [
         DatagramInbox(office, kind, lambda message, name=name: got.append((name, message)), nothing)  # type: ignore[misc]
@@ -44,13 +44,13 @@ def test_a_message_reaches_all_receivers_of_its_kind_and_nobody_else(office: Soc
     assert office.post("jobs", b"b") == 0
 
 
-def test_the_sender_can_leave_itself_out(office: SocketFolder) -> None:
+def test_sender_can_exclude_itself(office: SocketFolder) -> None:
     inbox = DatagramInbox(office, "jobs", nothing, nothing)
     assert office.post("jobs", b"a", but=inbox.name) == 0
     inbox.close()
 
 
-def test_what_a_killed_process_left_is_taken_away(office: SocketFolder, tmp_path: Path) -> None:
+def test_removes_sockets_of_killed_processes(office: SocketFolder, tmp_path: Path) -> None:
     folder = tmp_path / "run"
     done = subprocess.run([sys.executable, "-c", KILLED, str(folder)], cwd=ROOT, check=False)
     assert done.returncode == -signal.SIGKILL
@@ -59,7 +59,7 @@ def test_what_a_killed_process_left_is_taken_away(office: SocketFolder, tmp_path
     assert os.listdir(folder) == []
 
 
-def test_who_was_sent_more_than_is_held_learns_that_something_may_be_lost(
+def test_overflowing_receiver_learns_of_possible_loss(
     office: SocketFolder,
 ) -> None:
     missed, busy = threading.Event(), threading.Event()
@@ -87,7 +87,7 @@ def test_a_message_that_cannot_be_handled_does_not_end_the_inbox(office: SocketF
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="long paths go through /proc")
-def test_a_home_may_have_a_longer_path_than_a_socket_takes(tmp_path: Path) -> None:
+def test_home_path_may_exceed_socket_limit(tmp_path: Path) -> None:
     office = SocketFolder(tmp_path / ("deep/" * 40) / "run")
     got: list[bytes] = []
     inbox = DatagramInbox(office, "jobs", got.append, nothing)
@@ -97,6 +97,6 @@ def test_a_home_may_have_a_longer_path_than_a_socket_takes(tmp_path: Path) -> No
 
 
 @pytest.mark.spec("OPS-04")
-def test_only_the_owner_may_enter_the_folder(office: SocketFolder, tmp_path: Path) -> None:
+def test_socket_folder_is_private(office: SocketFolder, tmp_path: Path) -> None:
     DatagramInbox(office, "jobs", nothing, nothing).close()
     assert (tmp_path / "run").stat().st_mode & 0o777 == 0o700

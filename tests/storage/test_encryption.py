@@ -30,15 +30,15 @@ KNOWN_KEYS = {
 
 
 @given(st.binary(), st.binary())
-def test_what_was_sealed_opens_in_its_own_context(plain: bytes, context: bytes) -> None:
+def test_sealed_value_opens_in_its_context(plain: bytes, context: bytes) -> None:
     assert SEALER.open(SEALER.seal(plain, context), context) == plain
 
 
-def test_sealing_twice_gives_different_bytes() -> None:
+def test_sealing_is_randomized() -> None:
     assert SEALER.seal(b"secret", b"one") != SEALER.seal(b"secret", b"one")
 
 
-def test_a_sealed_secret_does_not_open_elsewhere() -> None:
+def test_sealed_value_does_not_open_in_another_context() -> None:
     sealed = SEALER.seal(b"secret", b"subscription one")
     with pytest.raises(Unavailable):
         SEALER.open(sealed, b"subscription two")

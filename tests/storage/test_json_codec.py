@@ -33,7 +33,7 @@ def same(one: object, other: object) -> bool:
 
 @settings(max_examples=40)
 @given(VALUES)
-def test_what_is_written_is_read_again_exactly(value: object) -> None:
+def test_json_round_trips(value: object) -> None:
     text = json_codec.encode(value)
     assert same(json_codec.decode(text), value)
     assert same(json.loads(text), value)
@@ -116,7 +116,7 @@ def array_of(item: str, size: int) -> bytes:
 
 
 @pytest.mark.parametrize("item", SHAPES.values(), ids=SHAPES.keys())
-def test_the_estimate_is_near_what_parsing_takes(item: str) -> None:
+def test_estimate_is_close_to_parsed_size(item: str) -> None:
     text = array_of(item, 300_000)
     tracemalloc.start()
     value = json.loads(text)
@@ -136,7 +136,7 @@ def test_an_object_of_many_names_counts_them() -> None:
     assert json_codec.estimate_parsed_size(text) > 0.8 * taken
 
 
-def test_signs_within_texts_make_no_values() -> None:
+def test_signs_in_strings_are_no_values() -> None:
     sentence = json.dumps('a, b: {c}, [d] \\ "e", ' * 200_000).encode()
     assert json_codec.estimate_parsed_size(b"[%b]" % sentence) < 3 * len(sentence)
 

@@ -102,7 +102,7 @@ def test_byte_order_of_keys_is_the_order_of_uuid_and_version(some: list[FQID]) -
         f"journals/aws/{1:020}-{2:020}.json.json",
     ],
 )
-def test_what_is_no_key_of_ours_is_none(key: str) -> None:
+def test_rejects_foreign_keys(key: str) -> None:
     parsers = (
         keys.parse_blob,
         keys.parse_record,
@@ -119,7 +119,7 @@ BASES = ("http://127.0.0.1:8000", "https://store.example/data/")
 
 
 @given(uuids, st.text(st.characters(codec="utf-8"), min_size=1))
-def test_an_area_url_is_read_back_whatever_the_name(area: str, name: str) -> None:
+def test_reads_back_area_url_of_any_name(area: str, name: str) -> None:
     for base in BASES:
         url = keys.area_url(base, area, name)
         assert url.isascii()
@@ -145,7 +145,7 @@ def test_an_area_url_is_read_back_whatever_the_name(area: str, name: str) -> Non
         "",
     ],
 )
-def test_another_url_is_no_area(url: str) -> None:
+def test_rejects_other_urls(url: str) -> None:
     assert keys.parse_area_url(url, BASES) is None
 
 

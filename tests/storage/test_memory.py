@@ -35,7 +35,7 @@ def test_threads_together_stay_within_the_budget() -> None:
     assert (now, most) == (0, 3)
 
 
-def test_refuses_with_the_time_to_come_again_when_the_wait_is_over() -> None:
+def test_refuses_with_retry_after_when_wait_is_over() -> None:
     budget = MemoryBudget(BIG, timeout_s=0.01)
     with (
         budget.reserve(BIG),
@@ -54,7 +54,7 @@ def test_small_values_do_not_wait() -> None:
         pass
 
 
-def test_what_is_larger_than_the_budget_is_alone() -> None:
+def test_oversized_value_runs_alone() -> None:
     budget = MemoryBudget(BIG, timeout_s=0)
     with budget.reserve(100 * BIG), pytest.raises(Unavailable), budget.reserve(BIG):
         pass

@@ -56,13 +56,13 @@ def board(request: pytest.FixtureRequest) -> Iterator[Board]:
         yield notices
 
 
-def test_a_notice_wakes_who_waits_for_its_topic(board: Board) -> None:
+def test_notice_wakes_waiters_of_topic(board: Board) -> None:
     with board.listen("file:1", "file:2") as listening:
         board.publish("file:2")
         assert listening.wait(5)
 
 
-def test_a_notice_of_another_topic_wakes_nobody(board: Board) -> None:
+def test_notice_of_other_topic_wakes_no_waiter(board: Board) -> None:
     with board.listen("file:1") as listening:
         board.publish("file:2")
         assert not listening.wait(0.1)
@@ -87,7 +87,7 @@ def test_each_notice_is_seen_once(board: Board) -> None:
         assert listening.wait(5)
 
 
-def test_all_who_wait_are_woken(board: Board) -> None:
+def test_wakes_all_waiters(board: Board) -> None:
     with board.listen("topic") as one, board.listen("topic", "topic") as two:
         board.publish("topic")
         assert one.wait(5)
@@ -108,7 +108,7 @@ def test_topics_may_be_any_text(board: Board) -> None:
         assert listening.wait(5)
 
 
-def test_many_topics_are_published_at_once(board: Board) -> None:
+def test_publishes_many_topics_at_once(board: Board) -> None:
     topics = [f"file:{number}" for number in range(2 * MAX_TOPICS + 1)]
     with (
         board.listen(topics[0]) as first,
@@ -131,11 +131,11 @@ def test_a_plain_topic_of_an_earlier_release_is_heard() -> None:
         notices.close()
 
 
-def test_publishing_to_nobody_is_fine(board: Board) -> None:
+def test_publishing_without_subscribers_succeeds(board: Board) -> None:
     board.publish("topic")
 
 
-def test_two_boards_on_one_redis_hear_each_other() -> None:
+def test_boards_on_one_redis_are_connected() -> None:
     with fake() as port:
         one, two = (RedisPubSub(f"redis://127.0.0.1:{port}/0") for _ in range(2))
         with one.listen("topic") as listening:
@@ -145,7 +145,7 @@ def test_two_boards_on_one_redis_hear_each_other() -> None:
         two.close()
 
 
-def test_many_waiters_share_one_connection_and_one_thread() -> None:
+def test_waiters_share_a_connection_and_a_thread() -> None:
     with fake() as port:
         notices = RedisPubSub(f"redis://127.0.0.1:{port}/0")
         before = threading.active_count()
@@ -183,7 +183,7 @@ def test_a_redis_that_returns_is_heard_again() -> None:
     notices.close()
 
 
-def test_who_waited_through_a_restart_is_woken_after_it() -> None:
+def test_waiter_is_woken_after_restart() -> None:
     with fake() as port:
         notices = RedisPubSub(f"redis://127.0.0.1:{port}/0")
         listener = notices.listen("topic")
@@ -200,6 +200,6 @@ def heard(notices: RedisPubSub, listening: TopicSubscription) -> bool:
 
 
 @pytest.mark.parametrize("url", ["http://127.0.0.1:6379/0", "redis://h:port/0", "redis://h/0?on=1"])
-def test_a_url_that_leads_to_no_redis_is_a_bad_setting(url: str) -> None:
+def test_invalid_redis_url_is_a_settings_error(url: str) -> None:
     with pytest.raises(SettingsError, match="STORE_REDIS_URL"):
         RedisPubSub(url)

@@ -33,7 +33,7 @@ def hears(board: RedisPubSub, topic: str) -> bool:
         return listening.wait(0.2)
 
 
-def test_a_killed_subscription_comes_back_at_once(server: RedisServer, board: RedisPubSub) -> None:
+def test_killed_subscription_reconnects_at_once(server: RedisServer, board: RedisPubSub) -> None:
     with server.client() as client:
         for _ in range(5):
             until(lambda: hears(board, "topic"), 3.0)
@@ -41,9 +41,7 @@ def test_a_killed_subscription_comes_back_at_once(server: RedisServer, board: Re
     until(lambda: hears(board, "topic"), 3.0)
 
 
-def test_who_waits_while_the_board_is_away_looks_when_it_is_back(
-    server: RedisServer, board: RedisPubSub
-) -> None:
+def test_waiters_read_again_after_outage(server: RedisServer, board: RedisPubSub) -> None:
     with board.listen("said while nobody heard") as listening:
         assert not listening.wait(0.1)
         server.kill()

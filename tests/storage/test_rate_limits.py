@@ -42,19 +42,19 @@ def test_a_burst_is_let_through_and_no_more(rates: RateLimiter) -> None:
     assert 175 <= taken[-1].reset_after_s <= 180
 
 
-def test_everybody_has_a_bucket_of_their_own(rates: RateLimiter) -> None:
+def test_callers_have_separate_buckets(rates: RateLimiter) -> None:
     rate = Rate(per_minute=1, burst=1)
     allowed = [rates.take(who, rate) for who in ("ada", "ada", "bob")]
     assert [one and one.allowed for one in allowed] == [True, False, True]
 
 
-def test_tokens_come_back_with_time(rates: RateLimiter) -> None:
+def test_tokens_refill_with_time(rates: RateLimiter) -> None:
     rate = Rate(per_minute=6_000, burst=1)
     assert [rates.take("ada", rate) is None for _ in range(2)] == [False, False]
     until(lambda: (taken := rates.take("ada", rate)) is not None and taken.allowed)
 
 
-def test_many_threads_take_no_more_than_there_is(rates: RateLimiter) -> None:
+def test_threads_never_exceed_limit(rates: RateLimiter) -> None:
     rate = Rate(per_minute=1, burst=20)
     with ThreadPoolExecutor(8) as pool:
         taken = list(pool.map(lambda _: rates.take("ada", rate), range(60)))
@@ -69,13 +69,13 @@ def test_buckets_do_not_stay_for_ever(server: RedisServer) -> None:
     rates.close()
 
 
-def test_in_memory_those_who_did_not_ask_for_longest_are_forgotten() -> None:
+def test_forgets_longest_idle_callers() -> None:
     rates, rate = MemoryRateLimiter(most=2), Rate(per_minute=1, burst=1)
     allowed = [rates.take(who, rate).allowed for who in ("ada", "bob", "ada", "eve", "ada", "bob")]
     assert allowed == [True, True, False, True, False, True]
 
 
-def test_without_redis_nobody_is_counted_and_nobody_waits_twice(tmp_path: Path) -> None:
+def test_redis_outage_disables_limits_without_repeated_waits(tmp_path: Path) -> None:
     now = [0.0]
     rates = RedisRateLimiter(f"redis://127.0.0.1:{ports.find_free_port()}/0", clock=lambda: now[0])
     assert rates.take("ada", Rate(1, 1)) is None
@@ -84,7 +84,7 @@ def test_without_redis_nobody_is_counted_and_nobody_waits_twice(tmp_path: Path) 
 
 
 @needed
-def test_counting_goes_on_once_redis_is_back(server: RedisServer) -> None:
+def test_limits_apply_again_after_redis_outage(server: RedisServer) -> None:
     now = [0.0]
     rates = RedisRateLimiter(server.url, clock=lambda: now[0])
     assert rates.take("ada", Rate(1, 1)) is not None

@@ -34,7 +34,7 @@ def failing(error: Exception) -> Callable[[], None]:
     return probe
 
 
-def test_a_place_that_takes_writes_is_left_as_it_was(tmp_path: Path) -> None:
+def test_probe_leaves_writable_place_unchanged(tmp_path: Path) -> None:
     write_file(tmp_path)
     assert WriteProbes({"home": lambda: write_file(tmp_path)}).failures() == {}
     assert os.listdir(tmp_path) == []
@@ -47,7 +47,7 @@ def test_names_the_place_and_the_disk(tmp_path: Path) -> None:
     assert probes.failures() == {"home": disk}
 
 
-def test_a_store_opens_without_room_for_temporary_files_and_says_so(
+def test_opens_without_space_for_temporary_files(
     settings: Settings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("tempfile.tempdir", None)
@@ -71,7 +71,7 @@ print(probes.failures())
 """
 
 
-def test_a_system_that_takes_no_more_bytes_is_found_out_and_so_is_its_end(tmp_path: Path) -> None:
+def test_detects_full_disk_and_recovery(tmp_path: Path) -> None:
     ended = subprocess.run(
         [sys.executable, "-c", _LIMITED, str(tmp_path)], capture_output=True, text=True, timeout=60
     )
@@ -80,7 +80,7 @@ def test_a_system_that_takes_no_more_bytes_is_found_out_and_so_is_its_end(tmp_pa
     assert second == "{}"
 
 
-def test_a_result_counts_for_a_while_and_then_is_asked_again() -> None:
+def test_result_is_cached_for_a_while() -> None:
     clock, errors = Clock(), [Unavailable("full"), None]
 
     def probe() -> None:
@@ -94,7 +94,7 @@ def test_a_result_counts_for_a_while_and_then_is_asked_again() -> None:
     assert probes.failures() == {}
 
 
-def test_many_who_ask_at_once_write_once() -> None:
+def test_concurrent_checks_write_once() -> None:
     asked, go = [], threading.Event()
 
     def probe() -> None:
@@ -109,7 +109,7 @@ def test_many_who_ask_at_once_write_once() -> None:
     assert len(asked) == 1
 
 
-def test_a_write_that_never_ends_is_a_failure_and_holds_nobody_up(
+def test_hanging_write_is_a_failure_that_blocks_no_other(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr("storage.writability.FIRST_WAIT_S", 0.05)

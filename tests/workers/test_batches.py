@@ -102,7 +102,7 @@ def due_now(stores: Stores) -> None:
         tx.exec_driver_sql("UPDATE todo SET due_us = 0")
 
 
-def test_one_message_leads_to_all_jobs_that_are_due(stores: Stores) -> None:
+def test_one_message_runs_all_due_jobs(stores: Stores) -> None:
     rows = add(stores, 5)
     due = [row for row in rows if row.ref != POISON]
     assert run_job(fake(stores, finish_one, finish_batch), due[0])
@@ -189,7 +189,7 @@ def test_a_batch_that_fails_is_run_one_by_one(stores: Stores, error: Exception) 
     assert left(stores) == [(POISON, 1, "it is poison")]
 
 
-def test_a_batch_that_takes_too_long_is_given_back_to_be_run_one_by_one(stores: Stores) -> None:
+def test_slow_batch_is_released_to_run_one_by_one(stores: Stores) -> None:
     rows = add(stores, 4)
     assert not run_job(fake(stores, finish_one, failing(TimeLimitExceeded())), rows[0])
     assert left(stores) == [(row.ref, 1, "Its batch took too long.") for row in rows]
@@ -198,7 +198,7 @@ def test_a_batch_that_takes_too_long_is_given_back_to_be_run_one_by_one(stores: 
     assert [ref for ref, *_ in left(stores)] == [POISON]
 
 
-def test_an_engine_that_is_away_gives_the_whole_batch_back_uncounted(stores: Stores) -> None:
+def test_engine_outage_releases_batch_without_counting(stores: Stores) -> None:
     rows = add(stores, 3)
     assert not run_job(fake(stores, finish_one, failing(Unavailable("away"))), rows[0])
     assert left(stores) == [(row.ref, 0, "away") for row in rows]
@@ -219,7 +219,7 @@ def test_a_crash_in_the_middle_loses_nothing(stores: Stores) -> None:
     assert left(stores) == [(POISON, 2, "it is poison")]
 
 
-def test_a_job_that_is_needed_again_meanwhile_is_done_again(stores: Stores) -> None:
+def test_job_requested_again_runs_again(stores: Stores) -> None:
     rows = add(stores, 3)
 
     def batch(stores: Stores, claims: Sequence[JobClaim], beat: Beat) -> CompletedJobs:
@@ -244,7 +244,7 @@ def test_the_messages_of_jobs_that_were_done_together_find_nothing(stores: Store
     assert run_job(working, rows[2]), "needed again, with a message of its own"
 
 
-def test_one_message_is_sent_for_the_jobs_of_a_batch() -> None:
+def test_batch_of_jobs_gets_one_message() -> None:
     broker = MemoryBroker()
     rows = [Job(Step.SYNC, "gcp", f"file:{number}") for number in range(BATCH_SIZE + 1)]
     MessageSender(broker).send([*rows, Job(Step.SYNC, "aws", "file:0")])
@@ -258,7 +258,7 @@ def task_states(stores: Stores, accepted: Sequence[ingest.AcceptedIngest]) -> li
     return [(task.state, task.cause and task.cause["code"]) for task in tasks]
 
 
-def test_files_are_verified_together_but_for_those_that_lie(stores: Stores) -> None:
+def test_verifies_files_together_except_mismatching_ones(stores: Stores) -> None:
     lie = {"store-sha1": "0" * 40}
     urls = [
         stage(stores, b"%d" % number, name=f"{number}.txt", lies=lie if number == 2 else None)
@@ -293,7 +293,7 @@ class SlowSources:
         return SlowBucket(source, source.head().pin, self._ready) if url == self._url else source
 
 
-def test_a_source_that_is_read_slowly_holds_no_other_up(stores: Stores) -> None:
+def test_slow_source_delays_no_other(stores: Stores) -> None:
     urls = [stage(stores, b"%d" % number, name=f"{number}.txt") for number in range(4)]
     accepted = [deposit(stores, url) for url in urls]
     ready = Event()
@@ -310,7 +310,7 @@ def test_a_source_that_is_read_slowly_holds_no_other_up(stores: Stores) -> None:
     assert task_states(stores, accepted) == [("SUCCEEDED", None)] * 4
 
 
-def test_files_are_copied_together_but_for_those_whose_bytes_are_gone(stores: Stores) -> None:
+def test_copies_files_together_except_missing_ones(stores: Stores) -> None:
     made = [make_file(stores, b"%d" % number) for number in range(4)]
     gone = made[1]
     with stores.catalog.read() as tx:
@@ -330,7 +330,7 @@ def test_files_are_copied_together_but_for_those_whose_bytes_are_gone(stores: St
     assert (ref, attempts) == (f"file:{gone}", 1)
 
 
-def test_those_of_a_batch_that_are_done_do_not_wait_for_a_slow_one() -> None:
+def test_finished_jobs_do_not_wait_for_slow_one() -> None:
     slow = Event()
 
     def double(number: int) -> int:
@@ -366,7 +366,7 @@ class SlowBucket:
         yield from self._inner.read(key, **options)
 
 
-def test_a_file_that_is_copied_slowly_holds_no_other_up(stores: Stores) -> None:
+def test_slow_copy_delays_no_other(stores: Stores) -> None:
     made = [make_file(stores, b"%d" % number) for number in range(4)]
     rows = [Job(Step.SYNC, "gcp", f"file:{fqid}") for fqid in made]
     with stores.catalog.write() as tx:
@@ -389,7 +389,7 @@ def test_a_file_that_is_copied_slowly_holds_no_other_up(stores: Stores) -> None:
     assert left(stores) == []
 
 
-def test_a_bundle_whose_metadata_come_slowly_holds_no_other_up(stores: Stores) -> None:
+def test_slow_metadata_delays_no_other_bundle(stores: Stores) -> None:
     made = [make_bundle(stores, number) for number in range(4)]
     with stores.catalog.write() as tx:
         tx.exec_driver_sql("DELETE FROM todo WHERE step <> 'index'")
@@ -450,7 +450,7 @@ def test_bundles_are_indexed_together_and_their_events_matched(stores: Stores) -
     assert set(stores.search["aws"].list_ids()) == set(made)
 
 
-def test_the_first_error_stops_what_has_not_begun() -> None:
+def test_first_error_stops_pending_work() -> None:
     begun: list[int] = []
 
     def work_on(number: int) -> None:
@@ -467,7 +467,7 @@ def test_the_first_error_stops_what_has_not_begun() -> None:
     assert begun == [0, 1, 2]
 
 
-def test_work_that_is_shared_out_ends_soon_when_its_job_is_interrupted() -> None:
+def test_interrupted_job_ends_its_threads_soon() -> None:
     begun: list[int] = []
 
     def work_on(item: int) -> None:
@@ -489,7 +489,7 @@ def test_work_that_is_shared_out_ends_soon_when_its_job_is_interrupted() -> None
 
 
 @pytest.mark.parametrize(("error", "reason"), [(TimeLimitExceeded(), "Time"), (Shutdown(), "Its")])
-def test_jobs_behind_one_that_was_interrupted_are_given_back(
+def test_jobs_after_interrupted_one_are_released(
     stores: Stores, error: BaseException, reason: str
 ) -> None:
     rows = add(stores, 4)

@@ -91,7 +91,7 @@ def test_a_surprise_is_a_failure_too(stores: Stores) -> None:
     assert reasons(stores) == ["ZeroDivisionError: oh"]
 
 
-def test_an_engine_that_is_away_is_nobodys_failure(stores: Stores) -> None:
+def test_engine_outage_counts_as_no_failure(stores: Stores) -> None:
     away = working(stores, failing(Unavailable("the bucket is away")))
     for _ in range(10):
         run_job(away, ROW)
@@ -108,7 +108,7 @@ def test_an_engine_that_is_away_is_nobodys_failure(stores: Stores) -> None:
         (NotReady("not yet", retry_after_s=600), 480, 730),
     ],
 )
-def test_what_waits_for_other_work_says_for_how_long(
+def test_waiting_job_names_its_delay(
     stores: Stores, error: DomainError, least_s: float, most_s: float
 ) -> None:
     with stores.catalog.read() as tx:

@@ -77,7 +77,7 @@ def test_an_attempt_is_logged_under_the_request_that_caused_it(
 
 
 @pytest.mark.spec("NOT-15", "NOT-17", "STA-04")
-def test_what_fails_is_tried_again_on_schedule_and_then_given_up(catalog: Catalog) -> None:
+def test_failed_delivery_is_retried_on_schedule_then_given_up(catalog: Catalog) -> None:
     async def scene() -> None:
         async with receiving(refuses) as receiver:
             subscription = subscribe(catalog, receiver.url)
@@ -120,7 +120,7 @@ def test_a_redirect_is_not_followed(catalog: Catalog) -> None:
 
 
 @pytest.mark.spec("NOT-22")
-def test_a_dead_receiver_with_a_long_backlog_holds_nobody_up(catalog: Catalog) -> None:
+def test_dead_receiver_with_backlog_delays_no_other(catalog: Catalog) -> None:
     async def scene() -> None:
         async with receiving(hangs) as dead, receiving() as alive:
             backlog(catalog, subscribe(catalog, dead.url), 20_000)
@@ -136,7 +136,7 @@ def test_a_dead_receiver_with_a_long_backlog_holds_nobody_up(catalog: Catalog) -
 
 
 @pytest.mark.spec("NOT-22")
-def test_a_slow_receiver_holds_nobody_up(catalog: Catalog) -> None:
+def test_slow_receiver_delays_no_other(catalog: Catalog) -> None:
     async def slowly(_receiver: Receiver, _got: Got) -> web.StreamResponse:
         await asyncio.sleep(0.5)
         return web.Response()
@@ -171,7 +171,7 @@ def test_a_window_opens_with_success(catalog: Catalog) -> None:
 
 
 @pytest.mark.spec("NOT-21")
-def test_what_one_subscription_is_told_of_one_bundle_comes_in_order(catalog: Catalog) -> None:
+def test_notifications_about_a_bundle_are_in_order(catalog: Catalog) -> None:
     async def fails_at_first(receiver: Receiver, got: Got) -> web.StreamResponse:
         await asyncio.sleep(0.01)
         return web.Response(
@@ -195,7 +195,7 @@ def test_what_one_subscription_is_told_of_one_bundle_comes_in_order(catalog: Cat
 
 
 @pytest.mark.spec("SUB-18", "NOT-12")
-def test_what_is_superseded_or_cancelled_is_not_sent(catalog: Catalog) -> None:
+def test_superseded_and_cancelled_deliveries_are_not_sent(catalog: Catalog) -> None:
     async def scene() -> None:
         async with receiving() as receiver:
             kept, gone = (
@@ -216,7 +216,7 @@ def test_what_is_superseded_or_cancelled_is_not_sent(catalog: Catalog) -> None:
 
 
 @pytest.mark.spec("NOT-21")
-def test_a_killed_process_is_taken_over_with_the_same_transaction_ids(catalog: Catalog) -> None:
+def test_other_process_continues_with_same_transaction_ids(catalog: Catalog) -> None:
     async def scene() -> None:
         async with receiving() as receiver:
             subscription = subscribe(catalog, receiver.url)
@@ -238,7 +238,7 @@ def test_a_killed_process_is_taken_over_with_the_same_transaction_ids(catalog: C
     asyncio.run(scene())
 
 
-def test_nothing_more_is_sent_while_results_cannot_be_recorded(catalog: Catalog) -> None:
+def test_sends_nothing_while_results_cannot_be_recorded(catalog: Catalog) -> None:
     async def slowly(_receiver: Receiver, _got: Got) -> web.StreamResponse:
         await asyncio.sleep(0.1)
         return web.Response()
@@ -268,7 +268,7 @@ def test_nothing_more_is_sent_while_results_cannot_be_recorded(catalog: Catalog)
     asyncio.run(scene())
 
 
-def test_two_processes_share_the_work_and_send_nothing_twice(catalog: Catalog) -> None:
+def test_processes_share_work_without_duplicates(catalog: Catalog) -> None:
     async def scene() -> None:
         async with receiving() as receiver:
             subscriptions = [subscribe(catalog, f"{receiver.url}/{n}") for n in range(20)]
@@ -282,7 +282,7 @@ def test_two_processes_share_the_work_and_send_nothing_twice(catalog: Catalog) -
     asyncio.run(scene())
 
 
-def test_stopping_ends_and_records_what_is_in_flight(catalog: Catalog) -> None:
+def test_stop_ends_and_records_open_requests(catalog: Catalog) -> None:
     async def slowly(_receiver: Receiver, _got: Got) -> web.StreamResponse:
         await asyncio.sleep(0.4)
         return web.Response()

@@ -96,7 +96,7 @@ def test_the_actor_states_its_queue_and_is_not_retried_by_dramatiq() -> None:
 
 
 @pytest.mark.parametrize("stuck", [True, False])
-def test_a_stuck_event_loop_ends_the_process(stuck: bool) -> None:
+def test_stuck_event_loop_ends_process(stuck: bool) -> None:
     bitten = threading.Event()
 
     async def scene() -> None:

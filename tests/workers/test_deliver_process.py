@@ -79,9 +79,7 @@ def start(catalog: Catalog, home: Path, redis_url: str) -> subprocess.Popen[byte
     )
 
 
-def test_after_a_kill_another_sends_the_same_again_and_stops_when_told(
-    catalog: Catalog, tmp_path: Path
-) -> None:
+def test_killed_process_is_replaced_and_stops_on_signal(catalog: Catalog, tmp_path: Path) -> None:
     with receiving() as receiver, redis_server.fake() as port:
         redis_url = f"redis://127.0.0.1:{port}/0"
         subscription = subscribe(catalog, f"http://127.0.0.1:{receiver.server_port}/")

@@ -92,7 +92,7 @@ def _grow_old(catalog: Catalog, seconds: float) -> None:
 
 
 @pytest.mark.spec("NOT-23")
-def test_deliveries_and_deleted_subscriptions_are_not_kept_for_ever(stores: Stores) -> None:
+def test_old_deliveries_and_deleted_subscriptions_expire(stores: Stores) -> None:
     catalog = stores.catalog
     active, disabled, deleted = (
         subscribe(catalog, f"http://receiver.example/{path}") for path in ("", "", "gone")
@@ -149,7 +149,7 @@ def test_a_test_is_sent_to_a_paused_one_too(stores: Stores) -> None:
 
 
 @pytest.mark.spec("SUB-23")
-def test_one_that_only_fails_is_disabled_and_the_other_at_its_endpoint_is_not(
+def test_failing_subscription_is_disabled_alone(
     stores: Stores,
 ) -> None:
     async def depends(_receiver: Receiver, got: Got) -> web.StreamResponse:
@@ -183,7 +183,7 @@ def test_one_that_only_fails_is_disabled_and_the_other_at_its_endpoint_is_not(
 
 
 @pytest.mark.spec("SUB-23")
-def test_what_a_disabled_one_was_to_be_told_is_sent_when_it_is_resumed(stores: Stores) -> None:
+def test_resumed_subscription_gets_held_deliveries(stores: Stores) -> None:
     async def scene() -> None:
         catalog = stores.catalog
         async with receiving(refuses) as receiver:
@@ -237,9 +237,7 @@ def authorized(got: Got, key: bytes) -> bool:
 
 @pytest.mark.spec("SUB-21")
 @pytest.mark.parametrize(("overlap_s", "former"), [(60, True), (0, False)])
-def test_both_keys_verify_during_the_overlap_and_the_new_one_authorizes(
-    stores: Stores, overlap_s: float, former: bool
-) -> None:
+def test_both_secrets_sign_during_overlap(stores: Stores, overlap_s: float, former: bool) -> None:
     async def scene() -> None:
         async with receiving() as receiver:
             new = NewSubscription(receiver.url, "aws", hmac_secret_key="old", hmac_key_id="key-1")

@@ -36,7 +36,7 @@ async def answers_slowly(_receiver: Receiver, _got: Got) -> web.StreamResponse:
 
 
 @pytest.mark.parametrize("stop", [delete, pause])
-def test_no_attempt_begins_after_it_was_answered(stores: Stores, stop: Stop) -> None:
+def test_no_attempt_begins_after_delete_response(stores: Stores, stop: Stop) -> None:
     async def scene() -> None:
         catalog = stores.catalog
         async with receiving(answers_slowly) as receiver:
@@ -67,7 +67,7 @@ def test_a_deletion_waits_for_no_attempts_where_none_begin(stores: Stores) -> No
     assert time.monotonic() - began < subscriptions.ATTEMPTS_WAIT_S
 
 
-def test_a_connection_that_takes_long_sends_nothing_after_a_deletion(stores: Stores) -> None:
+def test_slow_connection_sends_nothing_after_deletion(stores: Stores) -> None:
     """What was let out before the deletion, and is connected after it, is not sent."""
 
     async def scene(catalog: Catalog) -> None:

@@ -78,7 +78,7 @@ def waiting(catalog: Catalog) -> list[int]:
         return endpoints.list_waiting(tx, limit=100)
 
 
-def test_no_more_requests_are_in_flight_than_allowed_in_all(catalog: Catalog) -> None:
+def test_concurrent_requests_are_limited(catalog: Catalog) -> None:
     async def scene() -> None:
         receivers = Receivers(hold=True)
         for number in range(5):
@@ -128,7 +128,7 @@ def test_a_process_that_dies_sends_a_hundredth_and_two_again(
     asyncio.run(scene())
 
 
-def test_an_attempt_that_hangs_lends_its_place() -> None:
+def test_hanging_attempt_releases_permit() -> None:
     async def scene() -> None:
         places = AttemptPermits(in_flight=7, first=4)
         hanging = [await places.acquire() for _ in range(4)]
@@ -151,7 +151,7 @@ def test_an_attempt_that_hangs_lends_its_place() -> None:
     asyncio.run(scene())
 
 
-def test_receivers_that_may_hang_have_half_of_the_places_and_lend_them_soon() -> None:
+def test_new_and_failing_endpoints_get_half_of_permits() -> None:
     async def scene() -> None:
         places = AttemptPermits(in_flight=16, first=1)
         suspects = [asyncio.create_task(places.acquire(suspect=True)) for _ in range(20)]
@@ -165,7 +165,7 @@ def test_receivers_that_may_hang_have_half_of_the_places_and_lend_them_soon() ->
     asyncio.run(scene())
 
 
-def test_who_stops_waiting_for_a_place_takes_none() -> None:
+def test_cancelled_waiter_takes_no_permit() -> None:
     async def scene() -> None:
         places = AttemptPermits(in_flight=2, first=1)
         held = await places.acquire()
@@ -219,7 +219,7 @@ def test_slow_receivers_do_not_keep_all_threads(catalog: Catalog) -> None:
     asyncio.run(scene())
 
 
-def test_what_is_in_flight_is_not_sent_again_however_often_a_turn_is_woken(
+def test_woken_turn_never_resends_open_requests(
     catalog: Catalog,
 ) -> None:
     async def scene() -> None:
@@ -444,7 +444,7 @@ class Told:
         self.given_up = True
 
 
-def test_a_result_that_cannot_be_recorded_fails_alone(catalog: Catalog) -> None:
+def test_unrecordable_result_fails_alone(catalog: Catalog) -> None:
     async def scene() -> None:
         subscription = subscribe(catalog, url(""))
         tell(catalog, [subscription], times=3)

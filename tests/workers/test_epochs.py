@@ -45,7 +45,7 @@ def test_a_message_that_outlived_a_restore_is_dropped_and_its_row_stays(catalog:
     assert claims(catalog)
 
 
-def test_nothing_is_delivered_until_they_agree(catalog: Catalog) -> None:
+def test_sends_nothing_while_in_doubt(catalog: Catalog) -> None:
     async def scene() -> None:
         async with receiving() as receiver:
             subscription = subscribe(catalog, receiver.url)

@@ -33,7 +33,7 @@ def test_every_row_arrives_with_the_request_that_added_it(office: SocketFolder) 
     inbox.close()
 
 
-def test_without_a_worker_nothing_fails_but_the_look_for_one(office: SocketFolder) -> None:
+def test_missing_worker_fails_only_its_check(office: SocketFolder) -> None:
     hints = HintSender(office, MemoryPubSub())
     hints.send([Job("verify", "aws", "1")])
     with pytest.raises(Unavailable, match="No worker is running"):

@@ -61,7 +61,7 @@ def test_declare_moves_the_actors_to_the_broker_of_the_process() -> None:
     assert dramatiq.get_broker() is broker
 
 
-def test_a_worker_process_takes_as_many_messages_as_was_measured_to_be_best() -> None:
+def test_worker_prefetch_is_as_measured() -> None:
     # In a process of its own: the library looks once, when it is imported for the first time.
     asked = "import workers.__main__, dramatiq.worker as w; print(w.QUEUE_PREFETCH)"
     told = subprocess.run([sys.executable, "-c", asked], capture_output=True, text=True, check=True)
@@ -107,7 +107,7 @@ def row(stores: Stores) -> tuple[int, str | None, bool]:
         return found.attempts, found.reason, found.token is None and found.due_us <= now_us(tx)
 
 
-def test_a_stopped_worker_gives_a_long_job_back_at_once(stores: Stores) -> None:
+def test_stopped_worker_releases_long_job_at_once(stores: Stores) -> None:
     with worker_in_a_long_job(stores) as worker:
         worker.stop(timeout=5_000)
         assert row(stores) == (0, "Its worker was stopped.", True)
@@ -181,7 +181,7 @@ def test_a_job_beyond_its_time_limit_is_retried_with_backoff(stores: Stores) -> 
         ),
     ],
 )
-def test_a_process_that_cannot_start_says_why_in_one_sentence(
+def test_failed_start_has_reason_in_one_sentence(
     command: tuple[str, ...], settings: dict[str, str], said: str, tmp_path: Path
 ) -> None:
     own = {"STORE_HOME": str(tmp_path), "STORE_SECRET_KEY": "a key of the tests, long"}

@@ -150,9 +150,7 @@ STRIKES: dict[str, Callable[[RedisServer], None]] = {
 
 
 @pytest.mark.parametrize("strike", STRIKES)
-def test_what_was_needed_is_done_when_redis_was(
-    strike: str, server: RedisServer, shop: Shop
-) -> None:
+def test_jobs_of_redis_outage_run_afterwards(strike: str, server: RedisServer, shop: Shop) -> None:
     shop.need("first")
     STRIKES[strike](server)
     shop.need("second")
@@ -161,9 +159,7 @@ def test_what_was_needed_is_done_when_redis_was(
     shop.settled()
 
 
-def test_a_frozen_redis_holds_a_request_up_for_seconds_once(
-    server: RedisServer, shop: Shop
-) -> None:
+def test_frozen_redis_delays_one_request_once(server: RedisServer, shop: Shop) -> None:
     with server.frozen():
         took = [seconds(shop, name) for name in ("one", "two", "three")]
         began = time.monotonic()
@@ -205,7 +201,7 @@ def test_rows_wait_for_a_redis_that_has_room_again(server: RedisServer, shop: Sh
     shop.settled()
 
 
-def test_messages_that_fill_redis_make_room_by_themselves(
+def test_full_redis_drops_own_messages(
     server: RedisServer, settings: Settings, stores: Stores
 ) -> None:
     notices = RedisPubSub(server.url)

@@ -18,7 +18,7 @@ def handlers() -> Iterator[None]:
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-def test_either_signal_tells_a_process_to_end(number: signal.Signals) -> None:
+def test_both_signals_end_process(number: signal.Signals) -> None:
     stop = install_stop_signals()
     assert not stop.is_set()
     signal.raise_signal(number)

@@ -39,7 +39,7 @@ def needs(stores: Stores, count: int, *, sent: bool, step: Step = Step.INDEX) ->
     return rows
 
 
-def test_only_the_leading_clock_works(
+def test_only_leading_scheduler_works(
     settings: Settings, stores: Stores, broker: MemoryBroker
 ) -> None:
     first, second = clock(settings, stores, broker), clock(settings, stores, broker)
@@ -174,7 +174,7 @@ def test_the_audit_log_forgets_old_logins_and_keeps_changes(
 
 
 @pytest.mark.spec("EVT-06")
-def test_numbered_events_are_to_be_journalled_and_readers_are_told(
+def test_numbered_events_get_journal_jobs_and_wake_readers(
     settings: Settings, stores: Stores, broker: MemoryBroker
 ) -> None:
     ours = clock(settings, stores, broker)
@@ -197,9 +197,7 @@ KEY = "areas/6ba7b810-9dad-11d1-80b4-00c04fd430c8/a"
 
 
 @pytest.mark.spec("ARU-04")
-def test_an_upload_by_parts_that_nobody_goes_on_with_for_a_day_is_aborted(
-    settings: Settings, stores: Stores
-) -> None:
+def test_aborts_multipart_uploads_idle_for_a_day(settings: Settings, stores: Stores) -> None:
     begun = {
         ident: stores.areas.upload(KEY, part_size=5, content_type="text/plain")
         for ident in ("old", "new")

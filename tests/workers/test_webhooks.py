@@ -126,7 +126,7 @@ def test_a_receiver_has_ten_seconds(after_s: float, said: WebhookResponse) -> No
 
 
 @pytest.mark.spec("NOT-19")
-def test_silence_is_given_up_after_the_time_that_was_set() -> None:
+def test_silent_receiver_times_out() -> None:
     async def scene() -> tuple[float, float]:
         loop = asyncio.get_running_loop()
         assert isinstance(loop, LeapingLoop)
@@ -159,7 +159,7 @@ def test_a_refused_connection_and_an_unknown_name_are_errors() -> None:
 
 
 @pytest.mark.spec("NOT-19")
-def test_what_is_no_http_is_an_error() -> None:
+def test_non_http_response_is_an_error() -> None:
     async def babble(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, _n: int) -> None:
         await request_of(reader)
         writer.write(b"220 mail.example ESMTP\r\n\r\n")
@@ -179,7 +179,7 @@ def test_a_receiver_that_hangs_up_sees_one_request_for_one_attempt() -> None:
     assert connections == 1
 
 
-def test_a_kept_connection_that_turns_out_closed_is_opened_again() -> None:
+def test_reopens_closed_connection() -> None:
     async def once_each(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, n: int) -> None:
         await request_of(reader)
         writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n")
@@ -193,7 +193,7 @@ def test_a_kept_connection_that_turns_out_closed_is_opened_again() -> None:
 
 
 @pytest.mark.spec("NOT-19")
-def test_a_body_that_never_ends_does_not_change_the_answer() -> None:
+def test_endless_body_does_not_change_result() -> None:
     async def trickle(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, _n: int) -> None:
         await request_of(reader)
         writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\nabc")

@@ -150,20 +150,20 @@ def test_a_conflict_in_flight_is_tried_again() -> None:
         blobs.put("k", b"bytes")
 
 
-def test_a_conflict_that_never_ends_is_unavailable() -> None:
+def test_endless_conflict_is_unavailable() -> None:
     script = Script(error(409, "ConditionalRequestConflict"))
     with script.bucket() as blobs, pytest.raises(Unavailable, match="409"):
         blobs.put("k", b"bytes")
 
 
-def test_what_is_replaced_has_no_condition() -> None:
+def test_replacing_has_no_condition() -> None:
     script = Script(OK)
     with script.bucket() as blobs:
         blobs.put("k", b"bytes", replace=True)
     assert "if-none-match" not in script.asked[0][1]
 
 
-def test_a_bucket_that_is_not_there_is_no_absent_object() -> None:
+def test_missing_bucket_is_no_absent_object() -> None:
     with Script(Say(404)).bucket() as blobs, pytest.raises(Unavailable, match="does not exist"):
         blobs.head("k")
     with Script(error(404, "NoSuchBucket")).bucket() as blobs:
@@ -173,7 +173,7 @@ def test_a_bucket_that_is_not_there_is_no_absent_object() -> None:
             blobs.delete("k")
 
 
-def test_an_absent_object_costs_one_look_at_the_bucket() -> None:
+def test_absent_object_costs_one_bucket_check() -> None:
     script = Script(Say(404), Say(200), Say(404))
     with script.bucket() as blobs:
         for _ in range(3):
@@ -183,7 +183,7 @@ def test_an_absent_object_costs_one_look_at_the_bucket() -> None:
 
 
 @pytest.mark.parametrize("code", ["AccessDenied", "InvalidAccessKeyId", "SignatureDoesNotMatch"])
-def test_wrong_credentials_are_an_outage_that_says_so(code: str) -> None:
+def test_wrong_credentials_are_an_outage_with_reason(code: str) -> None:
     with Script(error(403, code)).bucket() as blobs:
         with pytest.raises(Unavailable, match=f"{code}.*credentials"):
             blobs.put("k", b"")
@@ -191,7 +191,7 @@ def test_wrong_credentials_are_an_outage_that_says_so(code: str) -> None:
             blobs.head("k")
 
 
-def test_another_bucket_is_tried_for_writing() -> None:
+def test_probes_writes_to_another_bucket() -> None:
     with Script(error(403, "AccessDenied")).bucket() as blobs, pytest.raises(Forbidden):
         blobs.open_sibling("theirs")
     with Script(error(404, "NoSuchBucket")).bucket() as blobs, pytest.raises(NotFoundError):
@@ -206,7 +206,7 @@ def ranged(whole: bytes, start: int, cut: int = 0) -> Say:
 WHOLE = bytes(range(256)) * 12_000
 
 
-def test_a_body_that_breaks_off_is_taken_up_under_the_pin_of_its_first_answer() -> None:
+def test_resumes_broken_body_with_first_pin() -> None:
     half = BLOCK
     script = Script(
         Say(200, WHOLE, {"ETag": ETAG}, len(WHOLE) - half),
@@ -227,7 +227,7 @@ def test_a_truncated_body_is_never_passed_off_as_whole() -> None:
         b"".join(blobs.read("k"))
 
 
-def test_other_bytes_are_never_appended() -> None:
+def test_never_appends_other_bytes() -> None:
     script = Script(
         Say(200, WHOLE, {"ETag": ETAG}, len(WHOLE) - BLOCK), error(412, "PreconditionFailed")
     )
@@ -245,13 +245,13 @@ def test_a_server_that_does_not_know_ranges_is_not_believed() -> None:
     ("told", "body"),
     [("bytes 5-7/50", b"567"), ("bytes 5-12/50", b"56789012"), ("bytes 5-9/50", b"567"), ("", b"")],
 )
-def test_less_or_more_than_was_asked_for_is_not_believed(told: str, body: bytes) -> None:
+def test_rejects_short_and_long_bodies(told: str, body: bytes) -> None:
     script = Script(Say(206, body, {"ETag": ETAG, "Content-Range": told}))
     with script.bucket() as blobs, pytest.raises(Unavailable):
         b"".join(blobs.read("k", start=5, length=5))
 
 
-def test_a_range_that_ends_with_its_object_is_whole() -> None:
+def test_range_up_to_end_is_complete() -> None:
     script = Script(Say(206, b"567", {"ETag": ETAG, "Content-Range": "bytes 5-7/8"}))
     with script.bucket() as blobs:
         assert b"".join(blobs.read("k", start=5, length=5)) == b"567"
@@ -266,7 +266,7 @@ ASKING: list[Callable[[S3Blobs], object]] = [
 
 
 @pytest.mark.parametrize("asking", ASKING)
-def test_an_installation_that_knows_nobody_is_unavailable(
+def test_unknown_credentials_are_unavailable(
     asking: Callable[[S3Blobs], object],
 ) -> None:
     ambient = {name: value for name, value in SIMULATED.items() if "_KEY" not in name}
@@ -288,7 +288,7 @@ def test_a_large_part_passes_through_little_memory() -> None:
     assert most < 12 * BLOCK
 
 
-def test_a_completion_whose_answer_was_lost_finds_the_key_taken() -> None:
+def test_completion_with_lost_response_finds_key_taken() -> None:
     listed = (
         b"<R><Part><PartNumber>1</PartNumber><Size>1</Size><ETag>e</ETag></Part>"
         b"<IsTruncated>false</IsTruncated></R>"

@@ -25,7 +25,7 @@ def copy(blobs: S3Blobs, target_key: str) -> BlobInfo | None:
 @pytest.mark.parametrize(
     "key", ["/a", "a/", "a//b", ".", "../a", "a/./b", "a\tb", "", "a/..", "a\u2028b"]
 )
-def test_leaves_keys_that_obstore_names_otherwise_to_boto3(key: str) -> None:
+def test_leaves_keys_that_obstore_changes_to_boto3(key: str) -> None:
     assert not is_plain_key("bucket", key)
 
 
@@ -42,7 +42,7 @@ def test_leaves_buckets_of_other_kinds_to_boto3(bucket: str) -> None:
     assert not is_plain_key(bucket, "key")
 
 
-def test_what_fails_is_tried_by_boto3() -> None:
+def test_boto3_repeats_failed_calls() -> None:
     script = Script(error(500, "InternalError"), OK)
     with script.bucket() as blobs:
         assert blobs.put("files/k", b"bytes").etag == "0" * 32
@@ -82,7 +82,7 @@ def test_the_profile_signs_and_sends_its_token(tmp_path: Path) -> None:
     assert headers["x-amz-security-token"] == "t"
 
 
-def test_an_object_that_declares_its_checksums_is_looked_at_once() -> None:
+def test_object_with_declared_checksums_takes_one_head() -> None:
     there = {"ETag": ETAG, "Last-Modified": "Mon, 23 Nov 2026 01:00:00 GMT"}
     sums = {f"x-amz-meta-store-{name}": name for name in ("sha1", "sha256", "crc32c", "s3_etag")}
     tag = b"<Tagging><TagSet><Tag><Key>store-sha1</Key><Value>t</Value></Tag></TagSet></Tagging>"

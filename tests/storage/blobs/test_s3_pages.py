@@ -28,7 +28,7 @@ def cut_short(**following: str) -> str:
     )
 
 
-def test_a_listing_goes_on_behind_its_first_page() -> None:
+def test_listing_continues_after_first_page() -> None:
     one, two = (entry("Contents", Key=key, Size=1, ETag="e") for key in "ab")
     script = Script(xml(one + cut_short(NextContinuationToken="more")), xml(two))
     with script.bucket() as blobs:
@@ -78,7 +78,7 @@ def test_a_sweep_sees_every_page_of_uploads() -> None:
     assert aborted == ["/bucket/a?uploadId=a", "/bucket/b?uploadId=b"]
 
 
-def test_a_part_that_came_lately_keeps_its_upload() -> None:
+def test_recent_part_keeps_upload() -> None:
     upload = entry("Upload", Key="a", UploadId="a", Initiated="2026-01-01T00:00:00.000Z")
     parts = (
         entry("Part", PartNumber=n, Size=5, ETag="e", LastModified=f"{year}-01-01T00:00:00.000Z")
@@ -135,7 +135,7 @@ class Large:
         return xml(f"<ETag>{'0' * 32}-{len(self.copied)}</ETag>")
 
 
-def test_what_is_beyond_five_gigabytes_is_copied_in_parts_of_these_very_bytes() -> None:
+def test_copies_objects_beyond_5_gb_in_parts() -> None:
     large = Large(6 * 1024**3 + 1)
     with large.bucket() as blobs:
         info = blobs.copy(blobs, "from", "to", pin=None, part_size=64 * MIB, size=large.size)

@@ -54,12 +54,12 @@ class TestServer(BlobStoreContract):
         assert keys(store) == []
 
     @pytest.mark.parametrize("key", ["../escape", "a/../../escape", "x" * 256])
-    def test_what_a_path_cannot_be_is_refused_aloud(self, store: BlobStore, key: str) -> None:
+    def test_refuses_keys_that_are_no_paths(self, store: BlobStore, key: str) -> None:
         with pytest.raises(DomainError):
             store.put(key, b"bytes")
         assert keys(store) == []
 
-    def test_a_folder_is_never_taken_for_an_object(self, store: BlobStore) -> None:
+    def test_folder_is_never_an_object(self, store: BlobStore) -> None:
         store.put("a/b", b"kept")
         with pytest.raises(DomainError):
             store.put("a", b"bytes")

@@ -42,7 +42,7 @@ def test_a_known_url() -> None:
 
 
 @given(PRINTABLE.filter(bool), PRINTABLE, PRINTABLE)
-def test_what_was_signed_is_granted(key: str, content_type: str, disposition: str) -> None:
+def test_accepts_signed_url(key: str, content_type: str, disposition: str) -> None:
     url = SIGNER.sign(key, expires_s=60, content_type=content_type, disposition=disposition)
     assert url.isascii()
     grant = SIGNER.verify(*received(url))
@@ -68,7 +68,7 @@ def test_any_change_is_forbidden(change: dict[str, str]) -> None:
         SIGNER.verify(key, {**parameters, **change})
 
 
-def test_another_key_bucket_or_secret_is_forbidden() -> None:
+def test_rejects_other_key_bucket_or_secret() -> None:
     key, parameters = received(SIGNER.sign("k", expires_s=60))
     for signer, asked in (
         (SIGNER, "k2"),

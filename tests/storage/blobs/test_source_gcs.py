@@ -51,7 +51,7 @@ def test_metadata_size_and_type_are_the_objects(gcs: Gcs, client: GcsClient) -> 
     assert head.crc32c is not None
 
 
-def test_what_has_no_content_type_is_bytes(gcs: Gcs, client: GcsClient) -> None:
+def test_missing_content_type_is_octet_stream(gcs: Gcs, client: GcsClient) -> None:
     put(gcs, "k", b"content")
     assert source(client, "k").head().content_type == DEFAULT_CONTENT_TYPE
 
@@ -73,7 +73,7 @@ def test_whole_objects_of_any_size(gcs: Gcs, client: GcsClient, size: int) -> No
     assert content(source(client, "k")) == b"x" * size
 
 
-def test_what_is_stored_packed_is_read_packed(gcs: Gcs, client: GcsClient) -> None:
+def test_reads_compressed_objects_as_stored(gcs: Gcs, client: GcsClient) -> None:
     put(gcs, "k", b"\x1f\x8b not really", contentEncoding="gzip")
     assert content(source(client, "k")) == b"\x1f\x8b not really"
 
@@ -89,7 +89,7 @@ def test_a_changed_or_deleted_object_is_noticed(gcs: Gcs, client: GcsClient) -> 
 
 
 @pytest.mark.spec("ERR-45")
-def test_what_may_not_be_read_is_the_depositors_to_mend(gcs: Gcs, client: GcsClient) -> None:
+def test_forbidden_source_is_the_depositors_error(gcs: Gcs, client: GcsClient) -> None:
     pin = put(gcs, "k", b"one")
     gcs.trouble.append(Trouble("/o/k", times=9, status=403))
     with pytest.raises(Unprocessable) as caught:
@@ -98,7 +98,7 @@ def test_what_may_not_be_read_is_the_depositors_to_mend(gcs: Gcs, client: GcsCli
 
 
 @pytest.mark.parametrize(("key", "bucket"), [("absent", "staging"), ("k", "absent"), ("k", "!!")])
-def test_what_is_absent_is_not_found(gcs: Gcs, client: GcsClient, key: str, bucket: str) -> None:
+def test_absent_object_is_not_found(gcs: Gcs, client: GcsClient, key: str, bucket: str) -> None:
     with pytest.raises(Unprocessable) as caught:
         source(client, key, bucket).head()
     assert caught.value.code == "source_not_found"

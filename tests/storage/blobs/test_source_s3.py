@@ -146,7 +146,7 @@ def test_a_pin_outlives_no_change(s3: Any, simulated: S3Connection, versioned: b
         content(source(simulated), pin)
 
 
-def test_what_is_absent_is_not_found(s3: Any, simulated: S3Connection) -> None:
+def test_absent_object_is_not_found(s3: Any, simulated: S3Connection) -> None:
     for found in (
         source(simulated),
         source(simulated, bucket="absent"),
@@ -192,7 +192,7 @@ def test_requests_are_signed_where_there_are_credentials(monkeypatch: pytest.Mon
 
 
 @pytest.mark.spec("ERR-45")
-def test_a_source_whose_server_cannot_be_reached_is_not_readable(
+def test_unreachable_server_is_not_readable(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setenv("AWS_ENDPOINT_URL_S3", "http://127.0.0.1:1")
@@ -207,7 +207,7 @@ def test_a_fault_of_the_server_may_pass(monkeypatch: pytest.MonkeyPatch) -> None
             source(open_s3_source_reader(QUICK).client).head()
 
 
-def test_credentials_are_looked_for_again_where_there_were_none() -> None:
+def test_looks_for_credentials_again() -> None:
     now = time.monotonic()
     assert not SourceReader(None, signed=False, created_at=now - 1).is_expired
     assert SourceReader(None, signed=False, created_at=now - 61).is_expired
@@ -311,14 +311,14 @@ def breaking(monkeypatch: pytest.MonkeyPatch) -> Iterator[type[Breaking]]:
         yield Handler
 
 
-def test_a_stream_that_breaks_is_taken_up_where_it_broke(breaking: type[Breaking]) -> None:
+def test_resumes_broken_stream(breaking: type[Breaking]) -> None:
     assert content(source(open_s3_source_reader(CloudLimits()).client), 'e:"tag"') == Breaking.data
     assert breaking.asked[0] is None
     assert all(asked is not None for asked in breaking.asked[1:])
     assert len(breaking.asked) >= 4
 
 
-def test_a_stream_that_never_moves_is_given_up(breaking: type[Breaking]) -> None:
+def test_gives_up_on_stalled_stream(breaking: type[Breaking]) -> None:
     breaking.most = 0
     with pytest.raises(Unavailable):
         content(source(open_s3_source_reader(CloudLimits()).client), 'e:"tag"')

@@ -71,7 +71,7 @@ def content(source: SourceObject, **which: int) -> bytes:
         "S33://b/k",
     ],
 )
-def test_another_scheme_is_unknown(sources: UrlSources, url: str) -> None:
+def test_rejects_other_schemes(sources: UrlSources, url: str) -> None:
     with pytest.raises(Invalid) as caught:
         sources.open(url)
     assert caught.value.code == "unknown_source_schema"
@@ -110,7 +110,7 @@ def test_a_file_without_a_neighbour_declares_nothing(sources: UrlSources, stagin
 
 
 @pytest.mark.parametrize("text", ["", "[]", "{", '{"a": 1}', "x" * 70_000, '"text"'])
-def test_a_malformed_neighbour_is_told(sources: UrlSources, staging: Path, text: str) -> None:
+def test_reports_malformed_metadata_file(sources: UrlSources, staging: Path, text: str) -> None:
     (staging / "f").write_bytes(b"x")
     (staging / "f.store.json").write_text(text)
     with pytest.raises(Unprocessable) as caught:
@@ -139,7 +139,7 @@ def test_a_file_that_changes_is_noticed(sources: UrlSources, staging: Path) -> N
 
 
 @pytest.mark.spec("FIL-21")
-def test_what_is_absent_or_no_file_is_not_found(sources: UrlSources, staging: Path) -> None:
+def test_absent_and_special_files_are_not_found(sources: UrlSources, staging: Path) -> None:
     (staging / "folder").mkdir()
     os.mkfifo(staging / "pipe")
     (staging / "file").write_bytes(b"")
@@ -222,9 +222,7 @@ def test_an_uploaded_file_is_a_source_by_the_url_it_was_put_to(
         assert content(source, start=3) == b"tent"
 
 
-def test_an_uploaded_file_that_is_absent_or_changes_is_told(
-    sources: UrlSources, areas: FolderBlobs
-) -> None:
+def test_reports_absent_and_changed_uploads(sources: UrlSources, areas: FolderBlobs) -> None:
     key = area_file_key(AREA, "f")
     source = sources.open(area_url(BASE, AREA, "f"))
     with pytest.raises(Unprocessable):
@@ -251,7 +249,7 @@ def test_the_file_behind_an_uploaded_object_is_not_a_source(
             sources.open(path.as_uri())
 
 
-def test_another_url_has_no_area_key(sources: UrlSources, areas: FolderBlobs) -> None:
+def test_other_urls_have_no_area_key(sources: UrlSources, areas: FolderBlobs) -> None:
     for url in ("s3://areas/x", areas.direct_url("areas"), areas.direct_url("epoch"), BASE, ""):
         assert sources.resolve_area_key(url) is None
 
@@ -300,7 +298,7 @@ def test_a_cloud_bucket_is_the_same_at_any_key() -> None:
 
 
 @pytest.mark.spec("FIL-20")
-def test_an_access_point_is_no_bucket(sources: UrlSources) -> None:
+def test_rejects_access_points(sources: UrlSources) -> None:
     with pytest.raises(Invalid):
         sources.open("s3://arn:aws:s3:us-east-1:123456789012:accesspoint:replica/k")
 
@@ -323,7 +321,7 @@ def test_an_access_point_by_a_buckets_name_counts_as_the_stores_own(
 @pytest.mark.spec("FIL-20")
 @pytest.mark.parametrize("scheme", ["s3", "gs"])
 @pytest.mark.parametrize("bucket", [".", "..", "%2e%2e", "a..", "-", "a\\b", "a b"])
-def test_a_name_that_would_lead_into_another_bucket_is_none(
+def test_rejects_names_leading_into_another_bucket(
     sources: UrlSources, scheme: str, bucket: str
 ) -> None:
     with pytest.raises(Invalid):

@@ -91,7 +91,7 @@ def stored(store: BlobStore, key: str = KEY) -> bytes:
 
 
 @pytest.mark.spec("ARU-17")
-def test_what_is_put_to_a_signed_url_lies_there_with_its_type_and_is_replaced(
+def test_signed_put_stores_and_replaces_with_type(
     engine: Engine,
 ) -> None:
     upload = signed(engine.store)
@@ -122,7 +122,7 @@ def test_leave_to_put_is_for_one_key_and_for_a_while(engine: Engine) -> None:
 
 
 @pytest.mark.spec("ARU-17")
-def test_leave_to_put_is_none_to_get_and_leave_to_get_none_to_put(engine: Engine) -> None:
+def test_put_and_get_signatures_are_not_interchangeable(engine: Engine) -> None:
     looks_at_signatures(engine)
     engine.store.put("areas/k", b"kept")
     assert engine.get(signed(engine.store, "areas/k").url) in (400, 403)
@@ -132,7 +132,7 @@ def test_leave_to_put_is_none_to_get_and_leave_to_get_none_to_put(engine: Engine
 
 
 @pytest.mark.spec("ARU-17")
-def test_leave_to_put_is_none_to_copy_from_elsewhere(engine: Engine) -> None:
+def test_put_signature_allows_no_copy(engine: Engine) -> None:
     looks_at_signatures(engine)
     engine.store.put("secret", b"secret")
     bucket = getattr(engine.store, "name", "one")
@@ -145,7 +145,7 @@ def test_leave_to_put_is_none_to_copy_from_elsewhere(engine: Engine) -> None:
 
 
 @pytest.mark.spec("ARU-17")
-def test_more_than_was_signed_for_is_refused_where_the_engine_looks(engine: Engine) -> None:
+def test_rejects_more_bytes_than_signed(engine: Engine) -> None:
     upload = signed(engine.store)
     if engine.name == "gcs":
         assert sent(engine, upload.url, b"x" * (ENDS + 1)) == 400
@@ -156,7 +156,7 @@ def test_more_than_was_signed_for_is_refused_where_the_engine_looks(engine: Engi
 
 
 @pytest.mark.spec("ARU-16")
-def test_who_prints_leave_to_put_prints_no_url(engine: Engine) -> None:
+def test_repr_hides_upload_url(engine: Engine) -> None:
     assert "http" not in repr(signed(engine.store))
 
 
@@ -207,7 +207,7 @@ def test_an_upload_url_is_for_one_bucket_secret_and_time() -> None:
 
 
 @pytest.mark.spec("ARU-17")
-def test_no_crafted_reading_is_leave_to_put() -> None:
+def test_crafted_get_url_is_no_put_url() -> None:
     """One text cannot be both: what is signed begins with which of them it is."""
     reading = SIGNER.sign("k", expires_s=60, content_type="x&method=PUT&size=9")
     key, parameters = received(reading)

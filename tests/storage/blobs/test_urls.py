@@ -25,7 +25,7 @@ LIMITS = CloudLimits(0.1, 0.1, 1, 1)
         "s3://bucket?endpoint=hush",
     ],
 )
-def test_what_may_be_a_secret_is_refused_and_not_repeated(url: str) -> None:
+def test_refuses_possible_secrets_without_repeating_them(url: str) -> None:
     with pytest.raises(SettingsError) as caught:
         parse_bucket_url(url, "s3", frozenset({"endpoint", "public"}))
     assert "hush" not in str(caught.value)
@@ -45,7 +45,7 @@ def test_an_endpoint_is_called_as_all_clients_call_it(told: str, called: str) ->
     assert canonical_endpoint(told) == called
 
 
-def test_signed_urls_name_no_port_that_clients_leave_out_of_what_is_signed() -> None:
+def test_signed_urls_omit_default_port() -> None:
     with patch.dict("os.environ", SIMULATED):
         near = open_s3_blobs("s3://b?endpoint=https://s3.Example:443", LIMITS)
         public = open_s3_blobs("s3://b?endpoint=http://x&public=https://s3.Example:443/", LIMITS)

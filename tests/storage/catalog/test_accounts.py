@@ -28,7 +28,7 @@ def test_ids_are_listed_in_byte_order(catalog: Catalog) -> None:
 
 
 @pytest.mark.spec("ACC-09")
-def test_what_is_built_in_is_there_from_the_first(catalog: Catalog) -> None:
+def test_built_in_records_exist_from_start(catalog: Catalog) -> None:
     with catalog.read() as tx:
         groups = accounts.list_ids(tx, "group", after="", limit=9)
         roles = accounts.list_ids(tx, "role", after="", limit=9)
@@ -42,7 +42,7 @@ def test_what_is_built_in_is_there_from_the_first(catalog: Catalog) -> None:
     assert (found.built_in, found.policy) == (True, None)
 
 
-def test_memberships_are_made_and_ended_once(catalog: Catalog) -> None:
+def test_memberships_start_and_end_once(catalog: Catalog) -> None:
     one, other = (Membership(ADA, AccountKey("group", name)) for name in "ab")
     with catalog.write() as tx:
         accounts.lock_all(tx)
@@ -56,7 +56,7 @@ def test_memberships_are_made_and_ended_once(catalog: Catalog) -> None:
         assert accounts.list_memberships(tx, ADA, "group", after="", limit=9) == ["b"]
 
 
-def test_whoever_has_too_many_is_named(catalog: Catalog) -> None:
+def test_names_record_with_too_many_memberships(catalog: Catalog) -> None:
     eve = AccountKey("user", "eve@example.org")
     pairs = [Membership(ADA, AccountKey("group", f"g{number}")) for number in range(3)]
     with catalog.write() as tx:
@@ -70,7 +70,7 @@ def test_whoever_has_too_many_is_named(catalog: Catalog) -> None:
         assert accounts.find_overfull(tx, [], "group", most=0) == []
 
 
-def test_all_that_holds_is_told_with_the_group_it_is_had_by(catalog: Catalog) -> None:
+def test_effective_policies_name_their_group(catalog: Catalog) -> None:
     add(catalog, ADA, AccountKey("role", "r"), policy="{}")
     add(catalog, AccountKey("group", "g"), AccountKey("group", "claimed"))
     with catalog.write() as tx:
@@ -131,9 +131,7 @@ FILL = (
 
 
 @pytest.mark.parametrize("generic", [False, True])
-def test_however_many_there_are_every_question_is_a_range_of_an_index(
-    server: Catalog, generic: bool
-) -> None:
+def test_queries_use_index_ranges_at_any_size(server: Catalog, generic: bool) -> None:
     with server.write() as tx:
         for statement in FILL:
             tx.execute(text(statement))

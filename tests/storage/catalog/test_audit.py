@@ -30,7 +30,7 @@ def left(catalog: Catalog) -> list[str]:
         ][::-1]
 
 
-def test_who_came_and_went_is_forgotten_and_changes_never_are(catalog: Catalog) -> None:
+def test_login_entries_expire_and_changes_do_not(catalog: Catalog) -> None:
     first = add(catalog, *KEPT, *EXPIRING_ACTIONS, *KEPT)
     add(catalog, "login")
     assert forget(catalog, first) == 1
@@ -38,14 +38,14 @@ def test_who_came_and_went_is_forgotten_and_changes_never_are(catalog: Catalog) 
     assert forget(catalog, first) == 0
 
 
-def test_nothing_is_forgotten_before_its_time(catalog: Catalog) -> None:
+def test_expires_nothing_early(catalog: Catalog) -> None:
     now = add(catalog, *EXPIRING_ACTIONS)
     assert forget(catalog, now - 3_600_000_000) == 0
     assert left(catalog) == list(EXPIRING_ACTIONS)
 
 
 @pytest.mark.parametrize("more", [0, 1])
-def test_much_is_forgotten_in_turns(catalog: Catalog, more: int) -> None:
+def test_expires_in_batches(catalog: Catalog, more: int) -> None:
     after = add(catalog, *["login_failed"] * (EXPIRE_BATCH + more))
     assert forget(catalog, after) == EXPIRE_BATCH
     assert forget(catalog, after) == more

@@ -68,7 +68,7 @@ def test_a_row_is_claimed_by_exactly_one(catalog: Catalog) -> None:
         assert sum(claim is not None for claim in got) == 1
 
 
-def test_one_version_is_reserved_by_exactly_one(catalog: Catalog) -> None:
+def test_one_of_many_reserves_a_version(catalog: Catalog) -> None:
     def reserve(fqid: FQID, digest: str) -> str:
         with catalog.write() as tx:
             versions.lock_heads(tx, "bundle", [fqid.uuid])
@@ -97,7 +97,7 @@ def test_a_failed_unit_of_work_leaves_nothing(catalog: Catalog) -> None:
         assert jobs.count_open(tx) == {}
 
 
-def test_only_what_may_be_forgotten_does_not_wait_for_the_disk(catalog: Catalog) -> None:
+def test_only_expendable_writes_skip_fsync(catalog: Catalog) -> None:
     setting = "PRAGMA synchronous" if catalog.sqlite else "SHOW synchronous_commit"
     levels = []
     for durable in (True, False, True):
@@ -144,7 +144,7 @@ def _feed(catalog: Catalog) -> list[tuple[str, int]]:
         return [(row[0], row[1]) for row in tx.exec_driver_sql(query)]
 
 
-def test_a_number_once_given_stays(catalog: Catalog) -> None:
+def test_event_numbers_are_permanent(catalog: Catalog) -> None:
     def happen() -> None:
         with catalog.write() as tx:
             for number in range(30):
@@ -184,7 +184,7 @@ def test_batches_claimed_at_the_same_instant_are_full(server: Catalog) -> None:
     assert len({claim.job for claims in claimed for claim in claims}) == 512
 
 
-def test_a_sequencer_waits_for_the_other_ones_numbers(server: Catalog) -> None:
+def test_sequencer_waits_for_numbers_of_others(server: Catalog) -> None:
     with server.write() as tx:
         for number in range(3):
             events.append(tx, "CREATE", "aws", FQID(new_uuid(), version(number)), 1)
@@ -243,7 +243,7 @@ def test_an_event_matched_by_many_is_delivered_once(catalog: Catalog) -> None:
         assert sum(together(*[record] * 4)) == 1  # type: ignore[arg-type]
 
 
-def test_who_waits_in_a_ring_is_told_to_try_again(server: Catalog) -> None:
+def test_deadlock_victim_may_retry(server: Catalog) -> None:
     """Nothing here waits so; should it, one of the two has to give way, and may come back."""
     uuids = [new_uuid(), new_uuid()]
     for uuid in uuids:
@@ -265,7 +265,7 @@ def test_who_waits_in_a_ring_is_told_to_try_again(server: Catalog) -> None:
     assert sorted(map(str, ends)) == ["1", "through"]
 
 
-def test_many_heads_asked_for_in_any_order_are_held_in_one(catalog: Catalog) -> None:
+def test_locks_many_heads_in_one_order(catalog: Catalog) -> None:
     uuids = [new_uuid() for _ in range(40)]
 
     def hold(turn: int) -> None:

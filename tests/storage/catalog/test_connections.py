@@ -60,7 +60,7 @@ def test_a_claim_is_three_round_trips(wire: tuple[Wire, Catalog]) -> None:
     assert turns(line) == 3, "beginning, claiming, committing"
 
 
-def test_a_look_is_three_round_trips(wire: tuple[Wire, Catalog]) -> None:
+def test_read_transaction_is_three_round_trips(wire: tuple[Wire, Catalog]) -> None:
     line, catalog = wire
     catalog.ping()
     turns(line)
@@ -127,7 +127,7 @@ def test_connections_that_died_idle_are_not_noticed(server: Catalog) -> None:
         assert server.run_query(lambda tx: jobs.exists(tx, ROW))
 
 
-def test_a_session_that_ends_in_between_leaves_nothing(server: Catalog) -> None:
+def test_broken_session_leaves_nothing(server: Catalog) -> None:
     def half() -> None:
         with server.write() as tx:
             jobs.insert(tx, [ROW])
@@ -151,7 +151,7 @@ def test_a_cut_wire_is_unavailable_and_mends_by_itself(wire: tuple[Wire, Catalog
     assert refs(catalog) == {"b.1", "b.3"}
 
 
-def test_a_commit_whose_answer_was_lost_is_no_success_and_may_be_repeated(
+def test_lost_commit_response_is_unavailable_and_repeatable(
     wire: tuple[Wire, Catalog],
 ) -> None:
     line, catalog = wire
@@ -163,7 +163,7 @@ def test_a_commit_whose_answer_was_lost_is_no_success_and_may_be_repeated(
     assert refs(catalog) == {"b.1", "b.2"}
 
 
-def test_many_at_work_see_only_unavailable_while_the_server_goes_and_comes(
+def test_concurrent_work_sees_only_unavailable_during_restarts(
     wire: tuple[Wire, Catalog],
 ) -> None:
     line, catalog = wire
@@ -199,13 +199,13 @@ def test_many_at_work_see_only_unavailable_while_the_server_goes_and_comes(
 
 
 @pytest.mark.parametrize("state", ["40001", "40P01", "53300", "55P03", "57014", "57P01", "57P03"])
-def test_what_passes_is_unavailable(server: Catalog, state: str) -> None:
+def test_temporary_errors_are_unavailable(server: Catalog, state: str) -> None:
     with pytest.raises(Unavailable), server.write() as tx:
         _raise(tx, state)
 
 
 @pytest.mark.parametrize("state", ["42P01", "23514", "22012", "54000", "XX000"])
-def test_what_does_not_pass_is_not_tried_again(server: Catalog, state: str) -> None:
+def test_permanent_errors_are_not_retried(server: Catalog, state: str) -> None:
     with pytest.raises(DBAPIError), server.write() as tx:
         _raise(tx, state)
 
@@ -230,7 +230,7 @@ def test_a_view_is_consistent_and_cannot_write(server: Catalog) -> None:
         jobs.insert(tx, [ROW])
 
 
-def test_nothing_is_left_in_the_session(server: Catalog) -> None:
+def test_leaves_no_session_state(server: Catalog) -> None:
     names = ("synchronous_commit", "lock_timeout", "idle_in_transaction_session_timeout", "jit")
 
     def settings() -> list[str]:
@@ -250,7 +250,7 @@ def test_nothing_is_left_in_the_session(server: Catalog) -> None:
     assert within[0] == "off"
 
 
-def test_statements_are_prepared_only_where_nothing_stands_between(
+def test_prepares_statements_only_without_pooler(
     server: Catalog, request: pytest.FixtureRequest
 ) -> None:
     for _ in range(8):
@@ -278,7 +278,7 @@ catalog.close()
 
 
 @pytest.mark.parametrize("ahead_s", [-7200, 7200])
-def test_times_are_the_catalogs_whatever_a_node_believes(server: Catalog, ahead_s: int) -> None:
+def test_times_are_the_servers(server: Catalog, ahead_s: int) -> None:
     script = _OTHER_NODE.format(ahead_s=ahead_s)
     with server.read() as tx:
         before = now_us(tx)

@@ -68,9 +68,7 @@ def test_matching_twice_at_once_records_once(catalog: Catalog) -> None:
     assert sum(made) == 20
 
 
-def test_many_matches_are_inserted_in_chunks(
-    catalog: Catalog, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_inserts_many_matches_in_chunks(catalog: Catalog, monkeypatch: pytest.MonkeyPatch) -> None:
     subscription = subscribe(catalog, URL)
     rows = [NewDelivery(str(uuid4()), subscription.id, "x" * 3_000_000) for _ in range(5)]
     assert [len(chunk) for chunk in deliveries._split_chunks(rows)] == [2, 2, 1]
@@ -79,7 +77,7 @@ def test_many_matches_are_inserted_in_chunks(
 
 
 @pytest.mark.spec("SUB-18")
-def test_a_subscription_deleted_meanwhile_is_told_nothing(catalog: Catalog) -> None:
+def test_deleted_subscription_gets_no_delivery(catalog: Catalog) -> None:
     subscription = subscribe(catalog, URL)
     with catalog.write() as tx:
         subscriptions.mark_deleted(tx, subscription)
@@ -98,7 +96,7 @@ def test_a_query_that_failed_is_a_failed_delivery_with_its_reason(catalog: Catal
 @pytest.mark.spec("NOT-12")
 @pytest.mark.parametrize("kind", ["TOMBSTONE", "DELETE"])
 @pytest.mark.parametrize("tombstone_first", [False, True])
-def test_the_end_of_a_version_supersedes_what_tells_of_its_beginning(
+def test_end_of_version_supersedes_its_creation(
     catalog: Catalog, kind: str, tombstone_first: bool
 ) -> None:
     subscription, only_creates = subscribe(catalog, URL), subscribe(catalog, URL)
@@ -122,7 +120,7 @@ def test_the_end_of_a_version_supersedes_what_tells_of_its_beginning(
 
 
 @pytest.mark.spec("NOT-12")
-def test_a_tombstone_in_one_replica_says_nothing_of_the_other(catalog: Catalog) -> None:
+def test_tombstone_supersedes_in_its_replica_only(catalog: Catalog) -> None:
     there = subscribe(catalog, URL, replica="gcp")
     fqid = FQID(UUID, VERSIONS[0])
     created = happen(catalog, fqid=fqid)
@@ -132,7 +130,7 @@ def test_a_tombstone_in_one_replica_says_nothing_of_the_other(catalog: Catalog) 
 
 
 @pytest.mark.spec("NOT-12")
-def test_what_was_delivered_is_not_superseded(catalog: Catalog) -> None:
+def test_delivered_is_never_superseded(catalog: Catalog) -> None:
     subscription = subscribe(catalog, URL)
     (event,) = tell(catalog, [subscription])
     close(catalog, result(told(catalog, subscription)[0].id))
@@ -141,7 +139,7 @@ def test_what_was_delivered_is_not_superseded(catalog: Catalog) -> None:
 
 
 @pytest.mark.spec("NOT-21")
-def test_of_one_bundle_only_the_earliest_event_is_due(catalog: Catalog) -> None:
+def test_earliest_event_of_a_bundle_is_due_first(catalog: Catalog) -> None:
     subscription = subscribe(catalog, URL)
     events = [happen(catalog, fqid=FQID(UUID, version)) for version in VERSIONS]
     for event in reversed(events):  # matched in another order than they happened
@@ -182,7 +180,7 @@ def test_results_are_recorded_together_with_numbered_attempts(catalog: Catalog) 
     ("state", "after"),
     [("delivered", "delivered"), ("pending", "superseded"), ("failed", "superseded")],
 )
-def test_only_success_outweighs_what_happened_meanwhile(
+def test_only_success_overrides_concurrent_change(
     catalog: Catalog, state: DeliveryState, after: DeliveryState
 ) -> None:
     subscription = subscribe(catalog, URL)
@@ -194,7 +192,7 @@ def test_only_success_outweighs_what_happened_meanwhile(
     assert (delivery.state, len(delivery.attempts)) == (after, 1)
 
 
-def test_two_processes_that_made_the_same_attempt_both_count(catalog: Catalog) -> None:
+def test_duplicate_attempts_of_two_processes_both_count(catalog: Catalog) -> None:
     subscription = subscribe(catalog, URL)
     tell(catalog, [subscription], times=10)
     rows = told(catalog, subscription)
@@ -248,7 +246,7 @@ def test_a_retry_is_due_now(catalog: Catalog, state: DeliveryState) -> None:
     assert due(catalog, subscription) == [delivery.uuid]
 
 
-def test_what_was_superseded_is_not_retried(catalog: Catalog) -> None:
+def test_superseded_delivery_is_not_retried(catalog: Catalog) -> None:
     subscription = subscribe(catalog, URL)
     (event,) = tell(catalog, [subscription])
     match(catalog, happen(catalog, "TOMBSTONE", event.fqid))
@@ -291,7 +289,7 @@ def test_events_of_a_bundle_do_not_wait_for_a_test_about_it(catalog: Catalog) ->
     assert [one.is_test for one in found] == [True, False]
 
 
-def test_what_is_due_says_all_that_an_attempt_needs(catalog: Catalog) -> None:
+def test_due_delivery_has_everything_for_an_attempt(catalog: Catalog) -> None:
     subscription = subscribe(
         catalog,
         URL,

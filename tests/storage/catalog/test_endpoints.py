@@ -42,7 +42,7 @@ def test_an_endpoint_is_found_when_something_is_due_for_it(catalog: Catalog) -> 
     assert len(waiting(catalog, limit=1)) == 1
 
 
-def test_one_token_at_a_time_holds_it_until_the_lease_ends(catalog: Catalog) -> None:
+def test_one_token_holds_lease_until_expiry(catalog: Catalog) -> None:
     subscription = subscribe(catalog, URL)
     tell(catalog, [subscription])
     ident = subscription.endpoint_id
@@ -69,7 +69,7 @@ def test_racing_claims_share_without_overlap(catalog: Catalog) -> None:
     assert sorted(got) == ids
 
 
-def test_what_was_learnt_is_handed_back_and_a_resting_one_is_left_alone(catalog: Catalog) -> None:
+def test_release_stores_window_and_resting_endpoint_is_not_claimed(catalog: Catalog) -> None:
     subscription = subscribe(catalog, URL)
     tell(catalog, [subscription])
     ident = subscription.endpoint_id
@@ -84,7 +84,7 @@ def test_what_was_learnt_is_handed_back_and_a_resting_one_is_left_alone(catalog:
     assert claim(catalog, [ident], "b") == [Endpoint(ident, 6, 1.5, 0)]
 
 
-def test_the_longest_unserved_comes_first(catalog: Catalog) -> None:
+def test_longest_unserved_endpoint_comes_first(catalog: Catalog) -> None:
     one, two = (subscribe(catalog, f"{URL}/{n}") for n in range(2))
     tell(catalog, [one, two])
     for subscription in (two, one):
@@ -110,7 +110,7 @@ def test_a_long_backlog_is_one_step_of_the_walk(catalog: Catalog, known: str) ->
     assert 0 < long < short + 100, (short, long)
 
 
-def test_nothing_asked_is_nothing_done(catalog: Catalog) -> None:
+def test_empty_claim_does_nothing(catalog: Catalog) -> None:
     assert claim(catalog, [], "a") == []
     with catalog.write() as tx:
         assert endpoints.renew(tx, [], token="a", lease_s=1) == set()
@@ -155,7 +155,7 @@ def test_an_endpoint_goes_with_the_last_subscription_that_names_it(catalog: Cata
 
 
 @pytest.mark.spec("NOT-23")
-def test_what_was_learnt_of_a_receiver_stays_while_somebody_holds_it(catalog: Catalog) -> None:
+def test_window_survives_while_a_subscription_remains(catalog: Catalog) -> None:
     held, wanted = subscribe(catalog, f"{URL}/a"), subscribe(catalog, f"{URL}/b")
     claim(catalog, [held.endpoint_id], "a")
     for each in (held, wanted):

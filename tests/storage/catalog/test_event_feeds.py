@@ -89,7 +89,7 @@ AS_GOOD = {"current": _BY_NUMBERS, "oldest": _BY_NUMBERS}
 
 
 @pytest.mark.parametrize("act", ACTS)
-def test_many_events_and_journals_are_read_by_their_indexes(only_read: Catalog, act: str) -> None:
+def test_feeds_use_indexes(only_read: Catalog, act: str) -> None:
     did, index = ACTS[act]
     plans = sqlite_plans(only_read, did) if only_read.sqlite else plans_of(only_read, did)
     plan = "\n".join(plans)

@@ -30,15 +30,13 @@ def _open_to_all() -> object:
 
 
 @pytest.mark.usefixtures("_open_to_all")
-def test_a_new_catalog_is_its_owners_alone(tmp_path: Path) -> None:
+def test_new_catalog_is_private(tmp_path: Path) -> None:
     assert used(tmp_path / "catalog.sqlite") == {0o600}
 
 
 @pytest.mark.parametrize(("before", "after"), [(0o644, 0o640), (0o664, 0o660), (0o600, 0o600)])
 @pytest.mark.usefixtures("_open_to_all")
-def test_one_that_others_may_read_is_closed_to_them(
-    tmp_path: Path, before: int, after: int
-) -> None:
+def test_readable_catalog_is_made_private(tmp_path: Path, before: int, after: int) -> None:
     path = tmp_path / "catalog.sqlite"
     used(path)
     path.chmod(before)

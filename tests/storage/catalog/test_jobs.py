@@ -27,11 +27,11 @@ def test_a_row_is_claimed_once(catalog: Catalog) -> None:
     assert take(catalog, token="u") is None
 
 
-def test_nothing_is_claimed_where_no_row_is(catalog: Catalog) -> None:
+def test_missing_job_is_not_claimed(catalog: Catalog) -> None:
     assert take(catalog) is None
 
 
-def test_an_expired_claim_is_taken_over_and_its_holder_can_complete_nothing(
+def test_expired_claim_is_taken_over_and_old_one_is_void(
     catalog: Catalog,
 ) -> None:
     put(catalog)
@@ -120,7 +120,7 @@ def test_a_postponed_row_waits(catalog: Catalog) -> None:
         assert jobs.take_due(tx, "index", limit=9, resend=True) == []
 
 
-def test_the_clock_sends_what_nobody_sent_once(catalog: Catalog) -> None:
+def test_scheduler_sends_unsent_jobs_once(catalog: Catalog) -> None:
     put(catalog, sent=False)
     with catalog.write() as tx:
         assert jobs.take_due(tx, "index", limit=9, resend=False) == [(ROW, "r", 0)]
@@ -141,7 +141,7 @@ def test_refilling_is_bounded(catalog: Catalog) -> None:
         assert len(jobs.take_due(tx, "index", limit=50, resend=False)) == 13
 
 
-def test_claimed_says_who_works(catalog: Catalog) -> None:
+def test_claim_names_its_worker(catalog: Catalog) -> None:
     put(catalog)
     with catalog.read() as tx:
         assert not jobs.is_claimed(tx, ROW)
@@ -150,7 +150,7 @@ def test_claimed_says_who_works(catalog: Catalog) -> None:
         assert jobs.is_claimed(tx, ROW)
 
 
-def test_what_waits_for_another_row_is_woken_with_it(catalog: Catalog) -> None:
+def test_completed_job_wakes_waiting_jobs(catalog: Catalog) -> None:
     """Only in its replica, and only while no worker holds it."""
     other, parked = Job("index", "gcp", "b.1"), Job("index", "aws", "b.2")
     put(catalog, ROW, other, parked)
@@ -167,7 +167,7 @@ def test_what_waits_for_another_row_is_woken_with_it(catalog: Catalog) -> None:
     assert take(catalog) is not None
 
 
-def test_nobody_wakes_what_is_being_worked_on(catalog: Catalog) -> None:
+def test_running_job_is_not_woken(catalog: Catalog) -> None:
     put(catalog)
     held = take(catalog)
     assert held is not None
@@ -180,7 +180,7 @@ def test_nobody_wakes_what_is_being_worked_on(catalog: Catalog) -> None:
         jobs.finish(tx, again)
 
 
-def test_what_ends_by_itself_is_not_what_killed_its_earlier_workers(catalog: Catalog) -> None:
+def test_failing_job_does_not_count_earlier_crashes(catalog: Catalog) -> None:
     """During an outage attempts are long, so a killed worker holds the row."""
     put(catalog)
     for _ in range(3):

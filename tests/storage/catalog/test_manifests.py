@@ -37,7 +37,7 @@ def add_bundle(tx: Tx, fqids: list[FQID], *, segment_size: int = SEGMENT_ENTRIES
 
 @pytest.mark.spec("BUN-13")
 @pytest.mark.parametrize("count", [1, 3, 4, 5, 12, 13])
-def test_entries_come_back_in_manifest_order_by_any_page(catalog: Catalog, count: int) -> None:
+def test_entries_keep_manifest_order_on_any_page(catalog: Catalog, count: int) -> None:
     with catalog.write() as tx:
         fqids = add_files(tx, count)
         ident = add_bundle(tx, fqids, segment_size=4)
@@ -60,7 +60,7 @@ def named(fqids: list[FQID]) -> bundles.NewBundleVersion:
     )
 
 
-def test_a_reservation_looks_its_files_up_and_says_what_they_know(catalog: Catalog) -> None:
+def test_reservation_looks_up_files(catalog: Catalog) -> None:
     with catalog.write() as tx:
         fqids = add_files(tx, 11)
         random.Random(4).shuffle(fqids)
@@ -79,7 +79,7 @@ def test_a_reservation_looks_its_files_up_and_says_what_they_know(catalog: Catal
         ]
 
 
-def test_a_reservation_takes_the_index_key_by_key(catalog: Catalog) -> None:
+def test_reservation_uses_index_per_key(catalog: Catalog) -> None:
     if not catalog.sqlite:
         pytest.skip("PostgreSQL's plans are those of test_plans.py")
     said: list[tuple[str, Any]] = []
@@ -133,7 +133,7 @@ def test_a_lookup_finds_what_is_visible_in_its_replica_only(catalog: Catalog) ->
 
 
 @pytest.mark.spec("BUN-31")
-def test_the_lookup_takes_the_index_key_by_key(catalog: Catalog) -> None:
+def test_lookup_uses_index_per_key(catalog: Catalog) -> None:
     with catalog.write() as tx:
         fqids = add_files(tx, 300)
     with catalog.read() as tx:
@@ -158,7 +158,7 @@ def test_bundle_sums_and_lists_its_files(catalog: Catalog) -> None:
 
 
 @pytest.mark.spec("BUN-05")
-def test_listings_are_in_byte_order_whatever_the_page(catalog: Catalog) -> None:
+def test_listings_are_in_byte_order(catalog: Catalog) -> None:
     rng = random.Random(3)
     fqids = [FQID(new_uuid(), version(rng.randrange(5))) for _ in range(40)]
     fqids += [FQID(fqids[0].uuid, version(number)) for number in range(100, 110)]
@@ -192,6 +192,6 @@ def test_a_prefix_is_a_range(catalog: Catalog) -> None:
             assert [f.uuid for f in found] == sorted(u for u in uuids if u.startswith(prefix))
 
 
-def test_the_migrations_make_the_tables_of_the_schema(catalog: Catalog) -> None:
+def test_migrations_create_the_schema(catalog: Catalog) -> None:
     assert revisions.read_current_revision(catalog) == revisions.expected_revision()
     assert migrate.list_differences(catalog) == []

@@ -69,7 +69,7 @@ def rows(catalog: Catalog, tables: list[str]) -> dict[str, list[dict[str, Any]]]
         }
 
 
-def test_what_a_store_holds_is_intact_after_every_migration(blank_url: str) -> None:
+def test_data_survives_every_migration(blank_url: str) -> None:
     catalog = Catalog(blank_url)
     upgraded(catalog, "0001")
     before = fill(catalog)
@@ -83,7 +83,7 @@ def test_what_a_store_holds_is_intact_after_every_migration(blank_url: str) -> N
     catalog.close()
 
 
-def test_revisions_are_those_of_alembic() -> None:
+def test_revisions_match_alembic() -> None:
     scripts = ScriptDirectory.from_config(migrate._alembic_config())
     assert revisions.expected_revision() == scripts.get_current_head()
     assert {
@@ -116,7 +116,7 @@ def test_processes_that_migrate_at_once_migrate_once(blank_url: str) -> None:
     catalog.close()
 
 
-def test_a_migration_gives_up_rather_than_have_everybody_queue_behind_it(server: Catalog) -> None:
+def test_migration_gives_up_instead_of_blocking(server: Catalog) -> None:
     def migrating() -> None:
         with server.write() as tx:
             migrate._lock_migrations(tx)
@@ -138,7 +138,7 @@ def test_a_migration_waits_for_locks_a_while_only(server: Catalog) -> None:
 _HOLDS_UP = ("CREATE INDEX", "CREATE UNIQUE INDEX", " TYPE ", "ADD CONSTRAINT", "SET NOT NULL")
 
 
-def test_what_holds_up_those_who_use_a_large_table_says_so(server_blank_url: str) -> None:
+def test_long_locks_are_logged(server_blank_url: str) -> None:
     catalog = Catalog(server_blank_url)
     upgraded(catalog, "0001")
     said: list[str] = []
@@ -155,9 +155,7 @@ def test_what_holds_up_those_who_use_a_large_table_says_so(server_blank_url: str
     catalog.close()
 
 
-def test_what_will_be_locked_is_told_beforehand(
-    blank_url: str, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_announces_locks_before_migration(blank_url: str, caplog: pytest.LogCaptureFixture) -> None:
     catalog = Catalog(blank_url)
     upgraded(catalog, "0002")
     migrate.upgrade(catalog)

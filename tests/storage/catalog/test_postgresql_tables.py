@@ -25,7 +25,7 @@ def misordering(request: pytest.FixtureRequest) -> Iterator[Catalog]:
         catalog.close()
 
 
-def test_listings_are_in_byte_order_in_a_database_that_sorts_otherwise(
+def test_listings_are_in_byte_order_with_any_collation(
     misordering: Catalog,
 ) -> None:
     fqids = [FQID(name, other) for name in NAMES for other in NAMES]
@@ -43,7 +43,7 @@ def test_listings_are_in_byte_order_in_a_database_that_sorts_otherwise(
         assert versions.find_latest(tx, "bundle", "aws", "a") == ("é", 1)
 
 
-def test_the_tables_are_those_of_the_schema_in_such_a_database(misordering: Catalog) -> None:
+def test_tables_match_schema_with_any_collation(misordering: Catalog) -> None:
     assert migrate.list_differences(misordering) == []
 
 
@@ -73,7 +73,7 @@ def test_every_text_key_compares_by_byte(misordering: Catalog) -> None:
     assert {key for key in indexed if found[key] != "C"} == others
 
 
-def test_rows_that_come_and_go_have_room_and_a_vacuum_of_their_own(server: Catalog) -> None:
+def test_busy_tables_have_fillfactor_and_autovacuum(server: Catalog) -> None:
     query = (
         "SELECT relname, reloptions FROM pg_class WHERE relkind = 'r' AND reloptions IS NOT NULL"
     )

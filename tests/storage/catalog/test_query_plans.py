@@ -69,7 +69,7 @@ def keys(catalog: Catalog) -> list[FQID]:
 
 
 @pytest.mark.spec("BUN-31")
-def test_many_keys_are_looked_up_by_their_index(unanalysed: Catalog) -> None:
+def test_lookup_of_many_keys_uses_index(unanalysed: Catalog) -> None:
     _look_up_by_index(unanalysed)
     with unanalysed.write() as tx:
         tx.execute(text("ANALYZE"))
@@ -136,7 +136,7 @@ def _by_index(plans: list[str], *indexes: str, told: str = "") -> None:
         assert index in plan, f"{told}\n{plan}"
 
 
-def test_keys_are_asked_for_in_the_order_of_the_index(filled: Catalog) -> None:
+def test_keys_are_sorted_like_the_index(filled: Catalog) -> None:
     wanted = keys(filled)
     with filled.read() as tx:
         _, parameters = files.build_lookup(tx, "aws", wanted)

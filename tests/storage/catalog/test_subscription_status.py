@@ -79,7 +79,7 @@ def now(catalog: Catalog) -> int:
 
 
 @pytest.mark.spec("SUB-22")
-def test_what_matches_while_paused_is_recorded_and_due_only_when_resumed(catalog: Catalog) -> None:
+def test_matches_during_pause_are_due_after_resume(catalog: Catalog) -> None:
     paused, other = subscribe(catalog, URL), subscribe(catalog, URL)
     pause(catalog, paused)
     tell(catalog, [paused, other])
@@ -94,7 +94,7 @@ def test_what_matches_while_paused_is_recorded_and_due_only_when_resumed(catalog
 
 
 @pytest.mark.spec("SUB-22")
-def test_what_was_due_is_held_back_with_its_schedule_and_tests_are_not(catalog: Catalog) -> None:
+def test_pending_deliveries_are_held_with_schedule_and_tests_are_not(catalog: Catalog) -> None:
     subscription = subscribe(catalog, URL)
     tell(catalog, [subscription], times=2)
     with catalog.write() as tx:
@@ -112,7 +112,7 @@ def test_what_was_due_is_held_back_with_its_schedule_and_tests_are_not(catalog: 
     assert [delivery.next_us for delivery in told(catalog, subscription)] == before
 
 
-def test_an_active_one_is_held_back_by_nobody(catalog: Catalog) -> None:
+def test_active_subscription_holds_nothing_back(catalog: Catalog) -> None:
     subscription = subscribe(catalog, URL)
     tell(catalog, [subscription])
     pause(catalog, subscription)
@@ -123,7 +123,7 @@ def test_an_active_one_is_held_back_by_nobody(catalog: Catalog) -> None:
         assert deliveries.pause(tx, []) == 0
 
 
-def test_what_is_held_back_keeps_its_place_before_later_events(catalog: Catalog) -> None:
+def test_held_delivery_stays_before_later_events(catalog: Catalog) -> None:
     subscription = subscribe(catalog, URL)
     pause(catalog, subscription)
     fqids = [FQID(UUID, f"2026-01-0{day}T000000.000000Z") for day in (1, 2)]
@@ -136,7 +136,7 @@ def test_what_is_held_back_keeps_its_place_before_later_events(catalog: Catalog)
     assert [row.uuid for row in due(catalog, subscription)] == [told(catalog, subscription)[0].uuid]
 
 
-def test_what_is_held_back_is_superseded_too(catalog: Catalog) -> None:
+def test_held_delivery_is_superseded_too(catalog: Catalog) -> None:
     subscription = subscribe(catalog, URL)
     pause(catalog, subscription)
     (event,) = tell(catalog, [subscription])
@@ -144,7 +144,7 @@ def test_what_is_held_back_is_superseded_too(catalog: Catalog) -> None:
     assert states(catalog, subscription) == ["superseded", "pending"]
 
 
-def test_whoever_should_hold_nothing_back_is_found_by_a_walk(catalog: Catalog) -> None:
+def test_finds_active_subscriptions_with_held_deliveries(catalog: Catalog) -> None:
     paused, active, deleted = (subscribe(catalog, f"{URL}/{n}") for n in range(3))
     for one in (paused, active, deleted):
         pause(catalog, one)
@@ -188,7 +188,7 @@ def miscount(catalog: Catalog) -> None:
 
 
 @pytest.mark.parametrize("known", ["nothing", "next to nothing", "how many", "too few"])
-def test_much_that_is_held_back_is_one_step_of_the_walk(catalog: Catalog, known: str) -> None:
+def test_many_held_deliveries_are_one_index_step(catalog: Catalog, known: str) -> None:
     one, other = (subscribe(catalog, f"{URL}/{n}") for n in range(2))
     for each in (one, other):
         pause(catalog, each)
@@ -212,7 +212,7 @@ def test_much_that_is_held_back_is_one_step_of_the_walk(catalog: Catalog, known:
     assert 0 < work_of(catalog, walked) < short + 100
 
 
-def test_only_so_many_are_let_go_at_once(catalog: Catalog) -> None:
+def test_releases_a_bounded_number_at_once(catalog: Catalog) -> None:
     subscription = subscribe(catalog, URL)
     backlog(catalog, subscription, deliveries.PAUSE_BATCH + 7)
     with catalog.write() as tx:
@@ -235,7 +235,7 @@ def failing(catalog: Catalog, subscription: Subscription, days: Iterable[float])
 
 
 @pytest.mark.spec("SUB-23", "STA-07")
-def test_a_week_of_nothing_but_failures_disables_and_says_why(catalog: Catalog) -> None:
+def test_week_of_failures_disables_with_reason(catalog: Catalog) -> None:
     dead, other = subscribe(catalog, URL), subscribe(catalog, URL)
     tell(catalog, [dead, other])
     assert failing(catalog, dead, [7.5, 6, 5, 4]) == []
@@ -261,14 +261,14 @@ def test_a_week_of_nothing_but_failures_disables_and_says_why(catalog: Catalog) 
         ([30, *[0.1] * (MIN_FAILURES - 2)], "too few"),
     ],
 )
-def test_less_than_that_disables_nobody(catalog: Catalog, days: list[float], why: str) -> None:
+def test_shorter_failures_disable_nothing(catalog: Catalog, days: list[float], why: str) -> None:
     subscription = subscribe(catalog, URL)
     tell(catalog, [subscription])
     assert failing(catalog, subscription, days) == [], why
 
 
 @pytest.mark.spec("SUB-23")
-def test_one_success_between_them_begins_anew(catalog: Catalog) -> None:
+def test_success_resets_failure_count(catalog: Catalog) -> None:
     subscription = subscribe(catalog, URL)
     tell(catalog, [subscription], times=2)
     failing(catalog, subscription, [8] * 10)
@@ -408,7 +408,7 @@ def given_up(
 
 
 @pytest.mark.spec("SUB-34")
-def test_what_was_given_up_in_a_span_is_due_again(catalog: Catalog) -> None:
+def test_retries_failed_deliveries_of_a_time_range(catalog: Catalog) -> None:
     subscription, other = subscribe(catalog, URL), subscribe(catalog, URL)
     tell(catalog, [subscription, other], times=3)
     give_up(catalog, subscription)
@@ -425,7 +425,7 @@ def test_what_was_given_up_in_a_span_is_due_again(catalog: Catalog) -> None:
 
 
 @pytest.mark.spec("SUB-34")
-def test_what_would_be_tried_again_later_is_due_now(catalog: Catalog) -> None:
+def test_retry_makes_later_attempts_due_now(catalog: Catalog) -> None:
     subscription, other = subscribe(catalog, URL), subscribe(catalog, URL)
     tell(catalog, [subscription, other], times=4)
     late = now(catalog) + 60_000_000
@@ -457,7 +457,7 @@ def test_what_would_be_tried_again_later_is_due_now(catalog: Catalog) -> None:
 
 
 @pytest.mark.spec("SUB-34")
-def test_nothing_is_told_again_of_what_has_ended(catalog: Catalog) -> None:
+def test_ended_versions_are_not_sent_again(catalog: Catalog) -> None:
     subscription = subscribe(catalog, URL)
     (event,) = tell(catalog, [subscription])
     give_up(catalog, subscription)
@@ -474,7 +474,7 @@ def test_a_query_that_failed_has_nothing_to_send_again(catalog: Catalog) -> None
     assert given_up(catalog, subscription) == (0, 0)
 
 
-def test_what_a_paused_one_is_to_be_told_again_waits(catalog: Catalog) -> None:
+def test_retries_of_paused_subscription_wait(catalog: Catalog) -> None:
     subscription = subscribe(catalog, URL)
     tell(catalog, [subscription])
     give_up(catalog, subscription)
@@ -541,7 +541,7 @@ def test_each_state_has_its_time_and_what_is_pending_stays(catalog: Catalog) -> 
 
 
 @pytest.mark.spec("NOT-23")
-def test_what_is_held_back_for_too_long_ends_and_says_why(catalog: Catalog) -> None:
+def test_deliveries_held_too_long_are_cancelled_with_reason(catalog: Catalog) -> None:
     paused, also, active = (subscribe(catalog, URL) for _ in range(3))
     for each in (paused, also):
         pause(catalog, each)
@@ -592,7 +592,7 @@ FILTERS = [
 
 
 @pytest.mark.spec("SUB-30")
-def test_every_filter_walks_to_what_a_look_at_all_finds(catalog: Catalog) -> None:
+def test_filtered_pages_equal_full_scan(catalog: Catalog) -> None:
     subscription = subscribe(catalog, URL)
     backlog(catalog, subscription, 120)
     with catalog.write() as tx:
@@ -666,7 +666,7 @@ def test_a_filter_reads_what_it_finds_and_no_more(catalog: Catalog, only: Delive
     assert ticks < 200
 
 
-def test_an_endpoint_with_nothing_but_held_back_is_not_waiting(catalog: Catalog) -> None:
+def test_endpoint_with_held_deliveries_only_is_not_waiting(catalog: Catalog) -> None:
     subscription = subscribe(catalog, URL)
     pause(catalog, subscription)
     tell(catalog, [subscription])

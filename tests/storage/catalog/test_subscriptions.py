@@ -11,7 +11,7 @@ from tests.subscription_builders import a_subscription, subscribe
 URL = "https://receiver.example/hook"
 
 
-def test_everything_is_kept(catalog: Catalog) -> None:
+def test_stores_every_member(catalog: Catalog) -> None:
     made = subscribe(
         catalog,
         URL,
@@ -31,13 +31,13 @@ def test_everything_is_kept(catalog: Catalog) -> None:
     assert made.created_us
 
 
-def test_receivers_are_told_apart_by_path_but_not_by_query(catalog: Catalog) -> None:
+def test_endpoint_is_url_without_query(catalog: Catalog) -> None:
     one, same, other = (subscribe(catalog, URL + end) for end in ("?a=1", "?a=2", "/deeper"))
     assert one.endpoint_id == same.endpoint_id != other.endpoint_id
 
 
 @pytest.mark.spec("SUB-11")
-def test_two_racers_cannot_both_be_the_last_within_the_quota(catalog: Catalog) -> None:
+def test_quota_holds_under_concurrency(catalog: Catalog) -> None:
     def add(_n: int) -> Subscription | None:
         with catalog.write() as tx:
             return subscriptions.insert_subscription(tx, a_subscription(), address=URL, limit=5)
@@ -49,7 +49,7 @@ def test_two_racers_cannot_both_be_the_last_within_the_quota(catalog: Catalog) -
         assert subscriptions.count_by_owner(tx, a_subscription().owner) == 5
 
 
-def test_the_quota_is_each_owners_own_and_deleting_makes_room(catalog: Catalog) -> None:
+def test_quota_is_per_owner_and_freed_by_deletion(catalog: Catalog) -> None:
     mine = subscribe(catalog, URL, limit=1)
     subscribe(catalog, URL, limit=1, owner="other@example.org")
     with catalog.write() as tx:

@@ -82,7 +82,7 @@ class BlobStoreContract:
 
     # One object
 
-    def test_what_was_put_is_read_back_with_its_type_and_metadata(self, store: BlobStore) -> None:
+    def test_put_is_read_back_with_type_and_metadata(self, store: BlobStore) -> None:
         put = store.put("files/ab/x.y", b"bytes", content_type=TYPE, metadata=META)
         head = store.head("files/ab/x.y")
         assert content(store, "files/ab/x.y") == b"bytes"
@@ -104,7 +104,7 @@ class BlobStoreContract:
             with pytest.raises(NotFoundError):
                 content(store, absent)
 
-    def test_a_taken_key_keeps_its_first_bytes(self, store: BlobStore) -> None:
+    def test_existing_key_keeps_first_bytes(self, store: BlobStore) -> None:
         store.put("k", b"first", metadata={"a": "1"})
         with pytest.raises(AlreadyExists):
             store.put("k", b"second")
@@ -210,7 +210,7 @@ class BlobStoreContract:
             (3, 0, b""),
         ],
     )
-    def test_a_range_is_what_was_asked_for(
+    def test_reads_requested_range(
         self, store: BlobStore, start: int, length: int | None, expected: bytes
     ) -> None:
         store.put("k", b"0123456789")
@@ -283,7 +283,7 @@ class BlobStoreContract:
         if expected:
             assert keys(store, prefix, after=expected[0]) == expected[1:]
 
-    def test_a_listing_tells_size_and_pin(self, store: BlobStore) -> None:
+    def test_listing_has_size_and_pin(self, store: BlobStore) -> None:
         store.put("k", b"12345")
         (info,) = store.list("")
         assert info.size == 5
@@ -306,7 +306,7 @@ class BlobStoreContract:
         assert store.head("k").content_type == TYPE
         assert META.items() <= store.head("k").metadata.items()
 
-    def test_metadata_may_come_with_the_last_word(self, store: BlobStore) -> None:
+    def test_completion_may_set_metadata(self, store: BlobStore) -> None:
         early, late = {"early": "x" * 1000, "both": "1"}, {"late": "y" * 1000, "both": "2"}
         upload = store.upload("k", part_size=10, content_type=TYPE, metadata=early)
         upload.part(1, [b"content"])
@@ -324,7 +324,7 @@ class BlobStoreContract:
         assert store.head(key).metadata["m"] == metadata["m"]
         assert content(store, key) == b"content"
 
-    def test_parts_come_in_any_order_and_again(self, backend: Backend) -> None:
+    def test_accepts_parts_in_any_order_and_repeated(self, backend: Backend) -> None:
         store, size = backend.store, backend.min_part
         upload = store.upload("k", part_size=size, content_type=TYPE)
         upload.part(2, [b"a tail that was too long"])
@@ -338,7 +338,7 @@ class BlobStoreContract:
         store.upload("k", part_size=5 * 1024**2, content_type=TYPE).complete()
         assert content(store, "k") == b""
 
-    def test_an_upload_is_taken_up_by_its_token(self, backend: Backend) -> None:
+    def test_resumes_upload_by_token(self, backend: Backend) -> None:
         store, size = backend.store, backend.min_part
         begun = store.upload("k", part_size=size, content_type=TYPE, metadata=META)
         begun.part(1, [b"x" * size])
@@ -419,7 +419,7 @@ class BlobStoreContract:
         upload.complete()
         assert content(store, "k") == b"".join(bytes([n]) * size for n in range(8))
 
-    def test_what_nobody_finished_is_swept_once_it_is_old(self, store: BlobStore) -> None:
+    def test_sweeps_old_unfinished_uploads(self, store: BlobStore) -> None:
         upload = store.upload("k", part_size=10, content_type=TYPE)
         upload.part(1, [b"x"])
         now = time.time()
@@ -434,7 +434,7 @@ class BlobStoreContract:
 
     # Copies
 
-    def test_a_copy_is_the_same_object_elsewhere(self, backend: Backend) -> None:
+    def test_copy_is_the_same_object(self, backend: Backend) -> None:
         data = hashlib.sha256(b"seed").digest() * 50_000
         pin = backend.other.put("from", data, content_type=TYPE, metadata=META).pin
         seen: list[int] = []
@@ -457,7 +457,7 @@ class BlobStoreContract:
         backend.store.copy(backend.store, "from", "to", pin=pin, part_size=5 * 1024**2)
         assert backend.store.head("to").size == 0
 
-    def test_a_copy_never_replaces_and_never_takes_other_bytes(self, backend: Backend) -> None:
+    def test_copy_never_replaces_or_takes_other_bytes(self, backend: Backend) -> None:
         pin = backend.other.put("from", b"old").pin
         backend.store.put("taken", b"kept")
         copy = backend.store.copy
@@ -503,9 +503,7 @@ class BlobStoreContract:
             assert content(store, "areas/k", pin=found.pin) == data
             assert keys(store) == ["areas/k"]
 
-    def test_what_was_uploaded_in_parts_is_described_and_described_anew(
-        self, backend: Backend
-    ) -> None:
+    def test_writes_metadata_of_multipart_objects_repeatedly(self, backend: Backend) -> None:
         store, size = backend.area or backend.store, backend.min_part
         upload = store.upload("k", part_size=size, content_type=TYPE, metadata={"early": "1"})
         upload.part(1, [b"a" * size])
@@ -518,7 +516,7 @@ class BlobStoreContract:
         assert told.items() <= store.head("k").metadata.items()
         assert content(store, "k") == b"a" * size + b"b"
 
-    def test_only_the_bytes_that_were_meant_are_described(self, backend: Backend) -> None:
+    def test_writes_metadata_of_pinned_bytes_only(self, backend: Backend) -> None:
         store = backend.area or backend.store
         with pytest.raises(NotFoundError):
             store.write_metadata("k", {"a": "1"}, pin="1")
@@ -532,9 +530,7 @@ class BlobStoreContract:
             store.write_metadata("k", {"a": "1"}, pin=old)
         assert keys(store) == []
 
-    def test_what_was_said_of_the_bytes_before_is_not_said_of_those_that_replaced_them(
-        self, backend: Backend
-    ) -> None:
+    def test_replaced_bytes_have_no_old_metadata(self, backend: Backend) -> None:
         store = backend.area or backend.store
         store.write_metadata("k", {"store-sha1": "1"}, pin=store.put("k", b"old").pin)
         upload = store.upload("k", part_size=backend.min_part, content_type=TYPE)
@@ -578,7 +574,7 @@ class BlobStoreContract:
     # URLs
 
     @pytest.mark.spec("BUN-15")
-    def test_a_signed_url_is_answered_with_the_headers_asked_for(self, backend: Backend) -> None:
+    def test_signed_url_returns_requested_headers(self, backend: Backend) -> None:
         key = "checkouts/a b/ü+?#%.txt"
         backend.store.put(key, b"content", content_type="text/plain")
         for asked in ('attachment; filename="a b"', "inline"):
@@ -598,13 +594,13 @@ class BlobStoreContract:
         brief = backend.store.sign("k", expires_s=-1)
         until(lambda: backend.fetch(brief).status == 403, limit_s=5)
 
-    def test_direct_urls_tell_keys_apart(self, store: BlobStore) -> None:
+    def test_direct_urls_distinguish_keys(self, store: BlobStore) -> None:
         assert store.direct_url("a/b").endswith("/a/b")
         assert store.direct_url("a b") != store.direct_url("a%20b")
 
     # Races
 
-    def test_of_many_threads_exactly_one_creates(self, store: BlobStore) -> None:
+    def test_one_of_many_threads_creates(self, store: BlobStore) -> None:
         def attempt(number: int) -> str | None:
             try:
                 store.put(f"race/{number // 8}", b"%d" % number * 1000)
@@ -618,12 +614,12 @@ class BlobStoreContract:
         for number in won:
             assert content(store, f"race/{int(number) // 8}") == number.encode() * 1000
 
-    def test_of_many_processes_exactly_one_creates(self, backend: Backend) -> None:
+    def test_one_of_many_processes_creates(self, backend: Backend) -> None:
         outcomes = backend.in_processes(put_own_number, 4)
         (winner,) = [outcome for outcome in outcomes if outcome != "lost"]
         assert content(backend.store, "race/processes") == winner.encode() * 1000
 
-    def test_replacing_takes_effect_at_one_instant(self, store: BlobStore) -> None:
+    def test_replacing_is_atomic(self, store: BlobStore) -> None:
         sizes = [1, 70_000, 3]
 
         def overwrite(number: int) -> None:

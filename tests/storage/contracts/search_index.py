@@ -77,7 +77,7 @@ class SearchIndexContract:
         assert (list(page.hits), page.total, page.after) == ([], 0, None)
         assert index.get(*named(1)) is None
 
-    def test_what_was_written_is_found_at_once_and_is_verbatim(self, index: SearchIndex) -> None:
+    def test_written_document_is_found_verbatim_at_once(self, index: SearchIndex) -> None:
         values = {"big": 2**80 + 1, "long": 2**63 - 1, "float": 0.1, "text": "é\u0000\U0001f600"}
         assert index.write([made(1, values=values)]) == []
         (hit,) = index.search(EVERYTHING, size=10, raw=True).hits
@@ -86,7 +86,7 @@ class SearchIndexContract:
         assert json.loads(hit.document)["values"] == values
         assert index.get(*named(1)) == hit.document
 
-    def test_documents_come_without_their_content_unless_asked(self, index: SearchIndex) -> None:
+    def test_returns_content_only_if_requested(self, index: SearchIndex) -> None:
         index.write([made(1)])
         assert [hit.document for hit in index.search(EVERYTHING, size=10).hits] == [None]
 
@@ -101,7 +101,7 @@ class SearchIndexContract:
         assert list(walk(index, query, size)) == everything
 
     @pytest.mark.spec("SEA-07")
-    def test_a_walk_goes_on_behind_any_hit(self, index: SearchIndex) -> None:
+    def test_continues_after_any_hit(self, index: SearchIndex) -> None:
         index.write([made(number) for number in range(10)])
         everything = index.search(SOME, size=10).hits
         for place, hit in enumerate(everything, 1):
@@ -109,16 +109,14 @@ class SearchIndexContract:
             assert list(behind) == list(everything[place:])
 
     @pytest.mark.spec("SEA-02")
-    def test_every_page_tells_the_whole_number(self, index: SearchIndex) -> None:
+    def test_every_page_has_total_hits(self, index: SearchIndex) -> None:
         index.write([made(number) for number in range(5)])
         first = index.search(SOME, size=2)
         second = index.search(SOME, size=2, after=first.after)
         assert (first.total, second.total) == (5, 5)
 
     @pytest.mark.spec("SEA-07")
-    def test_a_walk_sees_once_what_was_there_though_others_come_and_go(
-        self, index: SearchIndex
-    ) -> None:
+    def test_paging_is_stable_during_changes(self, index: SearchIndex) -> None:
         index.write([made(number) for number in range(10, 20)])
         steps = walk(index, SOME, 3)
         seen = [next(steps) for _ in range(3)]
@@ -144,7 +142,7 @@ class SearchIndexContract:
         assert index.get(*named(1)) is None
 
     @pytest.mark.spec("SEA-08")
-    def test_a_late_write_does_not_bring_a_stub_back(self, index: SearchIndex) -> None:
+    def test_late_write_does_not_replace_stub(self, index: SearchIndex) -> None:
         index.write([stub(1, change=2)])
         index.write([made(1, change=1)])
         assert found(index, EVERYTHING) == []
@@ -155,7 +153,7 @@ class SearchIndexContract:
         assert found(index, EVERYTHING) == [named(1)]
 
     @pytest.mark.parametrize("order", [(1, 2), (2, 1)])
-    def test_the_larger_change_wins_whatever_the_order(
+    def test_larger_change_wins_in_any_order(
         self, index: SearchIndex, order: tuple[int, int]
     ) -> None:
         for change in order:
@@ -181,9 +179,7 @@ class SearchIndexContract:
         assert refusal.reason
         assert found(index, SOME) == newest_first([named(1), named(3)])
 
-    def test_what_a_document_reports_in_its_errors_is_kept_but_not_found(
-        self, index: SearchIndex
-    ) -> None:
+    def test_reported_paths_are_stored_but_not_searchable(self, index: SearchIndex) -> None:
         index.write([made(1, a={"b": "kept"}, c="kept", errors=[{"path": "a", "reason": "kind"}])])
         assert found(index, parse_query({"term": {"a.b": "kept"}})) == []
         assert found(index, parse_query({"term": {"c": "kept"}})) == [named(1)]
@@ -212,7 +208,7 @@ class SearchIndexContract:
             query = {"bool": {"should": [query, {"match_none": {}}]}}
         assert found(index, parse_query(query)) == [named(1)]
 
-    def test_long_texts_are_looked_for(self, index: SearchIndex) -> None:
+    def test_finds_long_texts(self, index: SearchIndex) -> None:
         index.write([made(1, text="a b c"), made(2, text="c")])
         many = " ".join(f"w{number}" for number in range(2_000))
         query = {"match": {"text": {"query": f"a b {many}", "minimum_should_match": 2}}}
@@ -239,7 +235,7 @@ class SearchIndexContract:
         assert found(index, EVERYTHING) == [named(3)]
 
     @pytest.mark.spec("SEA-23")
-    def test_a_rebuild_may_be_begun_and_finished_twice(self, index: SearchIndex) -> None:
+    def test_rebuild_steps_are_repeatable(self, index: SearchIndex) -> None:
         index.write([made(1)])
         generation = index.begin_rebuild()
         index.write([made(2)])
@@ -249,13 +245,11 @@ class SearchIndexContract:
         assert found(index, EVERYTHING) == [named(2)]
         assert index.begin_rebuild() != generation
 
-    def test_only_a_generation_that_is_being_built_can_be_finished(
-        self, index: SearchIndex
-    ) -> None:
+    def test_only_building_generation_can_be_finished(self, index: SearchIndex) -> None:
         with pytest.raises(NotFoundError):
             index.finish_rebuild("no such generation")
 
-    def test_what_it_holds_is_told_in_order_stubs_too(self, index: SearchIndex) -> None:
+    def test_lists_ids_in_order_including_stubs(self, index: SearchIndex) -> None:
         assert list(index.list_ids()) == []
         index.write([made(number) for number in range(7)])
         index.write([stub(2, change=2), stub(8, change=1)])
@@ -266,7 +260,7 @@ class SearchIndexContract:
         assert index.ping()
 
     @pytest.mark.spec("SEA-10", "SEA-11")
-    def test_every_meaning_is_kept(self, index: SearchIndex) -> None:
+    def test_known_answers_hold(self, index: SearchIndex) -> None:
         index.write([of(document(name)) for name in DOCUMENTS])
         names = {identity(name): name for name in DOCUMENTS}
         wrong = [

@@ -237,7 +237,7 @@ def _parsed(query: dict[str, Any]) -> Clause | None:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_one_kind_of_clause_means_the_same_everywhere(
+def test_each_kind_of_clause_means_the_same_everywhere(
     kind: str,
     engines: dict[str, SearchIndex],
     documents: list[tuple[IndexedDocument, FlatDocument]],

@@ -16,12 +16,12 @@ def test_arrays_are_flattened_in_order() -> None:
     assert flat.booleans == {"t": [True]}
 
 
-def test_nothing_is_no_leaf() -> None:
+def test_null_and_empty_values_are_no_leaves() -> None:
     flat = flatten_document({"a": None, "b": [], "c": {}, "": 1, "d": {" ": 1, "e..f": 2, ".g": 3}})
     assert list(flat.paths()) == []
 
 
-def test_leaves_of_several_kinds_are_strings_whatever_their_order() -> None:
+def test_mixed_leaves_are_strings_in_any_order() -> None:
     assert flatten_document({"a": [1, "x", True, 1.5]}).strings == {"a": ["1", "x", "true", "1.5"]}
     assert flatten_document({"a": [True, 1]}).strings == {"a": ["true", "1"]}
 
@@ -38,7 +38,7 @@ def test_numbers_beyond_doubles_are_left_out() -> None:
     assert flat.numbers == {"a": [3.0], "c": [float(2**70)]}
 
 
-def test_long_strings_have_words_but_are_not_whole() -> None:
+def test_long_strings_have_words_but_no_keyword() -> None:
     fits, long = "é" * (MAX_KEYWORD_BYTES // 2), "é" * (MAX_KEYWORD_BYTES // 2 + 1)
     flat = flatten_document({"a": [fits, long]})
     assert flat.keyword_values("a") == [fits]

@@ -59,7 +59,7 @@ def generations(path: Path) -> list[str]:
     return sorted(file.name for file in path.parent.glob("*.sqlite"))
 
 
-def test_many_processes_write_at_once(path: Path) -> None:
+def test_many_processes_write_concurrently(path: Path) -> None:
     ranges = [range(start, start + 20) for start in (0, 20, 40)]
     writers = [FORK.Process(target=write_some, args=(path, numbers)) for numbers in ranges]
     for writer in writers:
@@ -91,7 +91,7 @@ def test_a_writer_that_is_killed_loses_nothing_it_acknowledged(path: Path, tmp_p
     connection.close()
 
 
-def test_a_forked_process_makes_connections_of_its_own(path: Path, index: EmbeddedIndex) -> None:
+def test_forked_process_opens_new_connections(path: Path, index: EmbeddedIndex) -> None:
     index.write([made(1)])
 
     def search_and_write() -> None:
@@ -140,7 +140,7 @@ def test_a_rebuild_is_a_file_that_replaces_the_old_one(path: Path, index: Embedd
 
 
 @pytest.mark.spec("SEA-23")
-def test_another_process_follows_a_finished_rebuild(path: Path, index: EmbeddedIndex) -> None:
+def test_other_process_follows_finished_rebuild(path: Path, index: EmbeddedIndex) -> None:
     elsewhere = EmbeddedIndex(path)
     elsewhere.write([made(1)])
     assert index.search(EVERYTHING, size=1).total == 1
@@ -195,7 +195,7 @@ def test_a_damaged_file_is_unavailable_not_a_surprise(path: Path, index: Embedde
         EmbeddedIndex(path).search(EVERYTHING, size=1)
 
 
-def test_words_are_found_by_the_index_not_by_walking(path: Path, index: EmbeddedIndex) -> None:
+def test_words_use_the_index(path: Path, index: EmbeddedIndex) -> None:
     numbers = range(3000)
     index.write([made(n, f"common word{n}") for n in numbers])
     start = time.process_time()

@@ -57,9 +57,7 @@ def refusing(status: int, said: Any) -> Reply:
     return status, {"error": said, "status": status}
 
 
-def test_a_full_engine_is_asked_again_later_and_later(
-    fake: FakeEngine, engine: OpenSearchEngine
-) -> None:
+def test_retries_full_engine_with_backoff(fake: FakeEngine, engine: OpenSearchEngine) -> None:
     answers = iter([refusing(429, FULL), refusing(429, FULL)])
     fake.bulk = lambda lines: next(answers, (200, stored(lines)))
     slept: list[float] = []
@@ -69,9 +67,7 @@ def test_a_full_engine_is_asked_again_later_and_later(
     assert slept[0] < slept[1] * 2
 
 
-def test_only_documents_that_found_no_room_are_sent_again(
-    fake: FakeEngine, engine: OpenSearchEngine
-) -> None:
+def test_resends_only_rejected_documents(fake: FakeEngine, engine: OpenSearchEngine) -> None:
     def once_full(lines: list[dict[str, Any]]) -> Reply:
         said = stored(lines)
         if len(fake.sizes) == 1:
@@ -124,9 +120,7 @@ def test_a_document_too_large_for_the_engine_is_refused_and_no_other(
     assert fake.sizes == [4, 1, 1, 1, 1]
 
 
-def test_a_document_that_is_not_taken_is_refused_with_the_engines_reason(
-    fake: FakeEngine, index: OpenSearchIndex
-) -> None:
+def test_refused_document_has_engines_reason(fake: FakeEngine, index: OpenSearchIndex) -> None:
     def second(lines: list[dict[str, Any]]) -> Reply:
         said = stored(lines)
         said["items"][1]["index"] = {"status": 400, "error": WRONG}
@@ -138,7 +132,7 @@ def test_a_document_that_is_not_taken_is_refused_with_the_engines_reason(
     assert "too many leaves" in refusal.reason
 
 
-def test_an_older_change_is_no_error(fake: FakeEngine, index: OpenSearchIndex) -> None:
+def test_older_change_is_no_error(fake: FakeEngine, index: OpenSearchIndex) -> None:
     fake.bulk = lambda lines: (200, stored(lines, 409, error=WRONG))
     assert index.write([made(1)]) == []
 
@@ -152,7 +146,7 @@ def test_a_document_that_was_not_stored_is_never_passed_over(
         index.write([made(1)])
 
 
-def test_no_write_makes_an_index_by_itself(fake: FakeEngine, index: OpenSearchIndex) -> None:
+def test_writes_never_create_an_index(fake: FakeEngine, index: OpenSearchIndex) -> None:
     index.write([made(1)])
     assert fake.requests == [
         "GET /_alias/store-aws,store-aws-building",
@@ -180,7 +174,7 @@ def test_no_write_makes_an_index_by_itself(fake: FakeEngine, index: OpenSearchIn
         ),
     ],
 )
-def test_the_engines_errors_are_told_in_our_words(
+def test_translates_engine_errors(
     fake: FakeEngine, index: OpenSearchIndex, reply: Reply, expected: type[DomainError]
 ) -> None:
     fake.search = lambda lines: reply
@@ -188,7 +182,7 @@ def test_the_engines_errors_are_told_in_our_words(
         index.search(MatchAllClause(), size=1)
 
 
-def test_an_engine_that_says_nothing_is_late(fake: FakeEngine) -> None:
+def test_silent_engine_times_out(fake: FakeEngine) -> None:
     fake.search = lambda lines: (-1, None)
     engine = OpenSearchEngine(fake.url, time_limit_s=5.0)
     with pytest.raises(TimeLimitExceeded):
@@ -244,9 +238,7 @@ def test_a_url_names_an_engine_without_asking_it(url: str) -> None:
 
 
 @pytest.mark.parametrize("said", [{}, {"status": "ok"}, "welcome", []])
-def test_what_is_no_answer_of_an_engine_is_an_outage(
-    fake: FakeEngine, index: OpenSearchIndex, said: Any
-) -> None:
+def test_invalid_response_is_an_outage(fake: FakeEngine, index: OpenSearchIndex, said: Any) -> None:
     fake.search = lambda lines: (200, said)
     with pytest.raises(Unavailable):
         index.search(MatchAllClause(), size=1)

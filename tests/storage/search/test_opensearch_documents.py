@@ -45,7 +45,7 @@ def test_each_path_is_a_leaf_of_one_kind() -> None:
     }
 
 
-def test_texts_without_words_keep_their_places_between_the_others() -> None:
+def test_texts_without_words_keep_positions() -> None:
     assert leaves({"a": ["x", "-", "y"]})["a"]["words"] == ["x", "", "y"]
 
 
@@ -56,7 +56,7 @@ def test_every_name_by_which_something_exists_is_there() -> None:
     ]
 
 
-def test_only_what_the_mapping_knows_is_sent() -> None:
+def test_sends_mapped_fields_only() -> None:
     known = MAPPING["properties"]
     assert source({"a": "x", "n": 1, "b": False}).keys() <= known.keys()
     assert set().union(*source({"a": "x", "n": 1, "b": False})["leaf"]) <= {
@@ -64,7 +64,7 @@ def test_only_what_the_mapping_knows_is_sent() -> None:
     }
 
 
-def test_the_document_comes_back_verbatim() -> None:
+def test_document_is_returned_verbatim() -> None:
     document = {"big": 2**80, "text": "é\u0000"}
     assert orjson.loads(decode_raw_document(source({"text": "é\u0000"}))) == {"text": "é\u0000"}
     assert str(document["big"]) in decode_raw_document(source(document)).decode()

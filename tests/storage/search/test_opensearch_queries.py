@@ -29,7 +29,7 @@ def leaf(found: dict[str, Any]) -> dict[str, Any]:
     return inside
 
 
-def test_only_live_documents_are_looked_at() -> None:
+def test_queries_live_documents_only() -> None:
     assert compile_live_query(parse_query({})) == {"term": {"live": True}}
     assert compile_live_query(parse_query({"match_none": {}})) == NONE
     assert compile_live_query(parse_query({"exists": {"field": "a"}})) == {
@@ -37,7 +37,7 @@ def test_only_live_documents_are_looked_at() -> None:
     }
 
 
-def test_a_term_is_asked_of_every_kind_of_leaf_that_can_hold_it() -> None:
+def test_term_queries_every_possible_kind() -> None:
     assert leaf(query({"term": {"a.b": "5"}})) == {
         "bool": {
             "filter": [
@@ -71,13 +71,13 @@ def test_every_field_needs_no_condition_on_the_name() -> None:
     assert "leaf.name" not in str(inside)
 
 
-def test_only_the_star_of_a_field_is_special() -> None:
+def test_only_star_is_special_in_field_names() -> None:
     assert query({"exists": {"field": "a?*\\b"}}) == {
         "wildcard": {"exists": {"value": "a\\?*\\\\b"}}
     }
 
 
-def test_enough_words_are_counted_by_their_weight() -> None:
+def test_minimum_should_match_counts_weights() -> None:
     asked = {"match": {"a": {"query": "x x y", "minimum_should_match": 2}}}
     (words,) = [part for part in leaf(query(asked))["bool"]["filter"] if "bool" in part]
     assert words["bool"]["minimum_should_match"] == 2
@@ -88,13 +88,13 @@ def test_enough_words_are_counted_by_their_weight() -> None:
     ]
 
 
-def test_words_of_which_any_will_do_are_one_clause() -> None:
+def test_alternative_words_are_one_clause() -> None:
     assert {"terms": {"leaf.words": ["x", "y", "z"]}} in leaf(query({"match": {"a": "z y x"}}))[
         "bool"
     ]["filter"]
 
 
-def test_a_phrase_is_of_analysed_words() -> None:
+def test_phrase_uses_analysed_words() -> None:
     inside = leaf(query({"match_phrase": {"a": {"query": "The-Brain", "slop": 2**31}}}))
     assert {"match_phrase": {"leaf.words": {"query": "the brain", "slop": 2**31 - 1}}} in inside[
         "bool"
@@ -126,11 +126,11 @@ def test_fuzzy_terms_are_never_limited_in_number() -> None:
         ({"ids": {"values": []}}, NONE),
     ],
 )
-def test_what_decides_nothing_is_left_out(body: dict[str, Any], expected: dict[str, Any]) -> None:
+def test_omits_clauses_without_effect(body: dict[str, Any], expected: dict[str, Any]) -> None:
     assert query(body) == expected
 
 
-def test_a_certain_clause_counts_among_those_needed() -> None:
+def test_match_all_counts_for_minimum() -> None:
     a, b = {"exists": {"field": "a"}}, {"exists": {"field": "b"}}
     should = [{"match_all": {}}, {"match_none": {}}, a, b]
     found = query({"bool": {"should": should, "minimum_should_match": 2}})

@@ -33,7 +33,7 @@ def made(number: int) -> IndexedDocument:
     return IndexedDocument(f"u{number:06d}", VERSION, "s", 1, {"n": number})
 
 
-def test_what_was_acknowledged_survives_a_restart(node: Running) -> None:
+def test_acknowledged_documents_survive_restart(node: Running) -> None:
     index = open_opensearch(f"{node.url}/restarted", "aws", time_limit_s=10.0, field_limit=100)
     index.write([made(1)])
     node.restart()
@@ -43,9 +43,7 @@ def test_what_was_acknowledged_survives_a_restart(node: Running) -> None:
     index.close()
 
 
-def test_what_was_acknowledged_survives_a_kill_and_the_rest_says_unavailable(
-    node: Running, tmp_path: Path
-) -> None:
+def test_acknowledged_documents_survive_kill(node: Running, tmp_path: Path) -> None:
     index = open_opensearch(f"{node.url}/killed", "aws", time_limit_s=10.0, field_limit=100)
     written: list[int] = []
     errors: list[Exception] = []

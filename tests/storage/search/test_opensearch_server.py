@@ -71,7 +71,7 @@ def write_some(prefix: str, numbers: range) -> None:
         index.write([made(number)])
 
 
-def test_the_first_writers_make_one_index_between_them(prefix: str, index: OpenSearchIndex) -> None:
+def test_concurrent_first_writers_create_one_index(prefix: str, index: OpenSearchIndex) -> None:
     ranges = [range(start, start + 5) for start in (0, 5, 10, 15)]
     writers = [FORK.Process(target=write_some, args=(prefix, numbers)) for numbers in ranges]
     for writer in writers:
@@ -83,7 +83,7 @@ def test_the_first_writers_make_one_index_between_them(prefix: str, index: OpenS
     assert len(real_opensearch.indices(prefix)) == 1
 
 
-def test_many_who_begin_a_rebuild_begin_one(prefix: str, index: OpenSearchIndex) -> None:
+def test_concurrent_rebuilds_begin_once(prefix: str, index: OpenSearchIndex) -> None:
     index.write([made(1)])
     names: multiprocessing.Queue[str] = FORK.Queue()
     starters = [FORK.Process(target=begin, args=(prefix, names)) for _ in range(4)]
@@ -96,7 +96,7 @@ def test_many_who_begin_a_rebuild_begin_one(prefix: str, index: OpenSearchIndex)
     assert len(real_opensearch.indices(prefix)) == 2
 
 
-def test_no_write_is_lost_to_a_rebuild_that_runs_meanwhile(
+def test_no_write_is_lost_during_rebuild(
     prefix: str, index: OpenSearchIndex, tmp_path: Path
 ) -> None:
     starts = (0, 1_000_000, 2_000_000)
@@ -121,7 +121,7 @@ def test_no_write_is_lost_to_a_rebuild_that_runs_meanwhile(
     assert real_opensearch.indices(prefix) == [generation]
 
 
-def test_a_lost_index_finds_nothing_and_says_so(prefix: str, index: OpenSearchIndex) -> None:
+def test_lost_index_finds_nothing_and_is_reported(prefix: str, index: OpenSearchIndex) -> None:
     index.write([made(1), made(2)])
     real_opensearch.forget(prefix)
     assert index.search(EVERYTHING, size=1).total == 0
@@ -129,9 +129,7 @@ def test_a_lost_index_finds_nothing_and_says_so(prefix: str, index: OpenSearchIn
     assert list(index.list_ids()) == []
 
 
-def test_what_is_written_after_a_loss_has_the_right_mapping(
-    prefix: str, index: OpenSearchIndex
-) -> None:
+def test_index_created_after_loss_has_mapping(prefix: str, index: OpenSearchIndex) -> None:
     index.write([made(1), made(2)])
     before = real_opensearch.ask("GET", f"{prefix}*/_mapping")
     real_opensearch.forget(prefix)
@@ -141,9 +139,7 @@ def test_what_is_written_after_a_loss_has_the_right_mapping(
     assert list(index.list_ids()) == [FQID(made(2).uuid, VERSION)]
 
 
-def test_an_index_lost_while_one_is_built_is_no_obstacle(
-    prefix: str, index: OpenSearchIndex
-) -> None:
+def test_index_lost_during_rebuild_is_no_obstacle(prefix: str, index: OpenSearchIndex) -> None:
     index.write([made(1)])
     (current,) = real_opensearch.indices(prefix)
     generation = index.begin_rebuild()
@@ -176,7 +172,7 @@ def test_thousands_of_stubs_are_carried_over(index: OpenSearchIndex) -> None:
     assert sum(1 for _ in index.list_ids()) == 2_300
 
 
-def test_a_forked_process_makes_connections_of_its_own(index: OpenSearchIndex) -> None:
+def test_forked_process_opens_new_connections(index: OpenSearchIndex) -> None:
     index.write([made(1)])
 
     def search_and_write() -> None:
@@ -190,9 +186,7 @@ def test_a_forked_process_makes_connections_of_its_own(index: OpenSearchIndex) -
     assert index.search(EVERYTHING, size=1).total == 2
 
 
-def test_documents_that_contradict_each_other_lie_in_one_index(
-    prefix: str, index: OpenSearchIndex
-) -> None:
+def test_conflicting_documents_share_an_index(prefix: str, index: OpenSearchIndex) -> None:
     values = ["text", 5, True, {"b": 1}, [{"b": "x"}], 1.5]
     contents = [
         IndexedDocument(made(n).uuid, VERSION, f"shape#{n}", 1, {"a": value})
@@ -214,13 +208,13 @@ def test_a_search_beyond_its_time_is_stopped_not_cut_short(prefix: str) -> None:
         assert time.monotonic() - start < 2
 
 
-def test_a_pattern_that_the_engine_cannot_bear_is_invalid(index: OpenSearchIndex) -> None:
+def test_pattern_beyond_engine_limits_is_invalid(index: OpenSearchIndex) -> None:
     index.write([made(1)])
     with pytest.raises(Invalid, match="engine refused"):
         index.search(parse_query({"regexp": {"text": "(a|b)*a(a|b){900}"}}), size=1)
 
 
-def test_words_are_found_by_the_index_not_by_walking(index: OpenSearchIndex) -> None:
+def test_words_use_the_index(index: OpenSearchIndex) -> None:
     index.write([made(n, f"common word{n}") for n in range(3000)])
     query = parse_query({"term": {"text": "word77"}})
     assert index.search(query, size=10).total == 1
@@ -230,14 +224,14 @@ def test_words_are_found_by_the_index_not_by_walking(index: OpenSearchIndex) -> 
     assert (time.monotonic() - start) / 20 < 0.25
 
 
-def test_names_of_any_length_can_be_asked_for(index: OpenSearchIndex) -> None:
+def test_accepts_names_of_any_length(index: OpenSearchIndex) -> None:
     name = "n" * 12_000
     assert index.write([IndexedDocument(made(1).uuid, VERSION, "s", 1, {name: "word"})]) == []
     assert index.search(parse_query({"term": {name: "word"}}), size=1).total == 1
     assert index.search(parse_query({"exists": {"field": name}}), size=1).total == 1
 
 
-def test_large_documents_come_back_whole(index: OpenSearchIndex) -> None:
+def test_large_documents_are_complete(index: OpenSearchIndex) -> None:
     text = " ".join(f"word{number}" for number in range(400_000))
     large = IndexedDocument(made(1).uuid, VERSION, "s", 1, {"text": text})
     assert index.write([large, made(2)]) == []

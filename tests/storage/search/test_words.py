@@ -90,7 +90,7 @@ def expected(text: str) -> list[str]:
 
 
 @given(st.text(ALPHABET, max_size=12))
-def test_words_are_those_of_the_standard(text: str) -> None:
+def test_words_follow_the_unicode_standard(text: str) -> None:
     # South East Asian runs are one word in the standard analysis, and emoji are never words; a mark
     # on an apostrophe that ends a Hebrew word is the one thing that is not followed.
     assume(not any(line_break(each).value == "SA" for each in text))
@@ -100,11 +100,11 @@ def test_words_are_those_of_the_standard(text: str) -> None:
 
 
 @given(st.text(st.sampled_from("aZ19_ ':.,;-/\"\n"), max_size=12))
-def test_words_of_plain_ascii_are_those_of_the_standard(text: str) -> None:
+def test_ascii_words_follow_the_unicode_standard(text: str) -> None:
     assert split_words(text) == expected(text)
 
 
-def test_the_classes_are_those_of_the_unicode_database() -> None:
+def test_word_classes_match_unicode_database() -> None:
     listed: dict[int, str] = {}
     for name in ("extend", *sorted(WORD_CLASSES)):
         listed.update(dict.fromkeys(members(WORD_CLASSES[name]), name))
@@ -140,7 +140,7 @@ def test_examples(text: str, found: list[str]) -> None:
     assert split_words(text) == found
 
 
-def test_words_that_are_too_long_are_cut() -> None:
+def test_long_words_are_cut() -> None:
     assert split_words("x" * 600) == ["x" * 255, "x" * 255, "x" * 90]
     assert max(map(len, split_words("é" * 999))) == MAX_WORD_CHARACTERS
 
@@ -151,7 +151,7 @@ def test_folding_keeps_the_length(text: str) -> None:
 
 
 @pytest.mark.parametrize("pattern", ["a", "_", "a'", "1.", 'א"', "ア_", "a\u0301", "'", "ก", "é "])
-def test_no_text_takes_more_than_linear_time(pattern: str) -> None:
+def test_segmentation_runs_in_linear_time(pattern: str) -> None:
     start = time.process_time()
     split_words(pattern * 100_000)
     split_words("é" + pattern * 100_000)
@@ -163,7 +163,7 @@ def test_random_bytes_are_text_too() -> None:
     assert all(split_words(word) for word in split_words(noise))
 
 
-def test_possessive_quantifiers_make_no_difference() -> None:
+def test_possessive_quantifiers_change_nothing() -> None:
     random = Random(5)
     signs = "ab1.,:';\"_-\u05d0\u05d1\u0301\u200d\u30a2\u6771\u0e01 \u2019\u203f\u00e9"
     plain = re.compile(word_expression(""))

@@ -1,10 +1,11 @@
-"""Delivery operations over HTTP: list deliveries, retry them, send a test."""
+"""Delivery operations over HTTP: list deliveries, retry them, send a test; with their schemas."""
 
 import time
-from dataclasses import astuple
-from typing import Any
+from dataclasses import astuple, dataclass
+from typing import Annotated, Any, get_args
 
 from flask import Response
+from marshmallow import fields, validate
 
 from api.http.operation import (
     ResponseDoc,
@@ -14,30 +15,139 @@ from api.http.operation import (
     operation,
     page_responses,
 )
-from api.schemas.fields import ReplicaParameters
-from api.schemas.subscriptions import (
-    DeliveryAnswer,
-    DeliveryList,
-    ListDeliveries,
-    RetriedAnswer,
-    RetrySpanBody,
+from api.schemas.fields import (
+    ReplicaParameters,
+    ResponseSchema,
+    TextField,
+    UuidField,
+    VersionField,
+    described,
+    one_of,
+    page_size_field,
+    page_token_field,
+    replica_field,
+    version_field,
 )
-from api.subscriptions import (
-    find_own_subscription,
-    format_time,
-    limit_dry_runs,
-    subscription_ref,
-)
+from api.subscriptions import find_own_subscription, format_time, limit_dry_runs, subscription_ref
 from pipelines import formats, matching, subscriptions
 from pipelines.flow import delivery_jobs
 from pipelines.formats import version_from_us, version_to_us
-from storage.catalog.deliveries import TEST_EVENT
-from storage.catalog.delivery_log import (
-    DeliveryAttempt,
-    DeliveryFilter,
-    LoggedDelivery,
-)
+from storage.catalog.deliveries import TEST_EVENT, DeliveryState
+from storage.catalog.delivery_log import DeliveryAttempt, DeliveryFilter, LoggedDelivery
 from storage.catalog.subscriptions import Subscription
+from storage.model import EventType, Replica
+
+DELIVERY_STATES: tuple[DeliveryState, ...] = get_args(DeliveryState)
+DELIVERY_EVENT_TYPES = (*get_args(EventType), TEST_EVENT)
+EXAMPLE_TIME = "2026-01-31T235959.000000Z"
+PAGE_DELIVERIES = 100
+
+
+def _event_type_field() -> TextField:
+    return TextField(
+        load_default=None,
+        validate=one_of(*DELIVERY_EVENT_TYPES),
+        metadata=described("Only deliveries of this event type."),
+    )
+
+
+def time_field(about: str, **options: Any) -> VersionField:
+    """Return the field of a time in the format of versions."""
+    return version_field(metadata=described(about, example=EXAMPLE_TIME), **options)
+
+
+@dataclass(frozen=True)
+class ListDeliveries:
+    """Parameters of get_deliveries."""
+
+    replica: Annotated[Replica, replica_field()]
+    state: Annotated[
+        DeliveryState | None,
+        TextField(
+            load_default=None,
+            validate=one_of(*DELIVERY_STATES),
+            metadata=described("Only deliveries in this state."),
+        ),
+    ]
+    event_type: Annotated[str | None, _event_type_field()]
+    bundle_uuid: Annotated[
+        str | None,
+        UuidField(load_default=None, metadata=described("Only deliveries about this bundle.")),
+    ]
+    since: Annotated[
+        str | None, time_field("Only deliveries recorded at or after this time.", load_default=None)
+    ]
+    until: Annotated[
+        str | None, time_field("Only deliveries recorded before this time.", load_default=None)
+    ]
+    per_page: Annotated[int, page_size_field(PAGE_DELIVERIES)]
+    search_after: Annotated[str | None, page_token_field()]
+
+
+class AttemptAnswer(ResponseSchema):
+    """One request to the receiver, with its result."""
+
+    number = fields.Integer(required=True)
+    at = fields.String(required=True)
+    seconds = fields.Float(required=True)
+    status = fields.Integer(metadata=described("The receiver's status code."))
+    error = fields.String()
+    body = fields.String(metadata=described("The receiver's response body, truncated."))
+
+
+class DeliveryAnswer(ResponseSchema):
+    """The delivery of one event to one subscriber."""
+
+    id = UuidField(required=True)
+    transaction_id = UuidField(
+        required=True, metadata=described("The same id, as receivers see it.")
+    )
+    event_type = fields.String(required=True)
+    bundle_uuid = UuidField(required=True)
+    bundle_version = fields.String(required=True)
+    state = fields.String(
+        required=True,
+        validate=validate.OneOf(DELIVERY_STATES),
+        metadata=described("`pending` until it is delivered or has failed."),
+    )
+    recorded = fields.String(
+        required=True, metadata=described("When the event matched, or the test was requested.")
+    )
+    attempts = fields.List(fields.Nested(AttemptAnswer), required=True)
+    next_attempt = fields.String(metadata=described("Only while it is pending and not paused."))
+    reason = fields.String(metadata=described("The reason of its state."))
+
+
+class DeliveryList(ResponseSchema):
+    """A page of deliveries, the latest first."""
+
+    deliveries = fields.List(fields.Nested(DeliveryAnswer), required=True)
+
+
+@dataclass(frozen=True)
+class RetrySpanBody:
+    """The failed deliveries to retry."""
+
+    since: Annotated[
+        str, time_field("Only if the last attempt failed at or after this time.", required=True)
+    ]
+    until: Annotated[
+        str | None,
+        time_field("Only if the last attempt failed before this time.", load_default=None),
+    ]
+    event_type: Annotated[str | None, _event_type_field()]
+
+
+class RetriedAnswer(ResponseSchema):
+    """The response of retry_deliveries."""
+
+    retried = fields.Integer(
+        required=True, metadata=described("The number of deliveries that are due now.")
+    )
+    more = fields.Boolean(
+        required=True, metadata=described("Whether to repeat the request for the rest.")
+    )
+
 
 TAG = "subscriptions"
 MAX_TEST_BUNDLES = 100

@@ -8,7 +8,7 @@ from marshmallow import fields
 
 from api.http.metrics import MetricSample
 from api.http.operation import ResponseDoc, StoreContext, json_response, operation
-from api.schemas.fields import NoParameters, ResponseSchema, VersionField
+from api.schemas.fields import NoParameters, ResponseSchema, VersionField, described
 from pipelines.fixity import MAX_LISTED, FixityReport
 from pipelines.formats import version_from_us
 from storage.catalog.integrity import DAY_US, IntegrityCounts
@@ -17,19 +17,18 @@ from storage.catalog.integrity import DAY_US, IntegrityCounts
 class ReplicaIntegrity(ResponseSchema):
     """The objects of one replica: blobs and records."""
 
-    objects = fields.Integer(required=True, metadata={"description": "How many it should hold."})
+    objects = fields.Integer(required=True, metadata=described("How many it should hold."))
     verified = fields.Integer(
-        required=True, metadata={"description": "How many were verified within the period."}
+        required=True, metadata=described("How many were verified within the period.")
     )
-    damaged = fields.Integer(required=True, metadata={"description": "How many are damaged now."})
+    damaged = fields.Integer(required=True, metadata=described("How many are damaged now."))
     repaired = fields.Integer(
-        required=True, metadata={"description": "How many repairs were made so far."}
+        required=True, metadata=described("How many repairs were made so far.")
     )
     oldest_unverified_s = fields.Float(
-        metadata={
-            "description": "Longest time since an object was last verified, seconds; absent"
-            " without objects."
-        }
+        metadata=described(
+            "Longest time since an object was last verified, seconds; absent without objects."
+        )
     )
 
 
@@ -54,12 +53,12 @@ class Integrity(ResponseSchema):
 
     at = VersionField(required=True)
     period_s = fields.Float(
-        required=True, metadata={"description": "Each object is to be verified within this time."}
+        required=True, metadata=described("Each object is to be verified within this time.")
     )
     replicas = fields.Nested(IntegrityReplicas, required=True)
     damaged = fields.List(
         fields.Nested(DamagedObject),
-        metadata={"description": f"The first {MAX_LISTED} damaged objects; only for operators."},
+        metadata=described(f"The first {MAX_LISTED} damaged objects; only for operators."),
     )
 
 

@@ -1,19 +1,123 @@
-"""Replication report over HTTP, and headers about replicas."""
+"""Replication report over HTTP, its schemas, and headers about replicas."""
 
 from collections.abc import Mapping
 from typing import Any
 
 from flask import Response
+from marshmallow import fields, validate
 
 from api.http.operation import ResponseDoc, StoreContext, json_response, operation
-from api.schemas.fields import NoParameters
-from api.schemas.replication import Replication
+from api.schemas.fields import (
+    NoParameters,
+    QueryFlag,
+    ResponseSchema,
+    VersionField,
+    described,
+    replica_field,
+)
 from pipelines import replication
 from pipelines.formats import version_from_us
 from pipelines.replication import ReplicaStatus, ReplicationLag, ReplicationReport
-from storage.catalog.replication import DivergedVersion, ReplicationBacklog, WaitingJob
+from storage.catalog.replication import SCAN_LIMIT, DivergedVersion, ReplicationBacklog, WaitingJob
+from storage.keys import KINDS
 from storage.model import FQID, Replica
 from storage.stores import Stores
+
+LIMIT_NOTE = f"At most {SCAN_LIMIT}, the limit of the scan."
+REPLICA_STATES = ("present", "pending", "parked", "diverged")
+
+
+def replication_field() -> QueryFlag:
+    """Return the parameter for including the version's state in every replica."""
+    about = {"description": "Include the version's state in each replica."}
+    return QueryFlag(load_default=False, metadata=about)
+
+
+class ReplicaStateAnswer(ResponseSchema):
+    """The state of a version in one replica."""
+
+    state = fields.String(required=True, validate=validate.OneOf(REPLICA_STATES))
+    at = VersionField(metadata=described("When it reached this state; absent if unknown."))
+    reason = fields.String(metadata=described("Why it is not present yet."))
+
+
+class ReplicaStatesAnswer(ResponseSchema):
+    """The state of a version in every replica."""
+
+    aws = fields.Nested(ReplicaStateAnswer, required=True)
+    gcp = fields.Nested(ReplicaStateAnswer, required=True)
+
+
+class LagAnswer(ResponseSchema):
+    """Recent lag from publication in one replica to completion in the other."""
+
+    kind = fields.String(required=True, validate=validate.OneOf(KINDS))
+    replica = replica_field(required=True, metadata=described("The destination replica."))
+    versions = fields.Integer(required=True, metadata=described("Number of versions that arrived."))
+    p50_s = fields.Float(metadata=described("50th percentile, seconds."))
+    p99_s = fields.Float(metadata=described("99th percentile, seconds."))
+
+
+class BacklogAnswer(ResponseSchema):
+    """Waiting jobs of one kind, step and replica."""
+
+    kind = fields.String(required=True, metadata={"example": "bundle"})
+    step = fields.String(required=True, metadata={"example": "sync"})
+    replica = fields.String(required=True)
+    parked = fields.Boolean(
+        required=True, metadata=described("Dead jobs, which an operator must retry.")
+    )
+    rows = fields.Integer(required=True, metadata=described(LIMIT_NOTE))
+    oldest_s = fields.Float(required=True, metadata=described("Age of the oldest, seconds."))
+
+
+class PendingItem(ResponseSchema):
+    """A version or document that has not reached a replica."""
+
+    kind = fields.String(required=True)
+    name = fields.String(required=True, metadata={"example": "<uuid>.<version>"})
+    step = fields.String(required=True)
+    replica = fields.String(required=True)
+    since = VersionField(required=True)
+    age_s = fields.Float(required=True)
+    attempts = fields.Integer(required=True)
+    parked = fields.Boolean(required=True)
+    reason = fields.String(metadata=described("Why the last attempt failed."))
+
+
+class DivergedRecord(ResponseSchema):
+    """A record that differs from the one in the bucket, which is never overwritten."""
+
+    kind = fields.String(required=True)
+    name = fields.String(required=True)
+    replica = fields.String(required=True)
+    seen = VersionField(required=True)
+
+
+class UnindexedDocument(ResponseSchema):
+    """A document that the search engine rejected."""
+
+    replica = fields.String(required=True)
+    bundle = fields.String(required=True)
+    reason = fields.String(required=True)
+
+
+class Replication(ResponseSchema):
+    """The response of get_replication."""
+
+    at = VersionField(required=True)
+    window_s = fields.Integer(
+        required=True, metadata=described("Time window of the lags, seconds.")
+    )
+    lag = fields.List(fields.Nested(LagAnswer), required=True)
+    oldest = fields.List(fields.Nested(PendingItem), required=True)
+    backlog = fields.List(fields.Nested(BacklogAnswer), required=True)
+    failures = fields.List(fields.Nested(PendingItem), required=True)
+    diverged = fields.List(fields.Nested(DivergedRecord), required=True)
+    diverged_total = fields.Integer(required=True, metadata=described(LIMIT_NOTE))
+    unindexed = fields.List(fields.Nested(UnindexedDocument), required=True)
+    unindexed_total = fields.Integer(required=True, metadata=described(LIMIT_NOTE))
+
 
 SERVED_BY_HEADER = "X-STORE-SERVED-BY"
 REPLICATION_HEADER = "X-STORE-REPLICATION"

@@ -16,6 +16,7 @@ from api.schemas.fields import (
     QueryInteger,
     ResponseSchema,
     TextField,
+    described,
     page_token_field,
     replica_field,
 )
@@ -38,7 +39,7 @@ class SearchBundles:
         TextField(
             load_default="summary",
             validate=validate.OneOf(["summary", "raw"], error="Must be one of: summary, raw."),
-            metadata={"description": "`raw` adds the verbatim metadata."},
+            metadata=described("`raw` adds the verbatim metadata."),
         ),
     ]
     per_page: Annotated[
@@ -46,7 +47,7 @@ class SearchBundles:
         QueryInteger(
             load_default=None,
             validate=validate.Range(min=1, max=PAGE_MAX, error=f"Must be from 1 to {PAGE_MAX}."),
-            metadata={"description": f"Bundles per page; at most {PAGE_RAW_MAX} with `raw`."},
+            metadata=described(f"Bundles per page; at most {PAGE_RAW_MAX} with `raw`."),
         ),
     ]
     search_after: Annotated[str | None, page_token_field()]
@@ -71,7 +72,7 @@ class SearchResult(ResponseSchema):
     bundle_fqid = fields.String(required=True)
     bundle_url = fields.String(required=True)
     search_score = fields.Float(required=True, allow_none=True)
-    metadata = JsonObject(metadata={"description": "The metadata document; only with `raw`."})
+    metadata = JsonObject(metadata=described("The metadata document; only with `raw`."))
 
 
 class SearchAnswer(ResponseSchema):

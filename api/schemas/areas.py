@@ -14,6 +14,7 @@ from api.schemas.fields import (
     ResponseSchema,
     TextField,
     UuidField,
+    described,
     one_of,
     page_size_field,
     page_token_field,
@@ -52,10 +53,7 @@ class AreaFileName:
     """Parameters of operations on one file."""
 
     filename: Annotated[
-        str,
-        TextField(
-            required=True, metadata={"description": "The file's name.", "example": "sample.json"}
-        ),
+        str, TextField(required=True, metadata=described("The file's name.", example="sample.json"))
     ]
 
 
@@ -68,7 +66,7 @@ class AreaStateBody:
         TextField(
             required=True,
             validate=one_of(UNLOCKED, LOCKED),
-            metadata={"description": f"A {LOCKED} area accepts no files.", "example": LOCKED},
+            metadata=described(f"A {LOCKED} area accepts no files.", example=LOCKED),
         ),
     ]
 
@@ -99,9 +97,7 @@ def declared_checksums_field() -> DeclaredChecksumsField:
     """Return an optional field of checksums."""
     about = f"Any of {', '.join(CHECKSUM_NAMES)}."
     example = {"crc32c": "4f1dab61"}
-    return DeclaredChecksumsField(
-        load_default=None, metadata={"description": about, "example": example}
-    )
+    return DeclaredChecksumsField(load_default=None, metadata=described(about, example=example))
 
 
 def content_type_field() -> TextField:
@@ -178,11 +174,7 @@ def _checksums_field() -> fields.Dict:
     """Return a nullable field; a reference to a schema could not be nullable."""
     about = {"description": f"{', '.join(CHECKSUM_NAMES)}; null until they are computed."}
     return fields.Dict(
-        keys=fields.String(),
-        values=fields.String(),
-        required=True,
-        allow_none=True,
-        metadata=about,
+        keys=fields.String(), values=fields.String(), required=True, allow_none=True, metadata=about
     )
 
 

@@ -8,6 +8,7 @@ from marshmallow import Schema, ValidationError, fields, post_load, validate
 from msgspec import DecodeError, Struct, to_builtins
 from msgspec.json import Decoder
 
+from api.replication import ReplicaStatesAnswer, replication_field
 from api.schemas.fields import (
     INT64,
     MAX_TEXT,
@@ -20,6 +21,7 @@ from api.schemas.fields import (
     TextField,
     UuidField,
     VersionField,
+    described,
     page_size_field,
     page_token_field,
     replica_field,
@@ -27,7 +29,6 @@ from api.schemas.fields import (
     text_length,
     version_field,
 )
-from api.schemas.replication import ReplicaStatesAnswer, replication_field
 from pipelines.bundles import EntryRemoval, EntryRow, NewEntry
 from pipelines.formats import parse_fqids, parse_uuid, parse_version
 from pipelines.limits import PAGE_BUNDLE, PAGE_BUNDLES_ALL, PATCH_MAX
@@ -46,19 +47,18 @@ class ReadBundle:
     replica: Annotated[Replica, replica_field()]
     version: Annotated[str | None, version_field(load_default=None)]
     directurls: Annotated[
-        bool, QueryFlag(load_default=False, metadata={"description": "Add cloud URLs."})
+        bool, QueryFlag(load_default=False, metadata=described("Add cloud URLs."))
     ]
     presignedurls: Annotated[
         bool,
         QueryFlag(
-            load_default=False, metadata={"description": "Add presigned URLs, which need no token."}
+            load_default=False, metadata=described("Add presigned URLs, which need no token.")
         ),
     ]
     token: Annotated[str | None, retry_token_field()]
     per_page: Annotated[int, page_size_field(PAGE_BUNDLE)]
     start_at: Annotated[
-        int,
-        QueryInteger(load_default=0, metadata={"description": "Index of the page's first file."}),
+        int, QueryInteger(load_default=0, metadata=described("Index of the page's first file."))
     ]
     replication: Annotated[bool, replication_field()]
 
@@ -75,7 +75,7 @@ class ListBundles:
             validate=FullMatch(
                 r"^[0-9A-Za-z-]*$", error="Must have only letters, digits and dashes."
             ),
-            metadata={"description": "Prefix of the bundles' uuids.", "example": "4c"},
+            metadata=described("Prefix of the bundles' uuids.", example="4c"),
         ),
     ]
     token: Annotated[str | None, retry_token_field()]
@@ -89,7 +89,7 @@ class NewFileEntry(Schema):
     uuid = UuidField(required=True)
     version = version_field(required=True)
     name = TextField(required=True, metadata={"example": "sample.json", "maxLength": MAX_TEXT})
-    indexed = BooleanField(required=True, metadata={"description": "True marks a metadata file."})
+    indexed = BooleanField(required=True, metadata=described("True marks a metadata file."))
 
 
 class FileEntries(fields.List[Any]):
@@ -196,7 +196,7 @@ class BundleBody:
         FileEntries(
             fields.Nested(NewFileEntry),
             required=True,
-            metadata={"description": "At least one stored file.", "minItems": 1},
+            metadata=described("At least one stored file.", minItems=1),
         ),
     ]
 
@@ -211,19 +211,15 @@ class PatchEntry(Schema):
     uuid = UuidField(required=True)
     version = version_field(required=True)
     name = TextField(
-        metadata={
-            "description": "`name` or `path` is required.",
-            "example": "sample.json",
-            "maxLength": MAX_TEXT,
-        }
+        metadata=described(
+            "`name` or `path` is required.", example="sample.json", maxLength=MAX_TEXT
+        )
     )
-    path = TextField(metadata={"description": "Alias of `name`.", "maxLength": MAX_TEXT})
-    indexed = BooleanField(
-        metadata={"description": "True marks a metadata file; false by default."}
-    )
+    path = TextField(metadata=described("Alias of `name`.", maxLength=MAX_TEXT))
+    indexed = BooleanField(metadata=described("True marks a metadata file; false by default."))
     type = TextField(
         validate=validate.OneOf(list(INDEXED_BY_TYPE)),
-        metadata={"description": "Alias of `indexed`: `metadata` or `data`."},
+        metadata=described("Alias of `indexed`: `metadata` or `data`."),
     )
 
     @post_load
@@ -248,7 +244,7 @@ def _patch_entries_field(about: str) -> Any:
         fields.Nested(PatchEntry(unknown="raise")),
         load_default=list,
         validate=validate.Length(max=PATCH_MAX, error=f"Must have at most {PATCH_MAX} entries."),
-        metadata={"description": about},
+        metadata=described(about),
     )
 
 
@@ -277,9 +273,7 @@ class ReasonBody:
     reason: Annotated[
         str,
         TextField(
-            required=True,
-            validate=text_length(MAX_TEXT),
-            metadata={"example": "consent withdrawn"},
+            required=True, validate=text_length(MAX_TEXT), metadata={"example": "consent withdrawn"}
         ),
     ]
 
@@ -297,7 +291,7 @@ class FileEntry(ResponseSchema):
     sha1 = fields.String(required=True)
     sha256 = fields.String(required=True)
     size = fields.Integer(required=True)
-    url = fields.String(metadata={"description": "Only with directurls or presignedurls."})
+    url = fields.String(metadata=described("Only with directurls or presignedurls."))
 
 
 class Bundle(ResponseSchema):
@@ -328,7 +322,7 @@ class BundleList(ResponseSchema):
 
     bundles = fields.List(fields.Nested(BundleName), required=True)
     has_more = fields.Boolean(required=True)
-    page_count = fields.Integer(required=True, metadata={"description": "Bundles on this page."})
+    page_count = fields.Integer(required=True, metadata=described("Bundles on this page."))
     per_page = fields.Integer(required=True)
 
 

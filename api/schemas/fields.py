@@ -18,6 +18,11 @@ _DIGITS = re.compile(r"[0-9]{1,18}", re.ASCII)
 _FLAGS = {"true": True, "1": True, "false": False, "0": False}
 
 
+def described(text: str, **more: Any) -> dict[str, Any]:
+    """Return the metadata of a field that OpenAPI describes; `more` may be an example."""
+    return {"description": text, **more}
+
+
 MAX_TEXT = 4096
 """Default maximum length of a text in characters."""
 
@@ -183,7 +188,7 @@ def page_size_field(default: int, least: int = 1, most: int = 500) -> QueryInteg
 
 def retry_token_field() -> TextField:
     """Return the unused `token` parameter, which the specification requires for retries."""
-    return TextField(load_default=None, metadata={"description": "Not set by end users."})
+    return TextField(load_default=None, metadata=described("Not set by end users."))
 
 
 def page_token_field(what: str = "page") -> TextField:
@@ -231,7 +236,7 @@ def account_ids_field(
         one(example),
         load_default=list,
         validate=validate.Length(max=MAX_NAMED, error=f"Must have at most {MAX_NAMED} items."),
-        metadata={"description": about, "example": [example]},
+        metadata=described(about, example=[example]),
     )
 
 
@@ -301,9 +306,7 @@ class PatchParameters(WriteParameters):
 
     version: Annotated[
         str,
-        version_field(
-            required=True, metadata={"description": "The version to patch; any live version."}
-        ),
+        version_field(required=True, metadata=described("The version to patch; any live version.")),
     ]
 
 
@@ -321,7 +324,7 @@ class Problem(ResponseSchema):
     code = fields.String(required=True, metadata={"example": "not_found"})
     detail = fields.String(required=True, metadata={"example": "There is no such bundle."})
     request_id = fields.String(required=True)
-    errors = JsonObject(metadata={"description": "Messages by JSON pointer or parameter."})
+    errors = JsonObject(metadata=described("Messages by JSON pointer or parameter."))
 
 
 class Empty(ResponseSchema):

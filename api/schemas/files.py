@@ -6,6 +6,7 @@ from typing import Annotated, Any
 from marshmallow import ValidationError, fields, validate
 
 from api.http.responses import encode_disposition
+from api.replication import replication_field
 from api.schemas.fields import (
     INT64,
     MAX_TEXT,
@@ -16,13 +17,13 @@ from api.schemas.fields import (
     TextField,
     UuidField,
     VersionField,
+    described,
     replica_field,
     request_schema,
     retry_token_field,
     text_length,
     version_field,
 )
-from api.schemas.replication import replication_field
 from pipelines.limits import FILES_MAX
 from storage.model import Replica
 
@@ -56,10 +57,10 @@ class FileBody:
         TextField(
             required=True,
             validate=text_length(MAX_TEXT),
-            metadata={
-                "description": "The URL of a staged object with its four checksums as metadata.",
-                "example": "s3://staging/sample.json",
-            },
+            metadata=described(
+                "The URL of a staged object with its four checksums as metadata.",
+                example="s3://staging/sample.json",
+            ),
         ),
     ]
     creator_uid: Annotated[
@@ -101,21 +102,21 @@ class FileWritten(ResponseSchema):
     """The response of put_file."""
 
     version = VersionField(required=True)
-    task_id = fields.String(metadata={"description": "Only while the file is being verified."})
+    task_id = fields.String(metadata=described("Only while the file is being verified."))
 
 
 class FileResult(FileWritten):
     """Result of one of several files: refused if it has a `code`, else stored or with a task."""
 
     uuid = fields.String(required=True)
-    status = fields.Integer(metadata={"description": "HTTP status that put_file would answer."})
-    code = fields.String(metadata={"description": "Error code, if it was refused."})
-    detail = fields.String(metadata={"description": "Reason, if it was refused."})
+    status = fields.Integer(metadata=described("HTTP status that put_file would answer."))
+    code = fields.String(metadata=described("Error code, if it was refused."))
+    detail = fields.String(metadata=described("Reason, if it was refused."))
     errors = JsonObject(
-        metadata={"description": "JSON pointer in the item, or name of a checksum, to messages."}
+        metadata=described("JSON pointer in the item, or name of a checksum, to messages.")
     )
     retry_after_s = fields.Integer(
-        metadata={"description": "Seconds to wait before a retry, where put_file has Retry-After."}
+        metadata=described("Seconds to wait before a retry, where put_file has Retry-After.")
     )
 
 
@@ -144,18 +145,17 @@ class ReadFile:
     version: Annotated[str | None, version_field(load_default=None)]
     token: Annotated[str | None, retry_token_field()]
     directurl: Annotated[
-        bool,
-        QueryFlag(load_default=False, metadata={"description": "Redirect to the cloud's URL."}),
+        bool, QueryFlag(load_default=False, metadata=described("Redirect to the cloud's URL."))
     ]
     content_disposition: Annotated[
         str | None,
         DispositionField(
             load_default=None,
-            metadata={
-                "description": "Content-Disposition of the redirect's target. File names may have"
+            metadata=described(
+                "Content-Disposition of the redirect's target. File names may have"
                 " non-ASCII characters. `inline` is supported only if the replica is a cloud"
                 " bucket."
-            },
+            ),
         ),
     ]
     replication: Annotated[bool, replication_field()]

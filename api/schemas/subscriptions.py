@@ -1,4 +1,4 @@
-"""Schemas of subscriptions, deliveries, retries and dry runs."""
+"""Schemas of subscriptions and dry runs."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -13,29 +13,21 @@ from api.schemas.fields import (
     ResponseSchema,
     TextField,
     UuidField,
-    VersionField,
+    described,
     in_range,
     max_length,
     one_of,
-    page_size_field,
-    page_token_field,
     replica_field,
     text_length,
-    version_field,
 )
 from pipelines.limits import DRY_RUN_BUNDLES_MAX
 from pipelines.queries.bounded_jmespath import MAX_SOURCE_BYTES
 from pipelines.ssrf_guard import MAX_URL_BYTES
-from storage.catalog.deliveries import TEST_EVENT, DeliveryState
 from storage.catalog.subscriptions import SubscriptionState, SubscriptionType
-from storage.model import EventType, Replica
+from storage.model import Replica
 
 SUBSCRIPTION_TYPES: tuple[SubscriptionType, ...] = get_args(SubscriptionType)
-DELIVERY_STATES: tuple[DeliveryState, ...] = get_args(DeliveryState)
 SUBSCRIPTION_STATES: tuple[SubscriptionState, ...] = get_args(SubscriptionState)
-DELIVERY_EVENT_TYPES = (*get_args(EventType), TEST_EVENT)
-EXAMPLE_TIME = "2026-01-31T235959.000000Z"
-PAGE_DELIVERIES = 100
 MAX_KEY_ID, MAX_FIELD_NAME = 256, 256
 """Maximum characters of a signing key's id, and of the name of a form field or an attachment."""
 MAX_FIELDS = 100
@@ -47,15 +39,7 @@ def _type_field() -> TextField:
     return TextField(
         load_default="jmespath",
         validate=one_of(*SUBSCRIPTION_TYPES),
-        metadata={"description": "The type of subscription."},
-    )
-
-
-def _event_type_field() -> TextField:
-    return TextField(
-        load_default=None,
-        validate=one_of(*DELIVERY_EVENT_TYPES),
-        metadata={"description": "Only deliveries of this event type."},
+        metadata=described("The type of subscription."),
     )
 
 
@@ -63,21 +47,14 @@ def secret_key_field(**options: Any) -> TextField:
     """Return the field of the secret that signs deliveries."""
     return TextField(
         validate=text_length(1024),
-        metadata={"description": "Signs deliveries; never included in responses."},
+        metadata=described("Signs deliveries; never included in responses."),
         **options,
     )
 
 
 def key_id_field(about: str = "Identifies the signing key to receivers.") -> TextField:
     """Return the field of the signing key's id, which a header of deliveries carries."""
-    return TextField(
-        load_default=None, validate=max_length(MAX_KEY_ID), metadata={"description": about}
-    )
-
-
-def time_field(about: str, **options: Any) -> VersionField:
-    """Return the field of a time in the format of versions."""
-    return version_field(metadata={"description": about, "example": EXAMPLE_TIME}, **options)
+    return TextField(load_default=None, validate=max_length(MAX_KEY_ID), metadata=described(about))
 
 
 @dataclass(frozen=True)
@@ -113,7 +90,7 @@ class SubscriptionBody:
         Mapping[str, Any] | None,
         JsonObject(
             load_default=None,
-            metadata={"description": "If present, the type is elasticsearch; `{}` matches all."},
+            metadata=described("If present, the type is elasticsearch; `{}` matches all."),
         ),
     ]
     jmespath_query: Annotated[
@@ -150,11 +127,7 @@ class SubscriptionBody:
         ),
     ]
     payload_form_field: Annotated[
-        str,
-        TextField(
-            load_default="payload",
-            validate=text_length(MAX_FIELD_NAME),
-        ),
+        str, TextField(load_default="payload", validate=text_length(MAX_FIELD_NAME))
     ]
     hmac_key_id: Annotated[str | None, key_id_field()]
     hmac_secret_key: Annotated[str | None, secret_key_field(load_default=None)] = field(repr=False)
@@ -165,7 +138,7 @@ class SubscriptionBody:
             values=fields.Nested(Attachment),
             load_default=None,
             validate=_FIELDS_LENGTH,
-            metadata={"description": "Expressions by name; names must not start with `_`."},
+            metadata=described("Expressions by name; names must not start with `_`."),
         ),
     ]
 
@@ -185,19 +158,17 @@ class SubscriptionAnswer(ResponseSchema):
     es_query = JsonObject()
     jmespath_query = fields.String()
     hmac_key_id = fields.String()
-    hmac_previous_until = fields.String(
-        metadata={"description": "When the former secret stops signing."}
-    )
+    hmac_previous_until = fields.String(metadata=described("When the former secret stops signing."))
     attachments = JsonObject()
     state = fields.String(
         required=True,
         validate=validate.OneOf(SUBSCRIPTION_STATES),
-        metadata={"description": "Only active ones get deliveries other than tests."},
+        metadata=described("Only active ones get deliveries other than tests."),
     )
-    state_since = fields.String(metadata={"description": "When it became inactive."})
-    state_reason = fields.String(metadata={"description": "Why it is disabled."})
+    state_since = fields.String(metadata=described("When it became inactive."))
+    state_reason = fields.String(metadata=described("Why it is disabled."))
     failing_since = fields.String(
-        metadata={"description": "First failure since the last successful delivery."}
+        metadata=described("First failure since the last successful delivery.")
     )
 
 
@@ -211,79 +182,6 @@ class SubscriptionDeleted(ResponseSchema):
     """The response of delete_subscription."""
 
     timeDeleted = fields.String(required=True)  # noqa: N815
-
-
-@dataclass(frozen=True)
-class ListDeliveries:
-    """Parameters of get_deliveries."""
-
-    replica: Annotated[Replica, replica_field()]
-    state: Annotated[
-        DeliveryState | None,
-        TextField(
-            load_default=None,
-            validate=one_of(*DELIVERY_STATES),
-            metadata={"description": "Only deliveries in this state."},
-        ),
-    ]
-    event_type: Annotated[str | None, _event_type_field()]
-    bundle_uuid: Annotated[
-        str | None,
-        UuidField(
-            load_default=None, metadata={"description": "Only deliveries about this bundle."}
-        ),
-    ]
-    since: Annotated[
-        str | None, time_field("Only deliveries recorded at or after this time.", load_default=None)
-    ]
-    until: Annotated[
-        str | None, time_field("Only deliveries recorded before this time.", load_default=None)
-    ]
-    per_page: Annotated[int, page_size_field(PAGE_DELIVERIES)]
-    search_after: Annotated[str | None, page_token_field()]
-
-
-class AttemptAnswer(ResponseSchema):
-    """One request to the receiver, with its result."""
-
-    number = fields.Integer(required=True)
-    at = fields.String(required=True)
-    seconds = fields.Float(required=True)
-    status = fields.Integer(metadata={"description": "The receiver's status code."})
-    error = fields.String()
-    body = fields.String(metadata={"description": "The receiver's response body, truncated."})
-
-
-class DeliveryAnswer(ResponseSchema):
-    """The delivery of one event to one subscriber."""
-
-    id = UuidField(required=True)
-    transaction_id = UuidField(
-        required=True, metadata={"description": "The same id, as receivers see it."}
-    )
-    event_type = fields.String(required=True)
-    bundle_uuid = UuidField(required=True)
-    bundle_version = fields.String(required=True)
-    state = fields.String(
-        required=True,
-        validate=validate.OneOf(DELIVERY_STATES),
-        metadata={"description": "`pending` until it is delivered or has failed."},
-    )
-    recorded = fields.String(
-        required=True,
-        metadata={"description": "When the event matched, or the test was requested."},
-    )
-    attempts = fields.List(fields.Nested(AttemptAnswer), required=True)
-    next_attempt = fields.String(
-        metadata={"description": "Only while it is pending and not paused."}
-    )
-    reason = fields.String(metadata={"description": "The reason of its state."})
-
-
-class DeliveryList(ResponseSchema):
-    """A page of deliveries, the latest first."""
-
-    deliveries = fields.List(fields.Nested(DeliveryAnswer), required=True)
 
 
 DEFAULT_OVERLAP_S = 86_400
@@ -301,7 +199,7 @@ class NewSecretBody:
         IntegerField(
             load_default=DEFAULT_OVERLAP_S,
             validate=validate.Range(min=0, max=2**31, error="Must be from 0 to 2147483648."),
-            metadata={"description": "How long the former secret also signs, seconds."},
+            metadata=described("How long the former secret also signs, seconds."),
         ),
     ]
 
@@ -315,7 +213,7 @@ class DryRunBody(SubscriptionBody):
         IntegerField(
             load_default=DEFAULT_DRY_RUN_BUNDLES,
             validate=in_range(1, DRY_RUN_BUNDLES_MAX),
-            metadata={"description": "How many of the latest bundles to try."},
+            metadata=described("How many of the latest bundles to try."),
         ),
     ]
 
@@ -326,8 +224,8 @@ class DryRunBundle(ResponseSchema):
     bundle_uuid = UuidField(required=True)
     bundle_version = fields.String(required=True)
     matches = fields.Boolean(required=True)
-    payload = JsonObject(metadata={"description": "The payload that would be sent, if it matches."})
-    error = fields.String(metadata={"description": "Why the payload cannot be built."})
+    payload = JsonObject(metadata=described("The payload that would be sent, if it matches."))
+    error = fields.String(metadata=described("Why the payload cannot be built."))
 
 
 class DryRunAnswer(ResponseSchema):
@@ -335,30 +233,5 @@ class DryRunAnswer(ResponseSchema):
 
     bundles = fields.List(fields.Nested(DryRunBundle), required=True)
     timed_out = fields.Boolean(
-        required=True, metadata={"description": "Whether time ran out before the last bundle."}
-    )
-
-
-@dataclass(frozen=True)
-class RetrySpanBody:
-    """The failed deliveries to retry."""
-
-    since: Annotated[
-        str, time_field("Only if the last attempt failed at or after this time.", required=True)
-    ]
-    until: Annotated[
-        str | None,
-        time_field("Only if the last attempt failed before this time.", load_default=None),
-    ]
-    event_type: Annotated[str | None, _event_type_field()]
-
-
-class RetriedAnswer(ResponseSchema):
-    """The response of retry_deliveries."""
-
-    retried = fields.Integer(
-        required=True, metadata={"description": "The number of deliveries that are due now."}
-    )
-    more = fields.Boolean(
-        required=True, metadata={"description": "Whether to repeat the request for the rest."}
+        required=True, metadata=described("Whether time ran out before the last bundle.")
     )

@@ -3,9 +3,10 @@
 import os
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from inspect import signature
 from typing import Generic, TypeVar
 from urllib.parse import parse_qsl, urlsplit
 
@@ -86,12 +87,10 @@ def translate_source_errors(
         raise Unprocessable(message, code="source_not_readable") from error
 
 
-def parse_bucket_url(
-    url: str, scheme: str, option_names: frozenset[str]
-) -> tuple[str, Mapping[str, str]]:
-    """Return the bucket's name and its non-empty options; SettingsError names what is wrong.
+def parse_bucket_url(url: str, scheme: str, make_server: Callable[..., T]) -> tuple[str, T]:
+    """Return the bucket's name, and its server made of the options that are not empty.
 
-    `endpoint` and `public` must be http or https URLs.
+    SettingsError names what is wrong. `endpoint` and `public` must be http or https URLs.
     """
     parts = urlsplit(url)
     options = dict(parse_qsl(parts.query, keep_blank_values=True))
@@ -99,7 +98,7 @@ def parse_bucket_url(
     if any("@" in urlsplit(each).netloc for each in (url, *ends)):
         # The URL is not repeated here, since the message is logged.
         raise SettingsError(f"{scheme} bucket URL: credentials are ambient, never in the URL")
-    unknown = sorted(options.keys() - option_names)
+    unknown = sorted(options.keys() - signature(make_server).parameters.keys())
     if unknown or parts.scheme != scheme or not parts.netloc or parts.path.strip("/"):
         expected = f"{scheme}://<bucket> is expected"
         why = f"unknown options {', '.join(unknown)}" if unknown else expected
@@ -109,7 +108,7 @@ def parse_bucket_url(
             raise SettingsError(
                 f"bucket URL {_strip_query(url)}: {name} must be an http or https URL"
             )
-    return parts.netloc, {name: value for name, value in options.items() if value}
+    return parts.netloc, make_server(**{name: value for name, value in options.items() if value})
 
 
 def _strip_query(url: str) -> str:

@@ -50,8 +50,7 @@ def open_gcs_blobs(url: str, limits: CloudLimits) -> "GcsBlobs":
 
     Raises SettingsError for options that cannot be used.
     """
-    name, options = parse_bucket_url(url, "gs", frozenset(GcsServer.__slots__))
-    server = GcsServer(**options)
+    name, server = parse_bucket_url(url, "gs", GcsServer)
     return GcsBlobs(name, server, _share_client(server, limits))
 
 

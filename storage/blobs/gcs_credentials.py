@@ -42,8 +42,7 @@ def make_access_boundary(bucket: str, prefix: str) -> downscoped.CredentialAcces
 def open_gcs_issuer(url: str, limits: CloudLimits) -> "GcsCredentialIssuer | None":
     """Return the issuer for a `gs://` bucket without any request; None for other servers than
     Google's."""
-    name, options = parse_bucket_url(url, "gs", frozenset(GcsServer.__slots__))
-    server = GcsServer(**options)
+    name, server = parse_bucket_url(url, "gs", GcsServer)
     if server.endpoint and not _is_google_endpoint(server.endpoint):
         return None
     source = PerProcess(

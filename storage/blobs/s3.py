@@ -69,8 +69,7 @@ def open_s3_blobs(url: str, limits: CloudLimits, *, tagged: bool = False) -> "S3
     depositors put objects and describe them by tags: an object that does not declare its checksums
     as metadata costs one more call, for its tags.
     """
-    name, options = parse_bucket_url(url, "s3", frozenset(S3Server.__slots__))
-    server = S3Server(**options)
+    name, server = parse_bucket_url(url, "s3", S3Server)
     return S3Blobs(name, server, *_share_connection(server, limits), tagged=tagged)
 
 

@@ -6,7 +6,6 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any, Final
-from urllib.parse import parse_qs, urlsplit
 
 import boto3.session
 from botocore import UNSIGNED
@@ -15,7 +14,7 @@ from botocore.exceptions import BotoCoreError, ClientError, ParamValidationError
 
 from storage import errors
 from storage.blobs.clients import CloudLimits, SourceReader, canonical_endpoint
-from storage.blobs.s3_obstore import BucketAddress, ObstoreCalls
+from storage.blobs.s3_obstore import ObstoreCalls
 
 _DEFAULT_REGION: Final = "us-east-1"
 """Region of a server other than Amazon's, unless one is configured."""
@@ -53,28 +52,11 @@ class S3Connection:
         public = canonical_endpoint(address).rstrip("/") if address else None
         with _translate_errors():
             session = boto3.session.Session(profile_name=server.profile)
-            self._session = session
             self.client: Any = _make_s3_client(session, server, limits, signed=signed)
             self._signer = self.client
             if public != server.endpoint:
                 self._signer = _make_s3_client(session, replace(server, endpoint=public), limits)
-        self.small = ObstoreCalls(self._address, self._credentials, limits, signed=signed)
-
-    def _address(self, bucket: str) -> BucketAddress:
-        """Return where the client finds a bucket, from an example of its signed URLs."""
-        with _translate_errors():
-            params = {"Bucket": bucket, "Key": "k"}
-            example = urlsplit(self.client.generate_presigned_url("get_object", Params=params))
-        scope = parse_qs(example.query)["X-Amz-Credential"][0].split("/")
-        base = f"{example.scheme}://{example.netloc}{example.path.removesuffix('/k')}"
-        return BucketAddress(base, scope[2])
-
-    def _credentials(self) -> Any:
-        """Return the current credentials, which may be temporary."""
-        credentials = self._session.get_credentials()
-        if credentials is None:
-            raise errors.Unavailable("S3 cannot be reached: there are no credentials")
-        return credentials.get_frozen_credentials()
+        self.small = ObstoreCalls(session, self.client, limits, signed=signed)
 
     def sign_url(self, verb: str, expires_s: int, **params: Any) -> str:
         """A URL for one call, valid for 1 second to 7 days from now."""

@@ -42,8 +42,7 @@ def make_session_policy(bucket: str, prefix: str, *, partition: str = "aws") -> 
 
 def open_s3_issuer(url: str, limits: CloudLimits, role: str) -> "StsCredentialIssuer":
     """Return the issuer of this role's credentials on an `s3://` bucket; no request yet."""
-    name, options = parse_bucket_url(url, "s3", frozenset(S3Server.__slots__))
-    server = S3Server(**options)
+    name, server = parse_bucket_url(url, "s3", S3Server)
 
     def make_sts_client() -> Any:
         """Make a client of Amazon's STS in the bucket's region; other servers have their own."""

@@ -7,17 +7,18 @@ same call with boto3, which retries, follows redirects and explains the error.
 import os
 import re
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from functools import lru_cache
 from typing import Any, Final, Literal, TypeVar
+from urllib.parse import parse_qs, urlsplit
 
+import boto3.session
 import obstore
+from botocore.exceptions import BotoCoreError
 from obstore.exceptions import BaseError
 from obstore.store import S3Store
 
 from storage.blobs.clients import CloudLimits
-from storage.errors import Unavailable
 
 _PLAIN_BUCKET: Final = re.compile(r"[a-z0-9][a-z0-9.-]*[a-z0-9](?<!--x-s3)")
 """Bucket names that need no other signature, unlike access points and directory buckets, and that
@@ -42,14 +43,6 @@ _HEADER_ATTRIBUTES: Final = frozenset(
 """Attributes that are headers; names of metadata are in lower case."""
 
 T = TypeVar("T")
-
-
-@dataclass(frozen=True, slots=True)
-class BucketAddress:
-    """URL of a bucket, and the region that signs its requests."""
-
-    url: str
-    region: str
 
 
 class BrokenStreamError(Exception):
@@ -91,13 +84,13 @@ class ObstoreCalls:
 
     def __init__(
         self,
-        address: Callable[[str], BucketAddress],
-        credentials: Callable[[], Any],
+        session: boto3.session.Session,
+        client: Any,
         limits: CloudLimits,
         *,
         signed: bool = True,
     ) -> None:
-        self._address, self._credentials, self._limits = address, credentials, limits
+        self._session, self._client, self._limits = session, client, limits
         self._signed = signed
         # Stores of a bucket, and of a pair of buckets for copies.
         self._store = lru_cache(maxsize=256)(self._make_store)
@@ -226,7 +219,7 @@ class ObstoreCalls:
             return None
         try:
             return call()
-        except (*_OBSTORE_ERRORS, Unavailable):
+        except (*_OBSTORE_ERRORS, BotoCoreError):
             return None
 
     def _make_store(self, source: str, target: str) -> S3Store:
@@ -235,13 +228,17 @@ class ObstoreCalls:
         With virtual-hosted addresses obstore takes the bucket's URL as it is, and uses the bucket's
         name only in the copy-source header.
         """
-        address, limits = self._address(target), self._limits
+        # Where the client finds a bucket shows in its signed URLs.
+        params, limits = {"Bucket": target, "Key": "k"}, self._limits
+        example = urlsplit(self._client.generate_presigned_url("get_object", Params=params))
+        url = f"{example.scheme}://{example.netloc}{example.path.removesuffix('/k')}"
+        _, _, region, *_ = parse_qs(example.query)["X-Amz-Credential"][0].split("/")
         return S3Store(
             source,
-            endpoint=address.url,
+            endpoint=url,
             # The environment's would win over `endpoint`.
-            aws_endpoint_url_s3=address.url,
-            region=address.region,
+            aws_endpoint_url_s3=url,
+            region=region,
             virtual_hosted_style_request=True,
             skip_signature=False,
             conditional_put="etag",
@@ -259,7 +256,11 @@ class ObstoreCalls:
         )
 
     def _current_credentials(self) -> Any:
-        current = self._credentials()
+        """Return the session's credentials, which may be temporary."""
+        credentials = self._session.get_credentials()
+        if credentials is None:
+            raise ValueError("there are no credentials")
+        current = credentials.get_frozen_credentials()
         return {
             "access_key_id": current.access_key,
             "secret_access_key": current.secret_key,

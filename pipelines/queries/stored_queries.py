@@ -165,7 +165,7 @@ def _compile_query(kind: str, query: str | None, *, room: int) -> StoredQuery:
 def _compile_search(query: str) -> QueryFunction:
     matches = compile_query(parse_query(json.loads(query)))
 
-    return lambda document, budget: matches(document.flat, budget)
+    return lambda document, budget: matches(document.flat, budget.pay)
 
 
 def _compile_jmespath(kind: str, source: str, *, room: int) -> StoredQuery:

@@ -26,10 +26,8 @@ MAX_PHRASE_STEPS = 1_000_000
 the phrase, would take hours."""
 
 
-class StepSpender(Protocol):
-    """A budget of steps; raises if too few are left."""
-
-    def pay(self, steps: int, /) -> None: ...
+PaySteps = Callable[[int], None]
+"""Spends steps of a budget; raises if too few are left."""
 
 
 class QueryBudget:
@@ -51,7 +49,7 @@ def is_in_phrase(
     words: Sequence[str],
     slop: int,
     positions: Mapping[str, Sequence[int]],
-    pay: Callable[[int], None] | None = None,
+    pay: PaySteps | None = None,
 ) -> bool:
     """Return whether each word has its own position such that all are within `slop` of the
     phrase.
@@ -102,7 +100,7 @@ class DocumentMatcher(Protocol):
     """Returns whether a document matches, within a budget (default: that of one query)."""
 
     def __call__(
-        self, document: Mapping[str, Any] | FlatDocument, allowance: StepSpender | None = None
+        self, document: Mapping[str, Any] | FlatDocument, pay: PaySteps | None = None
     ) -> bool: ...
 
 
@@ -110,7 +108,7 @@ class _DocumentView(NamedTuple):
     """One document as a query sees it, with the budget of the query."""
 
     flat: FlatDocument
-    pay: Callable[[int], None]
+    pay: PaySteps
 
 
 ClauseTest = Callable[[_DocumentView], bool]
@@ -123,11 +121,9 @@ def compile_query(clause: Clause) -> DocumentMatcher:
     """
     holds = _compile_clause(clause)
 
-    def matches(
-        document: Mapping[str, Any] | FlatDocument, allowance: StepSpender | None = None
-    ) -> bool:
+    def matches(document: Mapping[str, Any] | FlatDocument, pay: PaySteps | None = None) -> bool:
         flat = document if isinstance(document, FlatDocument) else flatten_document(document)
-        return holds(_DocumentView(flat, (allowance or QueryBudget(MAX_QUERY_STEPS)).pay))
+        return holds(_DocumentView(flat, pay or QueryBudget(MAX_QUERY_STEPS).pay))
 
     return matches
 

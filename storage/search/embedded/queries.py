@@ -101,7 +101,7 @@ class _PhraseAggregate:
 
 
 def placeholders(values: Sized) -> str:
-    """Return one question mark per value."""
+    """Return one predicate mark per value."""
     return ",".join("?" * len(values))
 
 
@@ -136,16 +136,16 @@ MATCHING_SQL = (
 
 def compile_leaf_set(search: SetQuery, clause: clauses.LeafClause) -> str:
     """Name the set of documents of which some field satisfies a leaf clause."""
-    question = compile_leaf(clause)
+    predicate = compile_leaf(clause)
     found = resolve_fields(search.connection, clause.fields)
     names = []
-    if question.text is not None and found["string"]:
+    if predicate.text is not None and found["string"]:
         fields = search.numbers(2 * path for path in found["string"])
-        names.append(_compile_text(search, question.text, fields))
-    if question.whole is not None and found["whole"]:
+        names.append(_compile_text(search, predicate.text, fields))
+    if predicate.whole is not None and found["whole"]:
         fields = search.numbers(2 * path + 1 for path in found["whole"])
-        names.append(_compile_term_set(search, question.whole, fields))
-    for test, kind in ((question.number, "number"), (question.boolean, "boolean")):
+        names.append(_compile_term_set(search, predicate.whole, fields))
+    for test, kind in ((predicate.number, "number"), (predicate.boolean, "boolean")):
         if test is not None and found[kind]:
             condition, parameters = _make_condition(search, test, "value")
             fields = search.numbers(found[kind])
@@ -154,14 +154,14 @@ def compile_leaf_set(search: SetQuery, clause: clauses.LeafClause) -> str:
     return search.join(names)
 
 
-def _compile_text(search: SetQuery, question: WordTally | WordPhrase, fields: str) -> str:
-    if isinstance(question, WordPhrase):
-        return _compile_phrase(search, question, fields)
-    if question.needed == 1:
-        return search.join([_compile_term_set(search, test, fields) for test, _ in question.tests])
-    if question.needed > sum(weight for _, weight in question.tests):
+def _compile_text(search: SetQuery, predicate: WordTally | WordPhrase, fields: str) -> str:
+    if isinstance(predicate, WordPhrase):
+        return _compile_phrase(search, predicate, fields)
+    if predicate.needed == 1:
+        return search.join([_compile_term_set(search, test, fields) for test, _ in predicate.tests])
+    if predicate.needed > sum(weight for _, weight in predicate.tests):
         return search.join([])
-    return _compile_tally(search, question, fields)
+    return _compile_tally(search, predicate, fields)
 
 
 def _compile_term_set(
@@ -172,16 +172,16 @@ def _compile_term_set(
     return search.name_set(sql, parameters, columns)
 
 
-def _compile_tally(search: SetQuery, question: WordTally, fields: str) -> str:
+def _compile_tally(search: SetQuery, predicate: WordTally, fields: str) -> str:
     """Name the documents with a text in which enough tests hold."""
     columns = "field, doc, weight"
     names = [
         _compile_term_set(search, test, fields, f"DISTINCT t.field, p.doc, {weight}", columns)
-        for test, weight in question.tests
+        for test, weight in predicate.tests
     ]
     return search.name_set(
         f"SELECT doc FROM {search.join(names, columns=columns)}"
-        f" GROUP BY field, doc HAVING sum(weight) >= {question.needed}"
+        f" GROUP BY field, doc HAVING sum(weight) >= {predicate.needed}"
     )
 
 

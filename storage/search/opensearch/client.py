@@ -81,7 +81,7 @@ class OpenSearchEngine:
             raise translate_error(error) from error
         if not isinstance(answer, dict):
             # A proxy may have sent it: read as a result it would mean that nothing exists.
-            raise _make_unavailable(f"{path} is answered for by something else")
+            raise _make_unavailable(f"{path}: the response is no JSON object")
         return answer
 
     def close(self) -> None:

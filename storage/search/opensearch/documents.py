@@ -128,10 +128,10 @@ def prepare_document(document: IndexedDocument, *, field_limit: int) -> Prepared
     return PreparedDocument(document.uuid, document.version, document.change, orjson.dumps(source))
 
 
-def prepare_stub(held: Mapping[str, Any]) -> PreparedDocument:
+def prepare_stub(hit: Mapping[str, Any]) -> PreparedDocument:
     """Return the stub of a search hit."""
-    uuid, version = held["sort"]
-    document = IndexedDocument(uuid, version, "", held["_version"], None)
+    uuid, version = hit["sort"]
+    document = IndexedDocument(uuid, version, "", hit["_version"], None)
     return prepare_document(document, field_limit=0)
 
 

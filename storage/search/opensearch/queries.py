@@ -50,9 +50,9 @@ ESCAPED_BLANK = re.compile(r"\\([tnr])")
 BLANK_CHARACTERS = {"t": "\t", "n": "\n", "r": "\r"}
 
 
-def make_lucene_regexp(told: RegexpClause) -> str:
+def make_lucene_regexp(clause: RegexpClause) -> str:
     """Return the expression without operators that flags or case could change."""
-    shared = regexp_to_re2(told.value, told.operators, case_insensitive=told.case_insensitive)
+    shared = regexp_to_re2(clause.value, clause.operators, case_insensitive=clause.case_insensitive)
     marked = shared.replace(MATCH_NOTHING, "#").replace("(?:", "(")
     marked = ESCAPED_BLANK.sub(lambda found: BLANK_CHARACTERS[found[1]], marked)
     return CODE_POINT.sub(lambda found: _escape_lucene(chr(int(found[1], 16))), marked)
@@ -64,11 +64,11 @@ def _escape_lucene(character: str) -> str:
     return character if plain else "\\" + character
 
 
-def make_lucene_wildcard(told: WildcardClause) -> str:
+def make_lucene_wildcard(clause: WildcardClause) -> str:
     """Return the pattern with needed backslashes only: an escaped character keeps its case."""
     return "".join(
         character if special else escape_wildcard(character)
-        for character, special in parse_wildcard_pattern(told.value)
+        for character, special in parse_wildcard_pattern(clause.value)
     )
 
 
@@ -77,16 +77,16 @@ MAX_AUTOMATON_STATES = 100_000
 MAX_SLOP = 2**31 - 1
 
 
-def make_text_query(field: str, question: WordTally | WordPhrase) -> Dsl:
+def make_text_query(field: str, predicate: WordTally | WordPhrase) -> Dsl:
     """Return a query for the words of one text."""
-    if isinstance(question, WordPhrase):
-        text = " ".join(question.words)
-        slop = min(question.slop, MAX_SLOP)
+    if isinstance(predicate, WordPhrase):
+        text = " ".join(predicate.words)
+        slop = min(predicate.slop, MAX_SLOP)
         return {"match_phrase": {field: {"query": text, "slop": slop}}}
-    tests = [(make_value_query(field, test), weight) for test, weight in question.tests]
-    if question.needed == sum(weight for _, weight in tests):
+    tests = [(make_value_query(field, test), weight) for test, weight in predicate.tests]
+    if predicate.needed == sum(weight for _, weight in tests):
         return match_every([query for query, _ in tests])
-    return match_some([query for query, weight in tests for _ in range(weight)], question.needed)
+    return match_some([query for query, weight in tests for _ in range(weight)], predicate.needed)
 
 
 def make_value_query(field: str, test: TermTest | NumberTest | None) -> Dsl:
@@ -109,38 +109,31 @@ def make_value_query(field: str, test: TermTest | NumberTest | None) -> Dsl:
     assert_never(test)
 
 
-def _make_pattern_query(field: str, told: PatternClause) -> Dsl:
-    match told:
+def _make_pattern_query(field: str, clause: PatternClause) -> Dsl:
+    match clause:
         case PrefixClause():
-            options = {"value": told.value, "case_insensitive": told.case_insensitive}
+            options = {"value": clause.value, "case_insensitive": clause.case_insensitive}
             return {"prefix": {field: options}}
         case WildcardClause():
-            pattern = make_lucene_wildcard(told)
-            options = {"value": pattern, "case_insensitive": told.case_insensitive}
+            pattern = make_lucene_wildcard(clause)
+            options = {"value": pattern, "case_insensitive": clause.case_insensitive}
             query: Dsl = {"wildcard": {field: options}}
         case RegexpClause():
-            pattern = make_lucene_regexp(told)
+            pattern = make_lucene_regexp(clause)
             states = {"max_determinized_states": MAX_AUTOMATON_STATES}
             query = {"regexp": {field: {"value": pattern, "flags": REGEXP_FLAGS, **states}}}
         case FuzzyClause():
-            return _make_fuzzy_query(field, told)
-    # The engine rejects a pattern that matches nothing.
-    return query if pattern else {"term": {field: ""}}
-
-
-def _make_fuzzy_query(field: str, told: FuzzyClause) -> Dsl:
-    return {
-        "fuzzy": {
-            field: {
-                "value": told.value,
-                "fuzziness": told.fuzziness.allowed_edits(told.value),
-                "prefix_length": told.prefix_length,
-                "transpositions": told.transpositions,
+            options = {
+                "value": clause.value,
+                "fuzziness": clause.fuzziness.allowed_edits(clause.value),
+                "prefix_length": clause.prefix_length,
+                "transpositions": clause.transpositions,
                 # Other rewrite methods keep only some of the terms.
                 "rewrite": "constant_score",
             }
-        }
-    }
+            return {"fuzzy": {field: options}}
+    # The engine rejects a pattern that matches nothing.
+    return query if pattern else {"term": {field: ""}}
 
 
 def compile_live_query(clause: Clause) -> Dsl:
@@ -171,16 +164,16 @@ def compile_dsl(clause: Clause) -> Dsl:
 
 def _compile_leaf(clause: clauses.LeafClause) -> Dsl:
     """Match one leaf with a requested name that satisfies the predicate of its kind."""
-    question = compile_leaf(clause)
+    predicate = compile_leaf(clause)
     values = [
-        make_text_query("leaf.words", question.text) if question.text else MATCH_NONE_QUERY,
-        make_value_query("leaf.number", question.number),
-        make_value_query("leaf.boolean", question.boolean),
+        make_text_query("leaf.words", predicate.text) if predicate.text else MATCH_NONE_QUERY,
+        make_value_query("leaf.number", predicate.number),
+        make_value_query("leaf.boolean", predicate.boolean),
     ]
     by_name = match_every([_match_names("leaf.name", clause.fields), match_some(values)])
     # These may name whole strings.
     keywords = tuple(f for f in clause.fields if f.pattern or f.name.endswith(KEYWORD_SUFFIX))
-    whole = make_value_query("leaf.whole", question.whole)
+    whole = make_value_query("leaf.whole", predicate.whole)
     by_keyword = match_every([_match_names("leaf.keyword", keywords), whole])
     query = match_some([by_name, by_keyword])
     return query if query == MATCH_NONE_QUERY else {"nested": {"path": "leaf", "query": query}}

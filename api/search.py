@@ -149,7 +149,8 @@ def _format_hit(
     value: dict[str, Any] = {
         "bundle_fqid": f"{hit.uuid}.{hit.version}",
         "bundle_url": f"{context.base}/v1/bundles/{hit.uuid}?{query}",
-        "search_score": hit.score,
+        # Hits are ordered by version, never by score.
+        "search_score": None,
     }
     if hit.document is not None:
         value["metadata"] = orjson.Fragment(hit.document)

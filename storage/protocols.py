@@ -362,7 +362,6 @@ class SearchHit:
 
     uuid: str
     version: str
-    score: float | None
     document: bytes | None
     """The verbatim JSON document, if requested."""
     page_token: str

@@ -36,7 +36,7 @@ class Lagging:
             raise self.fails[self.asked]
         start = 0 if after is None else int(after) + 1
         found = self.held[start : start + size]
-        hits = [SearchHit(*one, None, None, str(place)) for place, one in enumerate(found, start)]
+        hits = [SearchHit(*one, None, str(place)) for place, one in enumerate(found, start)]
         more = start + size < len(self.held)
         return SearchPage(hits, len(self.held), hits[-1].page_token if more and hits else None)
 

@@ -72,7 +72,6 @@ class EmbeddedIndex:
                 SearchHit(
                     uuid,
                     version,
-                    None,
                     _read_body(connection, number) if raw else None,
                     encode_page_token(version, uuid),
                 )

@@ -92,7 +92,7 @@ def make_hit(found: Mapping[str, Any]) -> SearchHit:
     """Convert a hit of the engine."""
     version, uuid = found["sort"]
     document = decode_raw_document(found["_source"]) if "_source" in found else None
-    return SearchHit(uuid, version, None, document, encode_page_token(version, uuid))
+    return SearchHit(uuid, version, document, encode_page_token(version, uuid))
 
 
 def _walk_hits(

@@ -29,6 +29,9 @@ from typing import Any, BinaryIO, Concatenate, Generic, Literal, ParamSpec
 from uuid import UUID
 
 P = ParamSpec("P")
+AnyUuid = str | UUID
+Headers = Mapping[str, str] | None
+Replica = Literal["aws", "gcp"]
 
 class TypedMethod(Generic[P]):
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> Any: ...
@@ -46,6 +49,7 @@ TYPES = {
     "boolean": "bool",
     "object": "Mapping[str, Any]",
 }
+REPLICA = 'Literal["aws", "gcp"]'
 CONTENT = "bytes | Path | BinaryIO | Callable[[], Iterable[bytes]]"
 
 
@@ -70,7 +74,7 @@ def method(operation: ApiOperation) -> str:
     """One operation; required parameters first, all by keyword."""
     ordered = sorted(operation.parameters, key=lambda one: not one.required)
     named = [parameter(one) for one in ordered if one.name.isidentifier()]
-    taken = ", ".join(["self", "*", *named, "headers: Mapping[str, str] | None = None"])
+    taken = ", ".join(["self", "*", *named, "headers: Headers = None"])
     about = operation.summary.replace("\\", "").rstrip(".")
     return f"""
     @_operation
@@ -92,11 +96,12 @@ def annotation(schema: Mapping[str, Any]) -> str:
     if schema.get("format") == "binary":
         return CONTENT
     if allowed and all(isinstance(one, str) for one in allowed):
-        return f"Literal{json.dumps(allowed)}"
+        found = f"Literal{json.dumps(allowed)}"
+        return "Replica" if found == REPLICA else found
     if kind == "array":
         found = f"Iterable[{annotation(schema.get('items') or {})}]"
     elif schema.get("format") == "uuid":
-        found = "str | UUID"
+        found = "AnyUuid"
     else:
         found = TYPES.get(str(kind), "Any")
     return f"{found} | None" if schema.get("nullable") and found != "Any" else found

@@ -12,8 +12,14 @@ from typing import Any
 import click
 
 from store_client.areas import selection
-from store_client.areas.files import PART_JOBS, AreaUpload
-from store_client.areas.upload import JOBS, AreaFileResult, plan_area_files, send_files
+from store_client.areas.upload import (
+    JOBS,
+    PART_JOBS,
+    AreaFileResult,
+    AreaTransfer,
+    plan_area_files,
+    send_files,
+)
 from store_client.atomic_files import replace_atomically
 from store_client.cli import output
 from store_client.cli.context import CommandContext, command
@@ -291,7 +297,7 @@ def files(
             open_progress(enabled=not (here.quiet or given["dry_run"]), what="files") as progress,
             open_transfer(PART_JOBS, progress) as context,
         ):
-            upload = AreaUpload(here.client, found.uuid, context, accelerate)
+            upload = AreaTransfer(here.client, found.uuid, context, accelerate)
             # On Ctrl-C the loop is left, which stops the files that are being sent.
             done.extend(send_files(upload, planned, **how))
     except KeyboardInterrupt:

@@ -10,6 +10,9 @@ from typing import Any, BinaryIO, Concatenate, Generic, Literal, ParamSpec
 from uuid import UUID
 
 P = ParamSpec("P")
+AnyUuid = str | UUID
+Headers = Mapping[str, str] | None
+Replica = Literal["aws", "gcp"]
 
 class TypedMethod(Generic[P]):
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> Any: ...
@@ -20,17 +23,12 @@ def _operation(method: Callable[Concatenate[Any, P], Any]) -> TypedMethod[P]: ..
 
 class Operations:
     @_operation
-    def delete_area(self, *, uuid: str | UUID, headers: Mapping[str, str] | None = None) -> Any:
+    def delete_area(self, *, uuid: AnyUuid, headers: Headers = None) -> Any:
         """Delete your upload area."""
 
     @_operation
     def delete_area_upload(
-        self,
-        *,
-        uuid: str | UUID,
-        filename: str,
-        upload_id: str,
-        headers: Mapping[str, str] | None = None,
+        self, *, uuid: AnyUuid, filename: str, upload_id: str, headers: Headers = None
     ) -> Any:
         """Abort an upload."""
 
@@ -38,48 +36,42 @@ class Operations:
     def delete_bundle(
         self,
         *,
-        uuid: str | UUID,
-        replica: Literal["aws", "gcp"],
+        uuid: AnyUuid,
+        replica: Replica,
         reason: str,
         version: str | None = None,
-        headers: Mapping[str, str] | None = None,
+        headers: Headers = None,
     ) -> Any:
         """Delete a bundle, or one version of it."""
 
     @_operation
-    def delete_collection(
-        self,
-        *,
-        uuid: str | UUID,
-        replica: Literal["aws", "gcp"],
-        headers: Mapping[str, str] | None = None,
-    ) -> Any:
+    def delete_collection(self, *, uuid: AnyUuid, replica: Replica, headers: Headers = None) -> Any:
         """Delete one of your collections."""
 
     @_operation
     def delete_subscription(
         self,
         *,
-        uuid: str | UUID,
-        replica: Literal["aws", "gcp"],
+        uuid: AnyUuid,
+        replica: Replica,
         subscription_type: Literal["jmespath", "elasticsearch"] | None = None,
-        headers: Mapping[str, str] | None = None,
+        headers: Headers = None,
     ) -> Any:
         """Delete one of your subscriptions."""
 
     @_operation
-    def delete_v1_group(self, *, group_id: str, headers: Mapping[str, str] | None = None) -> Any:
+    def delete_v1_group(self, *, group_id: str, headers: Headers = None) -> Any:
         """Delete a group."""
 
     @_operation
-    def delete_v1_role(self, *, role_id: str, headers: Mapping[str, str] | None = None) -> Any:
+    def delete_v1_role(self, *, role_id: str, headers: Headers = None) -> Any:
         """Delete a role."""
 
     @_operation
     def dry_run_subscription(
         self,
         *,
-        replica: Literal["aws", "gcp"],
+        replica: Replica,
         callback_url: str,
         es_query: Mapping[str, Any] | None = None,
         jmespath_query: str | None = None,
@@ -91,7 +83,7 @@ class Operations:
         hmac_secret_key: str | None = None,
         attachments: Mapping[str, Any] | None = None,
         bundles: int | None = None,
-        headers: Mapping[str, str] | None = None,
+        headers: Headers = None,
     ) -> Any:
         """Show which of the latest bundles a subscription would match, and the payloads."""
 
@@ -99,54 +91,41 @@ class Operations:
     def get_area(
         self,
         *,
-        uuid: str | UUID,
+        uuid: AnyUuid,
         per_page: int | None = None,
         start_at: str | None = None,
-        headers: Mapping[str, str] | None = None,
+        headers: Headers = None,
     ) -> Any:
         """List the files of your upload area."""
 
     @_operation
-    def get_area_checksum(
-        self, *, uuid: str | UUID, filename: str, headers: Mapping[str, str] | None = None
-    ) -> Any:
+    def get_area_checksum(self, *, uuid: AnyUuid, filename: str, headers: Headers = None) -> Any:
         """Show the checksums of a file of an upload area."""
 
     @_operation
-    def get_area_checksums(
-        self, *, uuid: str | UUID, headers: Mapping[str, str] | None = None
-    ) -> Any:
+    def get_area_checksums(self, *, uuid: AnyUuid, headers: Headers = None) -> Any:
         """Count the files of an upload area by the states of their checksums."""
 
     @_operation
     def get_area_upload(
-        self,
-        *,
-        uuid: str | UUID,
-        filename: str,
-        upload_id: str,
-        headers: Mapping[str, str] | None = None,
+        self, *, uuid: AnyUuid, filename: str, upload_id: str, headers: Headers = None
     ) -> Any:
         """Show the stored parts of an upload."""
 
     @_operation
-    def get_area_validate(
-        self, *, uuid: str | UUID, filename: str, headers: Mapping[str, str] | None = None
-    ) -> Any:
+    def get_area_validate(self, *, uuid: AnyUuid, filename: str, headers: Headers = None) -> Any:
         """Show the validation of a file of an upload area."""
 
     @_operation
-    def get_area_validations(
-        self, *, uuid: str | UUID, headers: Mapping[str, str] | None = None
-    ) -> Any:
+    def get_area_validations(self, *, uuid: AnyUuid, headers: Headers = None) -> Any:
         """Count the files of an upload area by the states of their validation."""
 
     @_operation
     def get_bundle(
         self,
         *,
-        uuid: str | UUID,
-        replica: Literal["aws", "gcp"],
+        uuid: AnyUuid,
+        replica: Replica,
         version: str | None = None,
         directurls: bool | None = None,
         presignedurls: bool | None = None,
@@ -154,7 +133,7 @@ class Operations:
         per_page: int | None = None,
         start_at: int | None = None,
         replication: bool | None = None,
-        headers: Mapping[str, str] | None = None,
+        headers: Headers = None,
     ) -> Any:
         """Read a bundle."""
 
@@ -162,22 +141,18 @@ class Operations:
     def get_bundles_all(
         self,
         *,
-        replica: Literal["aws", "gcp"],
+        replica: Replica,
         prefix: str | None = None,
         token: str | None = None,
         per_page: int | None = None,
         search_after: str | None = None,
-        headers: Mapping[str, str] | None = None,
+        headers: Headers = None,
     ) -> Any:
         """List bundles."""
 
     @_operation
     def get_bundles_checkout(
-        self,
-        *,
-        checkout_job_id: str | UUID,
-        replica: Literal["aws", "gcp"],
-        headers: Mapping[str, str] | None = None,
+        self, *, checkout_job_id: AnyUuid, replica: Replica, headers: Headers = None
     ) -> Any:
         """Show a checkout's status."""
 
@@ -185,56 +160,47 @@ class Operations:
     def get_collection(
         self,
         *,
-        uuid: str | UUID,
-        replica: Literal["aws", "gcp"],
+        uuid: AnyUuid,
+        replica: Replica,
         version: str | None = None,
-        headers: Mapping[str, str] | None = None,
+        headers: Headers = None,
     ) -> Any:
         """Read one of your collections."""
 
     @_operation
     def get_collections(
-        self,
-        *,
-        per_page: int | None = None,
-        start_at: str | None = None,
-        headers: Mapping[str, str] | None = None,
+        self, *, per_page: int | None = None, start_at: str | None = None, headers: Headers = None
     ) -> Any:
         """List your collections."""
 
     @_operation
-    def get_definition(self, *, headers: Mapping[str, str] | None = None) -> Any:
+    def get_definition(self, *, headers: Headers = None) -> Any:
         """This definition."""
 
     @_operation
     def get_deliveries(
         self,
         *,
-        uuid: str | UUID,
-        replica: Literal["aws", "gcp"],
+        uuid: AnyUuid,
+        replica: Replica,
         state: Literal["pending", "delivered", "failed", "superseded", "cancelled"] | None = None,
         event_type: Literal["CREATE", "TOMBSTONE", "DELETE", "TEST"] | None = None,
-        bundle_uuid: str | UUID | None = None,
+        bundle_uuid: AnyUuid | None = None,
         since: str | None = None,
         until: str | None = None,
         per_page: int | None = None,
         search_after: str | None = None,
-        headers: Mapping[str, str] | None = None,
+        headers: Headers = None,
     ) -> Any:
         """List the deliveries of a subscription."""
 
     @_operation
-    def get_echo(self, *, headers: Mapping[str, str] | None = None) -> Any:
+    def get_echo(self, *, headers: Headers = None) -> Any:
         """Your request as it arrived, without the secrets in it."""
 
     @_operation
     def get_event(
-        self,
-        *,
-        uuid: str | UUID,
-        replica: Literal["aws", "gcp"],
-        version: str,
-        headers: Mapping[str, str] | None = None,
+        self, *, uuid: AnyUuid, replica: Replica, version: str, headers: Headers = None
     ) -> Any:
         """Read the metadata document of a bundle version."""
 
@@ -242,12 +208,12 @@ class Operations:
     def get_events(
         self,
         *,
-        replica: Literal["aws", "gcp"],
+        replica: Replica,
         from_date: str | None = None,
         to_date: str | None = None,
         per_page: int | None = None,
         token: str | None = None,
-        headers: Mapping[str, str] | None = None,
+        headers: Headers = None,
     ) -> Any:
         """List journals of events."""
 
@@ -255,10 +221,10 @@ class Operations:
     def get_events_feed(
         self,
         *,
-        replica: Literal["aws", "gcp"],
+        replica: Replica,
         after: str | None = None,
         per_page: int | None = None,
-        headers: Mapping[str, str] | None = None,
+        headers: Headers = None,
     ) -> Any:
         """Follow new events."""
 
@@ -266,27 +232,27 @@ class Operations:
     def get_file(
         self,
         *,
-        uuid: str | UUID,
-        replica: Literal["aws", "gcp"],
+        uuid: AnyUuid,
+        replica: Replica,
         version: str | None = None,
         token: str | None = None,
         directurl: bool | None = None,
         content_disposition: str | None = None,
         replication: bool | None = None,
-        headers: Mapping[str, str] | None = None,
+        headers: Headers = None,
     ) -> Any:
         """Read a file: a redirect to its content."""
 
     @_operation
-    def get_health(self, *, headers: Mapping[str, str] | None = None) -> Any:
+    def get_health(self, *, headers: Headers = None) -> Any:
         """Whether every part works."""
 
     @_operation
-    def get_integrity(self, *, headers: Mapping[str, str] | None = None) -> Any:
+    def get_integrity(self, *, headers: Headers = None) -> Any:
         """Show how many objects are verified, and which are damaged."""
 
     @_operation
-    def get_jwks_json(self, *, headers: Mapping[str, str] | None = None) -> Any:
+    def get_jwks_json(self, *, headers: Headers = None) -> Any:
         """The public keys that verify its tokens."""
 
     @_operation
@@ -296,7 +262,7 @@ class Operations:
         redirect_uri: str,
         state: str | None = None,
         login_hint: str | None = None,
-        headers: Mapping[str, str] | None = None,
+        headers: Headers = None,
     ) -> Any:
         """Log in the user of this browser, then redirect to redirect_uri with the same state."""
 
@@ -308,7 +274,7 @@ class Operations:
         client_id: str | None = None,
         post_logout_redirect_uri: str | None = None,
         state: str | None = None,
-        headers: Mapping[str, str] | None = None,
+        headers: Headers = None,
     ) -> Any:
         """Log out of this service and, if it supports that, of the identity provider."""
 
@@ -326,41 +292,36 @@ class Operations:
         code_challenge_method: str | None = None,
         prompt: str | None = None,
         max_age: str | None = None,
-        headers: Mapping[str, str] | None = None,
+        headers: Headers = None,
     ) -> Any:
         """Authorize an application to act for the user (RFC 6749, OpenID Connect)."""
 
     @_operation
-    def get_oauth_userinfo(self, *, headers: Mapping[str, str] | None = None) -> Any:
+    def get_oauth_userinfo(self, *, headers: Headers = None) -> Any:
         """Whom the access token is of, as far as its scopes let it be known."""
 
     @_operation
-    def get_openid_configuration(self, *, headers: Mapping[str, str] | None = None) -> Any:
+    def get_openid_configuration(self, *, headers: Headers = None) -> Any:
         """What this service is and does."""
 
     @_operation
     def get_replay(
-        self,
-        *,
-        uuid: str | UUID,
-        id: str | UUID,
-        replica: Literal["aws", "gcp"],
-        headers: Mapping[str, str] | None = None,
+        self, *, uuid: AnyUuid, id: AnyUuid, replica: Replica, headers: Headers = None
     ) -> Any:
         """Show the progress of a replay."""
 
     @_operation
-    def get_replication(self, *, headers: Mapping[str, str] | None = None) -> Any:
+    def get_replication(self, *, headers: Headers = None) -> Any:
         """Show replication status."""
 
     @_operation
     def get_subscription(
         self,
         *,
-        uuid: str | UUID,
-        replica: Literal["aws", "gcp"],
+        uuid: AnyUuid,
+        replica: Replica,
         subscription_type: Literal["jmespath", "elasticsearch"] | None = None,
-        headers: Mapping[str, str] | None = None,
+        headers: Headers = None,
     ) -> Any:
         """Read one of your subscriptions."""
 
@@ -368,14 +329,14 @@ class Operations:
     def get_subscriptions(
         self,
         *,
-        replica: Literal["aws", "gcp"],
+        replica: Replica,
         subscription_type: Literal["jmespath", "elasticsearch"] | None = None,
-        headers: Mapping[str, str] | None = None,
+        headers: Headers = None,
     ) -> Any:
         """List your subscriptions."""
 
     @_operation
-    def get_task(self, *, task_id: str | UUID, headers: Mapping[str, str] | None = None) -> Any:
+    def get_task(self, *, task_id: AnyUuid, headers: Headers = None) -> Any:
         """Show how far a file's verification is."""
 
     @_operation
@@ -387,12 +348,12 @@ class Operations:
         who: str | None = None,
         what: str | None = None,
         since: str | None = None,
-        headers: Mapping[str, str] | None = None,
+        headers: Headers = None,
     ) -> Any:
         """Read who changed what."""
 
     @_operation
-    def get_v1_group(self, *, group_id: str, headers: Mapping[str, str] | None = None) -> Any:
+    def get_v1_group(self, *, group_id: str, headers: Headers = None) -> Any:
         """Read a group."""
 
     @_operation
@@ -402,7 +363,7 @@ class Operations:
         group_id: str,
         per_page: int | None = None,
         next_token: str | None = None,
-        headers: Mapping[str, str] | None = None,
+        headers: Headers = None,
     ) -> Any:
         """List the roles of a group."""
 
@@ -413,40 +374,32 @@ class Operations:
         group_id: str,
         per_page: int | None = None,
         next_token: str | None = None,
-        headers: Mapping[str, str] | None = None,
+        headers: Headers = None,
     ) -> Any:
         """List the users in a group."""
 
     @_operation
     def get_v1_groups(
-        self,
-        *,
-        per_page: int | None = None,
-        next_token: str | None = None,
-        headers: Mapping[str, str] | None = None,
+        self, *, per_page: int | None = None, next_token: str | None = None, headers: Headers = None
     ) -> Any:
         """List groups."""
 
     @_operation
-    def get_v1_policies_version(self, *, headers: Mapping[str, str] | None = None) -> Any:
+    def get_v1_policies_version(self, *, headers: Headers = None) -> Any:
         """Which policies are in force."""
 
     @_operation
-    def get_v1_role(self, *, role_id: str, headers: Mapping[str, str] | None = None) -> Any:
+    def get_v1_role(self, *, role_id: str, headers: Headers = None) -> Any:
         """Read a role."""
 
     @_operation
     def get_v1_roles(
-        self,
-        *,
-        per_page: int | None = None,
-        next_token: str | None = None,
-        headers: Mapping[str, str] | None = None,
+        self, *, per_page: int | None = None, next_token: str | None = None, headers: Headers = None
     ) -> Any:
         """List roles."""
 
     @_operation
-    def get_v1_user(self, *, user_id: str, headers: Mapping[str, str] | None = None) -> Any:
+    def get_v1_user(self, *, user_id: str, headers: Headers = None) -> Any:
         """Read a user."""
 
     @_operation
@@ -456,7 +409,7 @@ class Operations:
         user_id: str,
         per_page: int | None = None,
         next_token: str | None = None,
-        headers: Mapping[str, str] | None = None,
+        headers: Headers = None,
     ) -> Any:
         """List the groups that a user is in."""
 
@@ -468,7 +421,7 @@ class Operations:
         per_page: int | None = None,
         next_token: str | None = None,
         resource_type: Literal["area", "collection", "subscription"] | None = None,
-        headers: Mapping[str, str] | None = None,
+        headers: Headers = None,
     ) -> Any:
         """List what a user owns."""
 
@@ -479,43 +432,35 @@ class Operations:
         user_id: str,
         per_page: int | None = None,
         next_token: str | None = None,
-        headers: Mapping[str, str] | None = None,
+        headers: Headers = None,
     ) -> Any:
         """List the roles of a user."""
 
     @_operation
     def get_v1_users(
-        self,
-        *,
-        per_page: int | None = None,
-        next_token: str | None = None,
-        headers: Mapping[str, str] | None = None,
+        self, *, per_page: int | None = None, next_token: str | None = None, headers: Headers = None
     ) -> Any:
         """List users."""
 
     @_operation
-    def head_area(self, *, uuid: str | UUID, headers: Mapping[str, str] | None = None) -> Any:
+    def head_area(self, *, uuid: AnyUuid, headers: Headers = None) -> Any:
         """Check whether your upload area exists."""
 
     @_operation
     def head_file(
         self,
         *,
-        uuid: str | UUID,
-        replica: Literal["aws", "gcp"],
+        uuid: AnyUuid,
+        replica: Replica,
         version: str | None = None,
         replication: bool | None = None,
-        headers: Mapping[str, str] | None = None,
+        headers: Headers = None,
     ) -> Any:
         """Read a file's metadata."""
 
     @_operation
     def patch_area(
-        self,
-        *,
-        uuid: str | UUID,
-        state: Literal["UNLOCKED", "LOCKED"],
-        headers: Mapping[str, str] | None = None,
+        self, *, uuid: AnyUuid, state: Literal["UNLOCKED", "LOCKED"], headers: Headers = None
     ) -> Any:
         """Lock or unlock your upload area."""
 
@@ -523,12 +468,12 @@ class Operations:
     def patch_bundle(
         self,
         *,
-        uuid: str | UUID,
+        uuid: AnyUuid,
         version: str,
-        replica: Literal["aws", "gcp"],
+        replica: Replica,
         add_files: Iterable[Mapping[str, Any]] | None = None,
         remove_files: Iterable[Mapping[str, Any]] | None = None,
-        headers: Mapping[str, str] | None = None,
+        headers: Headers = None,
     ) -> Any:
         """Add files to a bundle and remove files from it."""
 
@@ -536,39 +481,31 @@ class Operations:
     def patch_collection(
         self,
         *,
-        uuid: str | UUID,
+        uuid: AnyUuid,
         version: str,
-        replica: Literal["aws", "gcp"],
+        replica: Replica,
         add_contents: Iterable[Mapping[str, Any]] | None = None,
         remove_contents: Iterable[Mapping[str, Any]] | None = None,
         name: str | None = None,
         description: str | None = None,
         details: Mapping[str, Any] | None = None,
-        headers: Mapping[str, str] | None = None,
+        headers: Headers = None,
     ) -> Any:
         """Add and remove links of one of your collections, and change its metadata."""
 
     @_operation
     def pause_subscription(
-        self,
-        *,
-        uuid: str | UUID,
-        replica: Literal["aws", "gcp"],
-        headers: Mapping[str, str] | None = None,
+        self, *, uuid: AnyUuid, replica: Replica, headers: Headers = None
     ) -> Any:
         """Pause the deliveries of a subscription."""
 
     @_operation
-    def post_area(self, *, uuid: str | UUID, headers: Mapping[str, str] | None = None) -> Any:
+    def post_area(self, *, uuid: AnyUuid, headers: Headers = None) -> Any:
         """Open an upload area."""
 
     @_operation
     def post_area_credentials(
-        self,
-        *,
-        uuid: str | UUID,
-        filenames: Iterable[str] | None = None,
-        headers: Mapping[str, str] | None = None,
+        self, *, uuid: AnyUuid, filenames: Iterable[str] | None = None, headers: Headers = None
     ) -> Any:
         """Get credentials or URLs to write to an upload area."""
 
@@ -576,12 +513,12 @@ class Operations:
     def post_area_file(
         self,
         *,
-        uuid: str | UUID,
+        uuid: AnyUuid,
         filename: str,
         content_type: str | None = None,
         size: int | None = None,
         checksums: Mapping[str, Any] | None = None,
-        headers: Mapping[str, str] | None = None,
+        headers: Headers = None,
     ) -> Any:
         """Register a file uploaded directly to the bucket."""
 
@@ -589,12 +526,12 @@ class Operations:
     def post_area_upload(
         self,
         *,
-        uuid: str | UUID,
+        uuid: AnyUuid,
         filename: str,
         size: int,
         content_type: str | None = None,
         upload_id: str | None = None,
-        headers: Mapping[str, str] | None = None,
+        headers: Headers = None,
     ) -> Any:
         """Begin or resume a multipart upload into an upload area."""
 
@@ -602,11 +539,11 @@ class Operations:
     def post_area_upload_complete(
         self,
         *,
-        uuid: str | UUID,
+        uuid: AnyUuid,
         filename: str,
         upload_id: str,
         checksums: Mapping[str, Any] | None = None,
-        headers: Mapping[str, str] | None = None,
+        headers: Headers = None,
     ) -> Any:
         """Complete a multipart upload."""
 
@@ -614,21 +551,21 @@ class Operations:
     def post_bundles_checkout(
         self,
         *,
-        uuid: str | UUID,
-        replica: Literal["aws", "gcp"],
+        uuid: AnyUuid,
+        replica: Replica,
         version: str | None = None,
         destination: str | None = None,
         email: str | None = None,
-        headers: Mapping[str, str] | None = None,
+        headers: Headers = None,
     ) -> Any:
         """Check a bundle out."""
 
     @_operation
-    def post_logout(self, *, headers: Mapping[str, str] | None = None) -> Any:
+    def post_logout(self, *, headers: Headers = None) -> Any:
         """Log out, with the parameters in a form."""
 
     @_operation
-    def post_oauth_authorize(self, *, headers: Mapping[str, str] | None = None) -> Any:
+    def post_oauth_authorize(self, *, headers: Headers = None) -> Any:
         """Authorize an application, with the parameters in a form."""
 
     @_operation
@@ -638,7 +575,7 @@ class Operations:
         client_id: str | None = None,
         client_secret: str | None = None,
         scope: str | None = None,
-        headers: Mapping[str, str] | None = None,
+        headers: Headers = None,
     ) -> Any:
         """A code for a device without a browser, which a person enters at /device."""
 
@@ -650,7 +587,7 @@ class Operations:
         client_id: str | None = None,
         client_secret: str | None = None,
         token_type_hint: str | None = None,
-        headers: Mapping[str, str] | None = None,
+        headers: Headers = None,
     ) -> Any:
         """Give a token back."""
 
@@ -667,24 +604,24 @@ class Operations:
         refresh_token: str | None = None,
         device_code: str | None = None,
         scope: str | None = None,
-        headers: Mapping[str, str] | None = None,
+        headers: Headers = None,
     ) -> Any:
         """Tokens for a code, a refresh token or a device's code."""
 
     @_operation
-    def post_oauth_userinfo(self, *, headers: Mapping[str, str] | None = None) -> Any:
+    def post_oauth_userinfo(self, *, headers: Headers = None) -> Any:
         """The same; the token may be `access_token` of a body instead of in the header."""
 
     @_operation
     def post_search(
         self,
         *,
-        replica: Literal["aws", "gcp"],
+        replica: Replica,
         es_query: Mapping[str, Any],
         output_format: Literal["summary", "raw"] | None = None,
         per_page: int | None = None,
         search_after: str | None = None,
-        headers: Mapping[str, str] | None = None,
+        headers: Headers = None,
     ) -> Any:
         """Find bundles by their metadata."""
 
@@ -695,7 +632,7 @@ class Operations:
         group_id: str,
         roles: Iterable[str] | None = None,
         policy: Mapping[str, Any] | None = None,
-        headers: Mapping[str, str] | None = None,
+        headers: Headers = None,
     ) -> Any:
         """Make a group."""
 
@@ -709,13 +646,13 @@ class Operations:
         groups: Iterable[str] | None = None,
         context: Mapping[str, Any] | None = None,
         grant: str | None = None,
-        headers: Mapping[str, str] | None = None,
+        headers: Headers = None,
     ) -> Any:
         """Say what a principal may do, and why."""
 
     @_operation
     def post_v1_role(
-        self, *, role_id: str, policy: Mapping[str, Any], headers: Mapping[str, str] | None = None
+        self, *, role_id: str, policy: Mapping[str, Any], headers: Headers = None
     ) -> Any:
         """Make a role."""
 
@@ -727,7 +664,7 @@ class Operations:
         groups: Iterable[str] | None = None,
         roles: Iterable[str] | None = None,
         policy: Mapping[str, Any] | None = None,
-        headers: Mapping[str, str] | None = None,
+        headers: Headers = None,
     ) -> Any:
         """Make a user."""
 
@@ -735,10 +672,10 @@ class Operations:
     def put_area_file(
         self,
         *,
-        uuid: str | UUID,
+        uuid: AnyUuid,
         filename: str,
         content: bytes | Path | BinaryIO | Callable[[], Iterable[bytes]] | None = None,
-        headers: Mapping[str, str] | None = None,
+        headers: Headers = None,
     ) -> Any:
         """Put a file into an upload area."""
 
@@ -746,12 +683,12 @@ class Operations:
     def put_area_part(
         self,
         *,
-        uuid: str | UUID,
+        uuid: AnyUuid,
         filename: str,
         upload_id: str,
         part: int,
         content: bytes | Path | BinaryIO | Callable[[], Iterable[bytes]] | None = None,
-        headers: Mapping[str, str] | None = None,
+        headers: Headers = None,
     ) -> Any:
         """Put one part of an upload."""
 
@@ -759,12 +696,12 @@ class Operations:
     def put_bundle(
         self,
         *,
-        uuid: str | UUID,
+        uuid: AnyUuid,
         version: str,
-        replica: Literal["aws", "gcp"],
+        replica: Replica,
         creator_uid: int,
         files: Iterable[Mapping[str, Any]],
-        headers: Mapping[str, str] | None = None,
+        headers: Headers = None,
     ) -> Any:
         """Write a bundle version."""
 
@@ -772,14 +709,14 @@ class Operations:
     def put_collection(
         self,
         *,
-        uuid: str | UUID,
+        uuid: AnyUuid,
         version: str,
-        replica: Literal["aws", "gcp"],
+        replica: Replica,
         name: str,
         description: str,
         details: Mapping[str, Any],
         contents: Iterable[Mapping[str, Any]],
-        headers: Mapping[str, str] | None = None,
+        headers: Headers = None,
     ) -> Any:
         """Write a collection version."""
 
@@ -787,22 +724,18 @@ class Operations:
     def put_file(
         self,
         *,
-        uuid: str | UUID,
+        uuid: AnyUuid,
         version: str,
         source_url: str,
         creator_uid: int,
-        replica: Literal["aws", "gcp"] | None = None,
-        headers: Mapping[str, str] | None = None,
+        replica: Replica | None = None,
+        headers: Headers = None,
     ) -> Any:
         """Write a file version."""
 
     @_operation
     def put_files(
-        self,
-        *,
-        replica: Literal["aws", "gcp"],
-        files: Iterable[Mapping[str, Any]],
-        headers: Mapping[str, str] | None = None,
+        self, *, replica: Replica, files: Iterable[Mapping[str, Any]], headers: Headers = None
     ) -> Any:
         """Write several file versions."""
 
@@ -810,7 +743,7 @@ class Operations:
     def put_subscription(
         self,
         *,
-        replica: Literal["aws", "gcp"],
+        replica: Replica,
         callback_url: str,
         es_query: Mapping[str, Any] | None = None,
         jmespath_query: str | None = None,
@@ -821,7 +754,7 @@ class Operations:
         hmac_key_id: str | None = None,
         hmac_secret_key: str | None = None,
         attachments: Mapping[str, Any] | None = None,
-        headers: Mapping[str, str] | None = None,
+        headers: Headers = None,
     ) -> Any:
         """Create a subscription."""
 
@@ -829,22 +762,18 @@ class Operations:
     def put_subscription_secret(
         self,
         *,
-        uuid: str | UUID,
-        replica: Literal["aws", "gcp"],
+        uuid: AnyUuid,
+        replica: Replica,
         hmac_secret_key: str,
         hmac_key_id: str | None = None,
         overlap_s: int | None = None,
-        headers: Mapping[str, str] | None = None,
+        headers: Headers = None,
     ) -> Any:
         """Change the secret that signs a subscription's deliveries."""
 
     @_operation
     def put_v1_group_policy(
-        self,
-        *,
-        group_id: str,
-        policy: Mapping[str, Any] | None = None,
-        headers: Mapping[str, str] | None = None,
+        self, *, group_id: str, policy: Mapping[str, Any] | None = None, headers: Headers = None
     ) -> Any:
         """Give a group a policy."""
 
@@ -855,7 +784,7 @@ class Operations:
         group_id: str,
         action: Literal["add", "remove"],
         roles: Iterable[str] | None = None,
-        headers: Mapping[str, str] | None = None,
+        headers: Headers = None,
     ) -> Any:
         """Give a group roles, or take them away."""
 
@@ -866,27 +795,19 @@ class Operations:
         group_id: str,
         action: Literal["add", "remove"],
         users: Iterable[str] | None = None,
-        headers: Mapping[str, str] | None = None,
+        headers: Headers = None,
     ) -> Any:
         """Add users to a group, or remove them."""
 
     @_operation
     def put_v1_role_policy(
-        self,
-        *,
-        role_id: str,
-        policy: Mapping[str, Any] | None = None,
-        headers: Mapping[str, str] | None = None,
+        self, *, role_id: str, policy: Mapping[str, Any] | None = None, headers: Headers = None
     ) -> Any:
         """Give a role another policy."""
 
     @_operation
     def put_v1_user(
-        self,
-        *,
-        user_id: str,
-        status: Literal["enabled", "disabled"],
-        headers: Mapping[str, str] | None = None,
+        self, *, user_id: str, status: Literal["enabled", "disabled"], headers: Headers = None
     ) -> Any:
         """Enable or disable a user."""
 
@@ -897,17 +818,13 @@ class Operations:
         user_id: str,
         action: Literal["add", "remove"],
         groups: Iterable[str] | None = None,
-        headers: Mapping[str, str] | None = None,
+        headers: Headers = None,
     ) -> Any:
         """Add a user to groups, or remove them."""
 
     @_operation
     def put_v1_user_policy(
-        self,
-        *,
-        user_id: str,
-        policy: Mapping[str, Any] | None = None,
-        headers: Mapping[str, str] | None = None,
+        self, *, user_id: str, policy: Mapping[str, Any] | None = None, headers: Headers = None
     ) -> Any:
         """Give a user a policy of their own."""
 
@@ -918,7 +835,7 @@ class Operations:
         user_id: str,
         action: Literal["add", "remove"],
         roles: Iterable[str] | None = None,
-        headers: Mapping[str, str] | None = None,
+        headers: Headers = None,
     ) -> Any:
         """Give a user roles, or take them away."""
 
@@ -926,21 +843,17 @@ class Operations:
     def replay_subscription(
         self,
         *,
-        uuid: str | UUID,
-        replica: Literal["aws", "gcp"],
+        uuid: AnyUuid,
+        replica: Replica,
         from_date: str | None = None,
         to_date: str | None = None,
-        headers: Mapping[str, str] | None = None,
+        headers: Headers = None,
     ) -> Any:
         """Deliver the events of a time window again."""
 
     @_operation
     def resume_subscription(
-        self,
-        *,
-        uuid: str | UUID,
-        replica: Literal["aws", "gcp"],
-        headers: Mapping[str, str] | None = None,
+        self, *, uuid: AnyUuid, replica: Replica, headers: Headers = None
     ) -> Any:
         """Resume the deliveries of a subscription."""
 
@@ -948,32 +861,21 @@ class Operations:
     def retry_deliveries(
         self,
         *,
-        uuid: str | UUID,
-        replica: Literal["aws", "gcp"],
+        uuid: AnyUuid,
+        replica: Replica,
         since: str,
         until: str | None = None,
         event_type: str | None = None,
-        headers: Mapping[str, str] | None = None,
+        headers: Headers = None,
     ) -> Any:
         """Retry the deliveries that failed since a time."""
 
     @_operation
     def retry_delivery(
-        self,
-        *,
-        uuid: str | UUID,
-        id: str | UUID,
-        replica: Literal["aws", "gcp"],
-        headers: Mapping[str, str] | None = None,
+        self, *, uuid: AnyUuid, id: AnyUuid, replica: Replica, headers: Headers = None
     ) -> Any:
         """Retry a delivery now."""
 
     @_operation
-    def test_subscription(
-        self,
-        *,
-        uuid: str | UUID,
-        replica: Literal["aws", "gcp"],
-        headers: Mapping[str, str] | None = None,
-    ) -> Any:
+    def test_subscription(self, *, uuid: AnyUuid, replica: Replica, headers: Headers = None) -> Any:
         """Send a test delivery."""

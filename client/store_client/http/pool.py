@@ -27,7 +27,7 @@ from store_client.http.retries import (
     MAX_JSON_VALUES,
     MAX_SMALL_ANSWER,
     ConnectionBroken,
-    OutgoingRequest,
+    RetryableRequest,
     RetryPolicy,
 )
 from store_client.http.urls import strip_query
@@ -151,19 +151,19 @@ class ConnectionPool:
             cookies=CookieJar(DefaultCookiePolicy(allowed_domains=())),
         )
 
-    def send(self, sent: OutgoingRequest) -> httpx.Response:
-        """Send a request; the caller closes the unread response. ConnectionBroken."""
-        with translate_errors(sent.url):
-            request = self._client.build_request(
-                sent.method,
-                sent.url,
-                headers=dict(sent.headers),
-                content=sent.content,
+    def send(self, request: RetryableRequest) -> httpx.Response:
+        """Send a request once; the caller closes the unread response. ConnectionBroken."""
+        with translate_errors(request.url):
+            built = self._client.build_request(
+                request.method,
+                request.url,
+                headers=dict(request.headers),
+                content=request.content() if request.content else None,
                 extensions=self._extensions,
             )
-            answer = self._client.send(request, stream=True)
-        if sent.limit is not None or answer.status_code >= httpx.codes.MULTIPLE_CHOICES:
-            limit_body(answer, MAX_ANSWER if sent.limit is None else sent.limit)
+            answer = self._client.send(built, stream=True)
+        if request.limit is not None or answer.status_code >= httpx.codes.MULTIPLE_CHOICES:
+            limit_body(answer, MAX_ANSWER if request.limit is None else request.limit)
         return answer
 
     def read_body(self, answer: httpx.Response) -> None:

@@ -87,18 +87,6 @@ class StaticToken:
         return None
 
 
-@dataclass(frozen=True, slots=True)
-class OutgoingRequest:
-    """One request as it is sent."""
-
-    method: str
-    url: str
-    headers: Mapping[str, str] = field(default_factory=dict)
-    content: bytes | Iterable[bytes] | None = None
-    limit: int | None = MAX_ANSWER
-    """Bytes of the answer's body; None: any, for callers that stream it."""
-
-
 class ConnectionBroken(Exception):
     """No complete response arrived."""
 
@@ -138,10 +126,11 @@ class RetryableRequest:
     url: str
     headers: Mapping[str, str] = field(default_factory=dict)
     content: Callable[[], bytes | Iterable[bytes]] | None = None
+    """Makes the body for each attempt."""
     repeatable: bool = False
     authorize: bool = True
     limit: int | None = MAX_ANSWER
-    """Bytes of the answer's body; None: any."""
+    """Bytes of the answer's body; None: any, for callers that stream it."""
     read_body: bool = True
     """Read the body before it counts as answered."""
 
@@ -149,7 +138,7 @@ class RetryableRequest:
 class RequestSender(Protocol):
     """A pool of connections, see `http.pool`."""
 
-    def send(self, sent: OutgoingRequest) -> "httpx.Response": ...
+    def send(self, request: RetryableRequest) -> "httpx.Response": ...
 
     def read_body(self, answer: "httpx.Response") -> None: ...
 
@@ -200,9 +189,8 @@ class RequestAttempts:
             self._token = tokens.bearer()
         if self._token is not None:
             headers["Authorization"] = f"Bearer {self._token}"
-        content = None if asked.content is None else asked.content()
         began = time.monotonic()
-        answer = wire.send(OutgoingRequest(asked.method, asked.url, headers, content, asked.limit))
+        answer = wire.send(replace(asked, headers=headers))
         self._reachable.add(parse_origin(asked.url))
         if asked.read_body:
             wire.read_body(answer)

@@ -20,7 +20,7 @@ import httpx
 
 from store_client.errors import StoreError, Unreachable
 from store_client.http.pool import ConnectionPool
-from store_client.http.retries import ConnectionBroken, OutgoingRequest, RetryPolicy
+from store_client.http.retries import ConnectionBroken, RetryableRequest, RetryPolicy
 from store_client.http.urls import parse_origin, resolve_url, retry_after
 
 HEADROOM = 10
@@ -208,7 +208,7 @@ class BucketConnections:
             raise TransferFailure(Unreachable("the download has ended"))
         self._thread.connected = False
         try:
-            return self._pool.send(OutgoingRequest("GET", url, headers, limit=None))
+            return self._pool.send(RetryableRequest("GET", url, headers, limit=None))
         except ConnectionBroken as error:
             if not self._thread.connected and isinstance(error.__cause__, STALE_ERRORS):
                 # The server closed an idle connection: that is no failure of the file. Each repeat

@@ -21,7 +21,7 @@ from store_client.http.pool import ConnectionPool
 from store_client.http.retries import (
     MAX_SMALL_ANSWER,
     ConnectionBroken,
-    OutgoingRequest,
+    RetryableRequest,
     RetryPolicy,
 )
 from store_client.local_files import LocalFile
@@ -162,7 +162,8 @@ class _ResumableUpload:
     def _send_range(self, data: bytes, span: str) -> int | None:
         """How many bytes have arrived; None when it cannot be said. Ended, when there is no such
         session any more."""
-        request = OutgoingRequest("PUT", self._url, {"Content-Range": span}, data, MAX_SMALL_ANSWER)
+        headers = {"Content-Range": span}
+        request = RetryableRequest("PUT", self._url, headers, lambda: data, limit=MAX_SMALL_ANSWER)
         try:
             answer = self._pool.send(request)
             # Nothing of the body is wanted; read, it leaves the connection for the next part.

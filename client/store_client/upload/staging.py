@@ -7,7 +7,7 @@ from threading import Lock
 from typing import Any
 from uuid import uuid4
 
-from store_client.areas.files import AreaUpload, send_file
+from store_client.areas.upload import AreaTransfer, send_file
 from store_client.checksums import ETAG_CHUNK, MB, FileChecksums
 from store_client.client import Client
 from store_client.errors import Conflict, Damaged, StoreError
@@ -119,7 +119,7 @@ class AreaStaging(Staging):
         # arriving, and would replace the file that is deposited now.
         small = file.size < ETAG_CHUNK
         name = object_key("", item, longest=LONGEST_NAME) if small else file.name
-        upload = AreaUpload(self._client, self._area, self._context)
+        upload = AreaTransfer(self._client, self._area, self._context)
         outgoing = OutgoingFile(Path(file.path), name, item.content_type, file.size, file.stamp)
         sent = send_file(upload, outgoing)
         return StagedFile(sent.url, sent.checksums)

@@ -5,7 +5,7 @@ from random import Random
 from threading import Event, Lock
 
 from store_client import Client
-from store_client.areas.files import PART_JOBS, AreaUpload, SentFile, send_file
+from store_client.areas.upload import PART_JOBS, AreaTransfer, SentFile, send_file
 from store_client.local_files import OutgoingFile
 from store_client.progress import NO_PROGRESS, TransferProgress
 from store_client.transfer.engine import open_transfer
@@ -74,5 +74,5 @@ def send_path(
     earlier run stopped.
     """
     with open_transfer(PART_JOBS, tell, stop=stop) as context:
-        upload = AreaUpload(client, area_uuid, context, accelerate, timeout_s)
+        upload = AreaTransfer(client, area_uuid, context, accelerate, timeout_s)
         return send_file(upload, OutgoingFile(path, name, content_type, size))

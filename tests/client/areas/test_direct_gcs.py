@@ -13,7 +13,7 @@ from google.auth.transport.requests import Request
 
 from config.settings import Settings
 from store_client.areas.buckets import GcsAreaBucket, find_bucket
-from store_client.areas.files import AreaUpload, send_direct
+from store_client.areas.upload import AreaTransfer, send_direct
 from store_client.checksums import MB, compute_checksums
 from store_client.client import Client
 from store_client.errors import NotAllowed
@@ -74,7 +74,7 @@ def test_a_large_file_goes_to_the_bucket_with_a_token_that_is_renewed_under_way(
     first, then = (said(gcs, bucket, area, good=good) for good in (False, True))
     opened = open_bucket(first, lambda: then, client_options={"api_endpoint": gcs.endpoint})
     heard = Heard()
-    sending = AreaUpload(client, area, TransferContext(2, heard))
+    sending = AreaTransfer(client, area, TransferContext(2, heard))
     sent = send_direct(sending, outgoing, bucket=GcsAreaBucket(first, opened))
     assert sent.url == f"gs://{bucket}/areas/{area}/{NAME}"
     assert sent.checksums == compute_checksums([outgoing.path.read_bytes()], SIZE)
@@ -91,7 +91,7 @@ def test_reports_token_refused_by_google(
     bad = said(gcs, bucket, area, good=False)
     opened = open_bucket(bad, lambda: bad, client_options={"api_endpoint": gcs.endpoint})
     with pytest.raises(NotAllowed, match="Google refuses"):
-        send_direct(AreaUpload(client, area), outgoing, bucket=GcsAreaBucket(bad, opened))
+        send_direct(AreaTransfer(client, area), outgoing, bucket=GcsAreaBucket(bad, opened))
     assert list(api.list_area_files(client, area)) == []
 
 

@@ -15,7 +15,7 @@ from botocore.exceptions import ClientError
 from config import Settings
 from store_client import Client, NotAllowed, create_version
 from store_client.areas.buckets import S3AreaBucket
-from store_client.areas.files import LARGE
+from store_client.areas.upload import LARGE
 from store_client.checksums import MB, compute_checksums
 from store_client.local_files import OutgoingFile
 from store_client.transfer import api

@@ -8,7 +8,7 @@ import httpx
 import pytest
 
 from store_client import Client, Unreachable
-from store_client.areas.files import LARGE
+from store_client.areas.upload import LARGE
 from store_client.checksums import MB, compute_checksums
 from store_client.configuration import Configuration
 from store_client.transfer import api

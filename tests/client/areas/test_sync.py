@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from store_client.areas.files import AreaUpload, find_unchanged, list_by_name
+from store_client.areas.upload import AreaTransfer, find_unchanged, list_by_name
 from store_client.client import Client
 from store_client.transfer import api
 from tests.client.areas.builders import outgoing, wrote
@@ -25,7 +25,7 @@ def test_waits_for_files_in_validation(
 ) -> None:
     brought(store, area, "a.bin", b"content")
     api.register_file(client, area, "a.bin", said={})
-    sending = AreaUpload(client, area)
+    sending = AreaTransfer(client, area)
     (found,) = list_by_name(sending).values()
     under_way = {"a.bin": {**found, "status": "CHECKSUMMING", "checksums": None}}
     sent = find_unchanged(sending, outgoing(wrote(tmp_path / "a.bin", here)), files=under_way)
@@ -35,7 +35,7 @@ def test_waits_for_files_in_validation(
 @pytest.mark.spec("ARC-07")
 def test_resends_unreported_files(client: Client, area: str, store: Served, tmp_path: Path) -> None:
     brought(store, area, "a.bin", b"content")
-    sending = AreaUpload(client, area)
+    sending = AreaTransfer(client, area)
     file = outgoing(wrote(tmp_path / "a.bin", b"content"))
     assert find_unchanged(sending, file, files=list_by_name(sending)) is None
 
@@ -46,6 +46,6 @@ def test_a_file_of_another_size_is_not_even_read(
 ) -> None:
     brought(store, area, "a.bin", b"content")
     api.register_file(client, area, "a.bin", said={})
-    sending = AreaUpload(client, area)
+    sending = AreaTransfer(client, area)
     file = replace(outgoing(wrote(tmp_path / "a", b"x")), path=tmp_path / "absent")
     assert find_unchanged(sending, file, files=list_by_name(sending)) is None

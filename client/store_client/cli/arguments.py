@@ -12,7 +12,7 @@ bytes      the name of a file, or `-`
 import json
 import re
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
@@ -38,10 +38,7 @@ class JsonValue(click.ParamType[Any]):
         """Parse the value."""
         if not isinstance(value, str):
             return value
-        said = read_value(value, param, ctx)
-        if self._text and not said.lstrip().startswith(("{", "[", '"')):
-            return _parse_scalar(said)
-        return _parse_json(self, said, param, ctx)
+        return _parse_json(read_value(value, param, ctx), param, ctx, text=self._text)
 
 
 class ListItem(click.ParamType[Any]):
@@ -60,7 +57,7 @@ class ListItem(click.ParamType[Any]):
         said = read_value(value, param, ctx)
         if self._text and not said.lstrip().startswith("["):
             return [said] if said is value else [part for part in said.splitlines() if part]
-        found = _parse_json(self, said, param, ctx)
+        found = _parse_json(said, param, ctx)
         return found if isinstance(found, list) else [found]
 
 
@@ -128,56 +125,43 @@ OURS = frozenset({*WHO, *HOW})
 
 def read_value(value: str, param: click.Parameter | None, ctx: click.Context | None) -> str:
     """The text itself, or the content of the file or standard input that it names."""
-    if value == "-":
-        return _read_stdin(param, ctx).rstrip("\r\n")
-    if not value.startswith("@"):
+    if value != "-" and not value.startswith("@"):
         return value
+    name = "standard input" if value == "-" else value[1:]
     try:
-        return Path(value[1:]).read_text(encoding="utf-8-sig").rstrip("\r\n")
+        data = _open_stdin(param, ctx).read() if value == "-" else Path(name).read_bytes()
+        return str(data.decode("utf-8-sig")).rstrip("\r\n")
     except OSError as error:
-        _fail(f"cannot read {value[1:]}: {error.strerror or error}", param, ctx)
+        _fail(f"cannot read {name}: {error.strerror or error}", param, ctx)
     except UnicodeError:
-        _fail(f"{value[1:]} is not UTF-8 text", param, ctx)
-
-
-def claim_stdin(param: click.Parameter | None, ctx: click.Context | None) -> None:
-    """Let only one option read standard input."""
-    if ctx is None:
-        return
-    if ctx.meta.get(_STDIN_USED):
-        _fail("standard input was read already", param, ctx)
-    ctx.meta[_STDIN_USED] = True
+        _fail(f"{name} is not UTF-8 text", param, ctx)
 
 
 def _open_stdin(param: click.Parameter | None, ctx: click.Context | None) -> Any:
-    """The binary standard input; fails if the shell closed it."""
-    claim_stdin(param, ctx)
+    """The binary standard input; fails if another option read it, or the shell closed it."""
+    if ctx is not None:
+        if ctx.meta.get(_STDIN_USED):
+            _fail("standard input was read already", param, ctx)
+        ctx.meta[_STDIN_USED] = True
     stream = getattr(sys.stdin, "buffer", None)
     return stream or _fail("standard input is closed", param, ctx)
 
 
-def _read_stdin(param: click.Parameter | None, ctx: click.Context | None) -> str:
-    try:
-        return str(_open_stdin(param, ctx).read().decode("utf-8-sig"))
-    except UnicodeError:
-        _fail("standard input is not UTF-8 text", param, ctx)
-
-
 def _parse_json(
-    kind: click.ParamType[Any], said: str, param: click.Parameter | None, ctx: click.Context | None
+    said: str,
+    param: click.Parameter | None,
+    ctx: click.Context | None,
+    *,
+    text: bool = False,
 ) -> Any:
+    """Parse JSON; with `text`, anything that does not look like JSON is a string."""
     try:
         return json.loads(said, parse_constant=_refuse_constant)
     except (ValueError, RecursionError) as error:
+        if text and not said.lstrip().startswith(("{", "[", '"')):
+            return said
         shown = said if len(said) <= 60 else f"{said[:57]}..."
         _fail(f"{shown!r} is no JSON ({error}); give a file as @FILE", param, ctx)
-
-
-def _parse_scalar(said: str) -> Any:
-    try:
-        return json.loads(said, parse_constant=_refuse_constant)
-    except (ValueError, RecursionError):
-        return said
 
 
 def _refuse_constant(text: str) -> NoReturn:
@@ -201,10 +185,10 @@ _FROM_SERVER = "of_"
 
 
 def build_option(parameter: "OperationParameter", *, paged: bool) -> click.Option:
-    """Build the option of a parameter."""
+    """Build the option of a parameter: `--per-page` of `per_page`."""
     schema = parameter.schema
-    kind = _schema_type(schema)
-    name = option_name(parameter.name)
+    kind = schema.get("type")
+    name = re.sub(r"[^A-Za-z0-9]+", "-", parameter.name).strip("-") or "value"
     more: dict[str, Any] = {"type": _click_type(parameter), "required": parameter.required}
     declared = f"--{name}"
     if kind == "array":
@@ -229,11 +213,6 @@ def build_header_option() -> click.Option:
         multiple=True,
         help="A request header such as Prefer:respond-async; may be repeated.",
     )
-
-
-def option_name(name: str) -> str:
-    """The option of a parameter: `--per-page` for `per_page`."""
-    return re.sub(r"[^A-Za-z0-9]+", "-", name).strip("-") or "value"
 
 
 def destination(name: str) -> str:
@@ -261,15 +240,19 @@ def _click_type(parameter: "OperationParameter") -> click.ParamType[Any]:
         return FileBytes()
     if parameter.place != "path" and _SECRET.search(parameter.name):
         return SecretText()
-    made = _TYPES.get(_schema_type(schema), _json_type)
-    return made(schema)
-
-
-def _schema_type(schema: Schema) -> str:
-    """The single type of a schema; "" if it has none or several."""
-    kind = schema.get("type", "")
-    kinds = [part for part in kind if part != "null"] if isinstance(kind, list) else [kind]
-    return str(kinds[0]) if len(kinds) == 1 else ""
+    match schema.get("type"):
+        case "string":
+            return _string_type(schema)
+        case "integer":
+            return _integer_type(schema)
+        case "array":
+            kind = (schema.get("items") or {}).get("type")
+            return ListItem(text=kind == "string", numbers=kind in ("integer", "number"))
+        case "object":
+            return JsonValue()
+        case kind:
+            simple = {"number": click.FLOAT, "boolean": click.BOOL}
+            return simple.get(str(kind)) or JsonValue(text=True)
 
 
 def _string_type(schema: Schema) -> click.ParamType[Any]:
@@ -287,51 +270,28 @@ def _integer_type(schema: Schema) -> click.ParamType[Any]:
     return click.IntRange(low, high) if bounded else click.INT
 
 
-def _array_type(schema: Schema) -> click.ParamType[Any]:
-    items = schema.get("items") or {}
-    return ListItem(
-        text=_schema_type(items) == "string", numbers=_schema_type(items) in ("integer", "number")
-    )
-
-
-def _json_type(schema: Schema) -> click.ParamType[Any]:
-    return JsonValue(text=_schema_type(schema) != "object")
-
-
-_TYPES: Mapping[str, Callable[[Schema], click.ParamType[Any]]] = {
-    "string": _string_type,
-    "integer": _integer_type,
-    "number": lambda _: click.FLOAT,
-    "boolean": lambda _: click.BOOL,
-    "array": _array_type,
-}
-
-
 def _option_help(parameter: "OperationParameter") -> str:
     schema = parameter.schema
     parts = [parameter.about or str(schema.get("description") or "")]
-    if _schema_type(schema) == "array":
+    kind, example = schema.get("type"), schema.get("example")
+    if kind == "array":
         parts.append("[repeat, or a JSON list, @FILE, -]")
     if shape := _describe_members(schema):
         parts.append(f"[{shape}]")
     if "default" in schema and schema["default"] not in ("", None, False):
         parts.append(f"[default: {schema['default']}]")
-    elif (
-        _schema_type(schema) == "string"
-        and not {"enum", "format"} & schema.keys()
-        and _example(schema)
-    ):
-        parts.append(f"[example: {_example(schema)}]")
+    elif kind == "string" and example and not {"enum", "format"} & schema.keys():
+        parts.append(f"[example: {example}]")
     return escape_line("  ".join(part for part in parts if part))
 
 
 def _describe_members(schema: Schema) -> str:
     """Describe the members of a map or of list items; "" if unknown or too long."""
-    if _schema_type(schema) == "object":
+    if schema.get("type") == "object":
         found, text = schema, ""
     else:
         found, text = schema.get("items") or {}, "each: "
-    if _schema_type(found) != "object" or not (found.get("properties") or _map_values(found)):
+    if found.get("type") != "object" or not (found.get("properties") or _map_values(found)):
         return ""
     shape = _describe_shape(found)
     return text + shape if len(shape) <= LONGEST_SHAPE else ""
@@ -341,7 +301,7 @@ LONGEST_SHAPE = 300
 
 
 def _describe_shape(schema: Schema) -> str:
-    kind, allowed = _schema_type(schema), schema.get("enum")
+    kind, allowed = str(schema.get("type")), schema.get("enum")
     if allowed:
         return "|".join(map(str, allowed))
     if kind == "array":
@@ -364,7 +324,3 @@ def _map_values(schema: Schema) -> Schema:
     """The schema of the values of a map; empty if any are allowed."""
     found = schema.get("additionalProperties")
     return found if isinstance(found, Mapping) else {}
-
-
-def _example(schema: Schema) -> str:
-    return str(schema.get("example") or "")

@@ -129,13 +129,7 @@ class CommandContext:
 
     def show(self, value: Any, *, title: str = "") -> None:
         """Write the result to standard output in the chosen format."""
-        output.write_value(
-            value, output.OutputFormat(self.output, chosen=self.format_chosen), title=title
-        )
-
-    def show_items(self, items: list[Any]) -> None:
-        """Write the items of a paged operation."""
-        output.write_value(items, output.OutputFormat(self.output, chosen=True))
+        output.write_value(value, self.output, chosen=self.format_chosen, title=title)
 
     def note(self, text: str) -> None:
         """Write a line to standard error, unless --quiet."""

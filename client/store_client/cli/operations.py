@@ -83,7 +83,7 @@ def _show_one(here: "CommandContext", operation: "ApiOperation", answer: Any) ->
         here.show(answer)
         return
     items = list_items(answer, operation.paged)
-    here.show_items(items)
+    output.write_value(items, here.output)
     if here.output == "table":
         here.note(page_facts(answer, operation.paged, count=len(items)))
 

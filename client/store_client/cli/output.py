@@ -10,7 +10,6 @@ import importlib
 import json
 import sys
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import click
@@ -18,27 +17,19 @@ import click
 from store_client.cli.terminal import escape_json, escape_text, format_cell
 
 
-@dataclass(frozen=True, slots=True)
-class OutputFormat:
-    """An output format, and whether the user chose it."""
-
-    name: str
-    chosen: bool = True
-
-
-def write_value(value: Any, form: OutputFormat, *, title: str = "") -> None:
-    """Write a value in a format; JSON if it has no such form."""
-    rows: Any = _find_rows(value) if form.chosen else value
+def write_value(value: Any, form: str, *, chosen: bool = True, title: str = "") -> None:
+    """Write a value in a format, which the user may have `chosen`; JSON if it has no such form."""
+    rows: Any = _find_rows(value) if chosen else value
     if isinstance(value, bytes):
         write_bytes(value)
-    elif form.name == "table" and _is_tabular(rows):
+    elif form == "table" and _is_tabular(rows):
         tables: Any = importlib.import_module("store_client.cli.rich_views")
         tables.print_table(rows, title=title)
-    elif form.name == "table" and isinstance(rows, list) and form.chosen:
+    elif form == "table" and isinstance(rows, list) and chosen:
         click.echo("\n".join(format_cell(item) for item in rows) or "(none)")
-    elif form.name == "lines" and isinstance(rows, Sequence) and not isinstance(rows, str):
+    elif form == "lines" and isinstance(rows, Sequence) and not isinstance(rows, str):
         write_lines(rows)
-    elif form.name == "raw" and isinstance(value, str):
+    elif form == "raw" and isinstance(value, str):
         write_bytes(value.encode("utf-8", "surrogateescape"))
     else:
         click.echo(dump_json(value))

@@ -10,6 +10,7 @@ from click.testing import CliRunner, Result
 
 from store_client.cli.arguments import HEADERS, build_header_option, build_option, collect_arguments
 from store_client.definition import OperationParameter
+from store_client.definition.openapi import clean_schema
 
 JSON_LIST = {"type": "array", "items": {"type": "object"}}
 NAMES = {"type": "array", "items": {"type": "string"}}
@@ -36,7 +37,7 @@ def typed(
     given: str | None = None,
     required: bool = False,
 ) -> tuple[Result, dict[str, Any]]:
-    parameter = OperationParameter(name=name, place="body", required=required, schema=schema)
+    parameter = OperationParameter(name, "body", required, clean_schema(schema))
     found: dict[str, Any] = {}
     command = click.Command(
         "command",

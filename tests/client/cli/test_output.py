@@ -16,7 +16,7 @@ import pytest
 
 from store_client.cli import operations
 from store_client.cli.context import CommandContext, ProgramRun
-from store_client.cli.output import OutputFormat, write_value
+from store_client.cli.output import write_value
 from store_client.client import Client
 from store_client.configuration import Configuration
 from store_client.definition import ApiOperation
@@ -26,7 +26,6 @@ from tests.client.cli.people import PROGRAM
 from tests.client.definition.documents import body, document, operation
 
 ROWS = [{"name": "a\x1b[2J", "size": 1}, {"name": "b", "of": {"x": [1]}}]
-AUTO_TERMINAL = OutputFormat("table", chosen=False)
 
 
 class Terminal(io.TextIOWrapper):
@@ -50,13 +49,13 @@ def written(work: Callable[[], None], *, terminal: bool = False, encoding: str =
         return stream.buffer.getvalue()
 
 
-def shown(value: Any, form: OutputFormat, *, terminal: bool = False) -> str:
-    return written(lambda: write_value(value, form), terminal=terminal).decode()
+def shown(value: Any, form: str, *, chosen: bool = True, terminal: bool = False) -> str:
+    return written(lambda: write_value(value, form, chosen=chosen), terminal=terminal).decode()
 
 
 @pytest.mark.spec("CLI-46")
 def test_pipe_gets_one_document_on_one_line() -> None:
-    text = shown({"rows": ROWS, "é": "日本"}, OutputFormat("json", chosen=False))
+    text = shown({"rows": ROWS, "é": "日本"}, "json", chosen=False)
     assert text.count("\n") == 1
     assert "日本" in text
     assert json.loads(text) == {"rows": ROWS, "é": "日本"}
@@ -64,44 +63,41 @@ def test_pipe_gets_one_document_on_one_line() -> None:
 
 @pytest.mark.spec("CLI-46")
 def test_a_terminal_gets_lists_as_tables_and_documents_indented() -> None:
-    table = re.sub(r"\x1b\[[0-9;]*m", "", shown(ROWS, AUTO_TERMINAL, terminal=True))
+    table = re.sub(r"\x1b\[[0-9;]*m", "", shown(ROWS, "table", chosen=False, terminal=True))
     assert [line.split() for line in table.splitlines()] == [
         ["name", "size", "of"],
         [r"a\x1b[2J", "1"],
         ["b", '{"x":', "[1]}"],
     ]
-    assert shown({"a": 1}, AUTO_TERMINAL, terminal=True) == '{\n  "a": 1\n}\n'
-    assert shown([], AUTO_TERMINAL, terminal=True) == "[]\n"
+    assert shown({"a": 1}, "table", chosen=False, terminal=True) == '{\n  "a": 1\n}\n'
+    assert shown([], "table", chosen=False, terminal=True) == "[]\n"
 
 
 @pytest.mark.spec("CLI-46")
 def test_table_shows_list_of_document() -> None:
     document = {"rows": ROWS, "total": 2}
-    assert shown(document, OutputFormat("table")).splitlines()[0].split() == ["name", "size", "of"]
-    assert shown({"users": ["ada", "b\n"]}, OutputFormat("table")) == "ada\nb\\n\n"
-    assert shown({"users": []}, OutputFormat("table")) == "(none)\n"
-    assert json.loads(shown({"a": [], "b": []}, OutputFormat("table"))) == {"a": [], "b": []}
+    assert shown(document, "table").splitlines()[0].split() == ["name", "size", "of"]
+    assert shown({"users": ["ada", "b\n"]}, "table") == "ada\nb\\n\n"
+    assert shown({"users": []}, "table") == "(none)\n"
+    assert json.loads(shown({"a": [], "b": []}, "table")) == {"a": [], "b": []}
 
 
 @pytest.mark.spec("CLI-46")
 def test_lines_are_an_item_each() -> None:
-    text = shown({"rows": ROWS}, OutputFormat("lines"))
+    text = shown({"rows": ROWS}, "lines")
     assert [json.loads(line) for line in text.splitlines()] == ROWS
 
 
 @pytest.mark.spec("CLI-48")
 def test_bytes_reach_a_pipe_as_they_are_and_a_terminal_escaped() -> None:
     data = b"\xff\x1b[2J\n"
-    assert written(lambda: write_value(data, OutputFormat("raw"))) == data
-    assert (
-        written(lambda: write_value(data, OutputFormat("raw")), terminal=True)
-        == b"\\xff\\x1b[2J\n\n"
-    )
+    assert written(lambda: write_value(data, "raw")) == data
+    assert written(lambda: write_value(data, "raw"), terminal=True) == b"\\xff\\x1b[2J\n\n"
 
 
 @pytest.mark.spec("CLI-46")
 def test_a_terminal_of_few_characters_gets_json_that_it_can_write() -> None:
-    data = written(lambda: write_value({"é": "日"}, OutputFormat("json")), encoding="ascii")
+    data = written(lambda: write_value({"é": "日"}, "json"), encoding="ascii")
     assert json.loads(data) == {"é": "日"}
 
 

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
         TimedOut,
         Unreachable,
     )
-    from store_client.versions import create_version
+    from store_client.identifiers import create_version
 
 __all__ = [
     "Client",
@@ -36,7 +36,7 @@ __all__ = [
     "create_version",
 ]
 
-_LIVES_IN = {"Client": "client", "create_version": "versions"}
+_LIVES_IN = {"Client": "client", "create_version": "identifiers"}
 """Modules of the exports; errors are in `errors`."""
 
 _RENAMED = {

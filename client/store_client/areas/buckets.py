@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from store_client.checksums import FileChecksums
 from store_client.errors import Damaged, NotFound, Refused, StoreError
+from store_client.identifiers import parse_version
 from store_client.local_files import OutgoingFile
 from store_client.transfer import api, gcs, s3
 from store_client.transfer.engine import TransferContext
 from store_client.transfer.journal import FileJournal
-from store_client.versions import parse_version
 
 if TYPE_CHECKING:
     from store_client.client import Client
@@ -163,17 +163,15 @@ class GcsAreaBucket:
         self, outgoing: OutgoingFile, journal: FileJournal, context: TransferContext
     ) -> FileChecksums:
         """Send a file through a resumable session, from where an earlier run stopped."""
-        file = outgoing.local()
-        if session := journal.read().get("session"):
-            try:
-                return gcs.send_file(file, session, context, new=False)
-            except gcs.UploadSessionEnded as error:
-                log.info("%s begins anew: %s", outgoing.name, error)
         with gcs.translate_errors(self.url(outgoing.name), hint="run the same command again"):
-            blob = self._bucket.blob(self._key(outgoing.name))
-            session = gcs.begin_session(blob, outgoing.content_type, outgoing.size)
-        journal.write({"session": session})
-        return gcs.send_file(file, session, context, new=True)
+            return gcs.send_file(
+                self._bucket.blob(self._key(outgoing.name)),
+                outgoing.local(),
+                outgoing.content_type,
+                context,
+                session=journal.read().get("session", ""),
+                record=lambda session: journal.write({"session": session}),
+            )
 
     def _key(self, name: str) -> str:
         return f"{self._credentials['prefix'].rstrip('/')}/{name}"

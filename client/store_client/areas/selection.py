@@ -14,11 +14,11 @@ from urllib.parse import urlsplit
 from store_client.atomic_files import lock_file, read_json, write_json
 from store_client.configuration import Configuration, normalize_url
 from store_client.errors import Misused
+from store_client.identifiers import is_uuid
 
 SHORTEST = 4
 """Characters that an alias has at least, so that it does not change with every new area."""
 
-_UUID = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}")
 _BEGINNING = re.compile(r"[0-9a-f-]{1,36}")
 _CLOUD = re.compile(r"/(?:.*/)?areas?/(?P<uuid>[^/]+)/?")
 _OURS = re.compile(r"(?P<base>.*?)(?:/v1)?/area/(?P<uuid>[^/]+)/?")
@@ -30,8 +30,10 @@ def shortest_aliases(uuids: Iterable[str]) -> dict[str, str]:
     made = {}
     for at, uuid in enumerate(found):
         neighbours = found[max(0, at - 1) : at] + found[at + 1 : at + 2]
-        shared = max((_common_prefix_length(uuid, other) for other in neighbours), default=0)
-        made[uuid] = uuid[: max(SHORTEST, shared + 1)]
+        length = SHORTEST
+        while length < len(uuid) and any(one.startswith(uuid[:length]) for one in neighbours):
+            length += 1
+        made[uuid] = uuid[:length]
     return made
 
 
@@ -41,7 +43,7 @@ def resolve_uuid(text: str, known: Sequence[str], *, base_url: str) -> str:
     if "://" in said:
         return _resolve_uri(said, base_url)
     lower = said.lower()
-    if _UUID.fullmatch(lower):
+    if is_uuid(lower):
         return lower
     return _resolve_alias(said, [uuid for uuid in known if uuid.startswith(lower)])
 
@@ -90,10 +92,9 @@ def _resolve_http_uri(said: str, base_url: str) -> str:
 
 
 def _check_uuid(uuid: str, said: str) -> str:
-    lower = uuid.lower()
-    if not _UUID.fullmatch(lower):
+    if not is_uuid(uuid):
         raise _bad_uri(said)
-    return lower
+    return uuid.lower()
 
 
 def _bad_uri(said: str) -> Misused:
@@ -101,13 +102,6 @@ def _bad_uri(said: str) -> Misused:
         f"{said!r} is not the URI of an upload area",
         hint="it looks like https://store.example/v1/area/UUID/ or s3://BUCKET/areas/UUID/",
     )
-
-
-def _common_prefix_length(one: str, other: str) -> int:
-    for at, (left, right) in enumerate(zip(one, other, strict=False)):
-        if left != right:
-            return at
-    return min(len(one), len(other))
 
 
 @dataclass(frozen=True, slots=True)

@@ -268,7 +268,7 @@ def wait_for_checksums(upload: AreaTransfer, outgoing: OutgoingFile, ours: FileC
     until = time.monotonic() + upload.timeout_s
     pause = upload.pause_s
     while True:
-        found = api.get_checksum(upload.client, upload.area, outgoing.name)
+        found = api.get_file_state(upload.client, upload.area, outgoing.name)
         if found["status"] == api.CHECKSUMMED:
             return compare_checksums(outgoing, found["checksums"], ours)
         if found["status"] == api.FAILED:

@@ -27,10 +27,10 @@ from store_client.cli.progress import open_progress
 from store_client.cli.terminal import escape_line
 from store_client.content_types import guess_content_type
 from store_client.errors import Misused, NotFound, StoreError, name_os_errors
+from store_client.identifiers import create_version
 from store_client.progress import format_size
 from store_client.transfer import api
 from store_client.transfer.engine import open_transfer
-from store_client.versions import create_version
 
 COLUMNS = ("name", "size", "content_type", "status", "validation", "cause")
 SUMS = ("sha1", "sha256", "crc32c", "s3_etag")
@@ -376,8 +376,8 @@ def _show_table(here: CommandContext, shown: Iterator[Any], *, long: bool) -> No
 def status(here: CommandContext, filename: str, area: str | None) -> None:
     """Show checksums and validation of a file."""
     found = selection.choose_area(here.config, area)
-    summed = api.get_checksum(here.client, found.uuid, filename)
-    valid = api.get_validation(here.client, found.uuid, filename)
+    summed = api.get_file_state(here.client, found.uuid, filename)
+    valid = api.get_file_state(here.client, found.uuid, filename, of="validate")
     here.show(
         {
             "name": filename,

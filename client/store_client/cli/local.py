@@ -8,7 +8,7 @@ from click.shell_completion import get_completion_class
 
 from store_client.cli import registry
 from store_client.cli.context import CommandContext, command
-from store_client.versions import create_version as version_of
+from store_client.identifiers import create_version as version_of
 
 INSTALLING = """\b
 Completion works in new shells after:

@@ -14,6 +14,7 @@ from uuid import UUID
 
 from store_client.definition.openapi import ApiOperation, OperationParameter
 from store_client.errors import Misused
+from store_client.identifiers import is_uuid
 
 Schema = Mapping[str, Any]
 
@@ -136,16 +137,13 @@ def _check_enum(value: Any, schema: Schema, where: str) -> Iterator[tuple[str, s
 
 
 def _check_string(value: str, schema: Schema, where: str) -> Iterator[tuple[str, str]]:
-    if schema.get("format") == "uuid" and not _UUID.fullmatch(value):
+    if schema.get("format") == "uuid" and not is_uuid(value):
         yield where, f"must be a uuid (got {_shorten(value)})"
     pattern = schema.get("pattern")
     if isinstance(pattern, str) and not _matches_pattern(pattern, value):
         like = f", like {schema['example']}" if "example" in schema else ""
         yield where, f"must match {pattern}{like} (got {_shorten(value)})"
     yield from _check_size(len(value), schema, "Length", where)
-
-
-_UUID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}", re.IGNORECASE | re.ASCII)
 
 
 def _matches_pattern(pattern: str, value: str) -> bool:

@@ -30,13 +30,12 @@ from store_client.download.options import (
     CollectionReport,
     DownloadOptions,
     Filters,
-    check_uuid,
 )
 from store_client.errors import Damaged, Misused, name_os_errors
+from store_client.identifiers import check_uuid, parse_version
 from store_client.names import safe_path
 from store_client.transfer.engine import Task
 from store_client.transfer.streams import RemoteFile
-from store_client.versions import parse_version
 
 ALL = Filters()
 

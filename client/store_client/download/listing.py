@@ -1,16 +1,12 @@
 """Ask the store for the files of a bundle, or for one file, with presigned URLs."""
 
-import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from store_client.download.options import check_uuid
 from store_client.errors import Damaged, Misused
+from store_client.identifiers import check_uuid, is_sha256, parse_version
 from store_client.transfer.streams import RemoteFile
-from store_client.versions import parse_version
-
-_SHA256 = re.compile(r"[0-9a-f]{64}")
 
 
 class StoreCalls(Protocol):
@@ -106,6 +102,6 @@ def _parse_entry(line: Mapping[str, Any]) -> RemoteFile:
 
 
 def _check_file(wanted: RemoteFile) -> RemoteFile:
-    if not _SHA256.fullmatch(wanted.sha256) or wanted.size < 0:
+    if not is_sha256(wanted.sha256) or wanted.size < 0:
         raise Damaged(f"the store says of {wanted.name!r} what no file has")
     return wanted

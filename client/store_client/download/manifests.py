@@ -9,7 +9,6 @@ Rows are grouped by bundle, for one request lists the presigned URLs of 500 of i
 
 import csv
 import io
-import re
 import threading
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -21,12 +20,12 @@ from store_client.atomic_files import write_atomically
 from store_client.download import listing
 from store_client.download.job import DownloadJob, open_job
 from store_client.download.listing import BundleListing, StoreCalls
-from store_client.download.options import DownloadOptions, Filters, ManifestReport, check_uuid
+from store_client.download.options import DownloadOptions, Filters, ManifestReport
 from store_client.errors import Misused, name_os_errors
+from store_client.identifiers import check_uuid, is_sha256, parse_version
 from store_client.names import name_fault, safe_path
 from store_client.transfer.engine import Task
 from store_client.transfer.streams import RemoteFile
-from store_client.versions import parse_version
 
 REQUIRED = (
     "bundle_uuid",
@@ -38,8 +37,6 @@ REQUIRED = (
 )
 VERSION, PATH = "file_version", "file_path"
 """Columns that written copies have (Download manifest)."""
-
-_SHA256 = re.compile(r"[0-9a-fA-F]{64}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -184,7 +181,7 @@ def _check_cells(name: str, sha256: str, size: str) -> None:
     wrong = name_fault(name)
     if wrong is not None:
         raise Misused(f"file_name {name!r}: {wrong}")
-    if not _SHA256.fullmatch(sha256):
+    if not is_sha256(sha256.lower()):
         raise Misused(f"file_sha256 {sha256!r} is not a SHA-256")
     if not (size.isascii() and size.isdecimal() and len(size) < 19):
         raise Misused(f"file_size {size!r} is not a number of bytes")

@@ -1,6 +1,5 @@
 """Options and reports of downloads."""
 
-import re
 import threading
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
@@ -16,8 +15,6 @@ JOBS = 8
 MAX_JOBS = 64
 CACHE = ".store"
 """The cache directory, created in the current one (Download rules)."""
-
-_UUID = re.compile(r"[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,13 +64,6 @@ class DownloadOptions:
             raise Misused("min_delay_seconds must be 0 to 3600")
         if not 1 <= self.jobs <= MAX_JOBS:
             raise Misused(f"jobs must be 1 to {MAX_JOBS}")
-
-
-def check_uuid(text: str, what: str) -> str:
-    """A uuid in lower case; Misused if it is invalid."""
-    if not _UUID.fullmatch(text):
-        raise Misused(f"{text!r} is not a uuid", hint=f"give the {what} as 8-4-4-4-12 hex digits")
-    return text.lower()
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,7 +2,7 @@
 
 import importlib
 from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 from urllib.parse import quote
 
 from store_client.checksums import MB
@@ -33,8 +33,7 @@ def file_path(uuid: str, name: str, *, under: str = "files") -> str:
 def open_area(client: Client, uuid: str) -> str:
     """Open an area, which may be open already; its URI."""
     # Opening it again answers the same, so that it may be asked again.
-    answer = client.session.request("POST", area_path(uuid), repeatable=True)
-    return str(answer.json()["uri"])
+    return str(_post(client, area_path(uuid))["uri"])
 
 
 def area_state(client: Client, uuid: str) -> str:
@@ -57,21 +56,18 @@ def list_area_files(client: Client, uuid: str) -> Iterator[Mapping[str, Any]]:
         yield from page["files"]
 
 
-def get_checksum(client: Client, uuid: str, name: str) -> Mapping[str, Any]:
-    """`status`, `checksums` and `cause` of a file."""
-    return _get_for_file(client, uuid, name, what="checksum")
-
-
-def get_validation(client: Client, uuid: str, name: str) -> Mapping[str, Any]:
-    """`status` and `cause` of a file's validation."""
-    return _get_for_file(client, uuid, name, what="validate")
+def get_file_state(
+    client: Client, uuid: str, name: str, *, of: Literal["checksum", "validate"] = "checksum"
+) -> Mapping[str, Any]:
+    """`status` and `cause` of a file's checksums or validation, and the `checksums`."""
+    path, params = f"{area_path(uuid)}/{of}", {"filename": name}
+    found: Mapping[str, Any] = client.session.request("GET", path, params=params).json()
+    return found
 
 
 def register_file(client: Client, uuid: str, name: str, *, said: Mapping[str, Any]) -> str:
     """Register a file that was uploaded directly to the bucket; its status."""
-    path = file_path(uuid, name)
-    answer = client.session.request("POST", path, json=dict(said), repeatable=True)
-    return str(answer.json()["status"])
+    return str(_post(client, file_path(uuid, name), said)["status"])
 
 
 def put_file(
@@ -91,11 +87,8 @@ def begin_parts(
     client: Client, uuid: str, name: str, *, body: Mapping[str, Any]
 ) -> Mapping[str, Any]:
     """Begin an upload in parts, or find one by its `upload_id`; its `part_size` and `parts`."""
-    path = file_path(uuid, name, under="uploads")
     # An upload that was begun twice expires by itself.
-    answer = client.session.request("POST", path, json=dict(body), repeatable=True)
-    found: Mapping[str, Any] = answer.json()
-    return found
+    return _post(client, file_path(uuid, name, under="uploads"), body)
 
 
 def put_part(
@@ -110,10 +103,7 @@ def complete_parts(
     client: Client, uuid: str, name: str, *, body: Mapping[str, Any]
 ) -> dict[str, Any]:
     """Make one file of the parts of an upload."""
-    path = file_path(uuid, name, under="complete")
-    answer = client.session.request("POST", path, json=dict(body), repeatable=True)
-    found: dict[str, Any] = answer.json()
-    return found
+    return _post(client, file_path(uuid, name, under="complete"), body)
 
 
 def _put_blocks(
@@ -150,12 +140,11 @@ def _parse_stored(response: "httpx.Response", path: str) -> Mapping[str, Any]:
 def get_credentials(client: Client, uuid: str, names: Sequence[str] = ()) -> dict[str, Any]:
     """Temporary upload credentials of the area, or presigned URLs of these files."""
     body = {"filenames": list(names)} if names else None
-    path = f"{area_path(uuid)}/credentials"
-    found: dict[str, Any] = client.session.request("POST", path, json=body, repeatable=True).json()
-    return found
+    return _post(client, f"{area_path(uuid)}/credentials", body)
 
 
-def _get_for_file(client: Client, uuid: str, name: str, *, what: str) -> Mapping[str, Any]:
-    path, params = f"{area_path(uuid)}/{what}", {"filename": name}
-    found: Mapping[str, Any] = client.session.request("GET", path, params=params).json()
+def _post(client: Client, path: str, body: Mapping[str, Any] | None = None) -> dict[str, Any]:
+    """POST something that may be sent again; the JSON object of the answer."""
+    answer = client.session.request("POST", path, json=body, repeatable=True)
+    found: dict[str, Any] = answer.json()
     return found

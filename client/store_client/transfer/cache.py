@@ -14,7 +14,6 @@ import contextlib
 import hashlib
 import logging
 import os
-import re
 import secrets
 import stat
 import sys
@@ -22,14 +21,11 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from store_client.atomic_files import LockTimeout, acquire_lock
 from store_client.checksums import BLOCK
 from store_client.errors import Damaged, StoreError, name_os_errors
-
-if TYPE_CHECKING:
-    from filelock import BaseFileLock
+from store_client.identifiers import is_sha256
 
 log = logging.getLogger(__name__)
 
@@ -37,8 +33,6 @@ SHARED_FROM = BLOCK + 1
 """Smaller files come in one block in memory; there is nothing to resume."""
 ABANDONED_S = 86_400.0
 """Age at which abandoned temporary files are removed."""
-
-_SHA256 = re.compile(r"[0-9a-f]{64}")
 
 CacheStamp = tuple[int, int, int]
 
@@ -58,7 +52,7 @@ class ContentCache:
 
     def path(self, sha256: str) -> Path:
         """The path of a content."""
-        if not _SHA256.fullmatch(sha256):
+        if not is_sha256(sha256):
             raise Damaged(f"{sha256!r} is not a SHA-256")
         # One join rather than five: this is called several times for each file.
         return Path(f"{self._files}/{sha256[:2]}/{sha256[2:6]}/{sha256}")
@@ -235,7 +229,12 @@ class KeyedLocks:
 @contextlib.contextmanager
 def hold_lock_file(path: Path, pause: Callable[[float], None]) -> Iterator[None]:
     """Hold a lock file among processes; it is removed afterwards."""
-    lock = _wait_for_lock(path, pause)
+    lock = None
+    while lock is None:
+        try:
+            lock = acquire_lock(path, private=False)
+        except LockTimeout:
+            pause(LOCK_POLL_S)
     try:
         yield
     finally:
@@ -247,11 +246,3 @@ def hold_lock_file(path: Path, pause: Callable[[float], None]) -> Iterator[None]
         if sys.platform == "win32":
             with contextlib.suppress(OSError):
                 path.unlink()
-
-
-def _wait_for_lock(path: Path, pause: Callable[[float], None]) -> "BaseFileLock":
-    while True:
-        try:
-            return acquire_lock(path, private=False)
-        except LockTimeout:
-            pause(LOCK_POLL_S)

@@ -24,10 +24,10 @@ from store_client.http.retries import (
     RetryableRequest,
     RetryPolicy,
 )
+from store_client.identifiers import parse_version
 from store_client.local_files import LocalFile
 from store_client.transfer.engine import TransferContext, import_extra
 from store_client.transfer.parts import hash_file_blocks
-from store_client.versions import parse_version
 
 log = logging.getLogger(__name__)
 
@@ -108,14 +108,32 @@ def _import_library(name: str) -> Any:
     return import_extra(name, "Google Cloud Storage needs google-cloud-storage", extra="gcs")
 
 
-def begin_session(blob: Any, content_type: str, size: int) -> str:
-    """Begin a resumable upload; its URL, which is its own credential."""
-    blob.content_type = content_type
-    return str(blob.create_resumable_upload_session(content_type=content_type, size=size))
-
-
 def send_file(
-    file: LocalFile, session: str, context: TransferContext, *, new: bool
+    blob: Any,
+    file: LocalFile,
+    content_type: str,
+    context: TransferContext,
+    *,
+    session: str,
+    record: Callable[[str], None],
+) -> FileChecksums:
+    """Send a file through a resumable session: this one of an earlier run, else a new one.
+
+    `record` is given the URL of a new session, which is its own credential.
+    """
+    if session:
+        try:
+            return _send_through(session, file, context, new=False)
+        except UploadSessionEnded as error:
+            log.info("%s begins anew: %s", file.name, error)
+    blob.content_type = content_type
+    session = blob.create_resumable_upload_session(content_type=content_type, size=file.size)
+    record(session)
+    return _send_through(session, file, context, new=True)
+
+
+def _send_through(
+    session: str, file: LocalFile, context: TransferContext, *, new: bool
 ) -> FileChecksums:
     """Send what a session does not have yet; UploadSessionEnded when it cannot be continued."""
     hasher = FileHasher(file.size)

@@ -15,12 +15,12 @@ from uuid import uuid4
 from store_client.checksums import ETAG_CHUNK
 from store_client.errors import Conflict, Damaged, Refused, TimedOut
 from store_client.http.session import HttpSession
+from store_client.identifiers import create_version
 from store_client.transfer.engine import TransferContext
 from store_client.transfer.journal import KnownFile, UploadAttempt, UploadJournal
 from store_client.upload.options import UploadOptions
 from store_client.upload.plan import PlannedFile
 from store_client.upload.staging import StagedFile, Staging, StagingItem
-from store_client.versions import create_version
 
 SOURCE_GONE_CODES = ("source_not_found", "source_not_readable")
 """Errors for a staged object that is gone; S3 answers 403 without list permission."""
@@ -151,10 +151,6 @@ class FileDepositor:
         self._journal.record_file(one.name, replace(kept, stored=True))
         self._shared.tell.file()
 
-    def put_again(self, one: PlannedFile, kept: KnownFile) -> None:
-        """Deposit a file again that an earlier run had deposited."""
-        self._request_put(one.name, kept)
-
     def forget(self, name: str) -> None:
         """Discard the record of a file."""
         self._journal.forget_file(name)
@@ -199,15 +195,16 @@ class FileDepositor:
 
     def _put_file(self, one: PlannedFile, staging: Staging, kept: KnownFile) -> None:
         try:
-            self._request_put(one.name, kept)
+            self.request_put(one.name, kept)
         except Refused as error:
             item = StagingItem(one.file, one.content_type, kept.uuid, kept.version)
             staged = StagedFile(kept.url, kept.checksums)
             if error.code != "missing_checksum" or not staging.rewrite_checksums(item, staged):
                 raise
-            self._request_put(one.name, kept)
+            self.request_put(one.name, kept)
 
-    def _request_put(self, name: str, kept: KnownFile) -> None:
+    def request_put(self, name: str, kept: KnownFile) -> None:
+        """Ask the store to take in a staged file; nothing happens if it has it."""
         answer: Any = self._session.request(
             "PUT",
             f"/v1/files/{kept.uuid}",
@@ -320,7 +317,7 @@ class BundlePutter:
         """Deposit files again that the store lacks: their verification may have failed."""
         for one in files:
             if known[one.name].url:
-                self._depositor.put_again(one, known[one.name])
+                self._depositor.request_put(one.name, known[one.name])
             else:
                 # The store's own; what it purged is sent anew by the next run.
                 self._depositor.forget(one.name)

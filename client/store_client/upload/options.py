@@ -3,9 +3,9 @@
 import re
 from dataclasses import dataclass
 from pathlib import Path
-from uuid import UUID
 
 from store_client.errors import Misused
+from store_client.identifiers import check_uuid
 
 TIMEOUT_SECONDS = 1200
 """How long to wait for verification (Limits: upload time-out)."""
@@ -81,15 +81,7 @@ class UploadOptions:
     @property
     def bundle(self) -> str | None:
         """The bundle's uuid in lower case."""
-        if self.bundle_uuid is None:
-            return None
-        try:
-            found = str(UUID(self.bundle_uuid))
-        except ValueError:
-            found = ""
-        if found != self.bundle_uuid.lower():
-            raise Misused(f"{self.bundle_uuid!r} is not a uuid")
-        return found
+        return None if self.bundle_uuid is None else check_uuid(self.bundle_uuid, "bundle's uuid")
 
     @property
     def bucket(self) -> StagingBucket | None:

@@ -14,12 +14,12 @@ from store_client import content_types
 from store_client.checksums import MB, FileChecksums
 from store_client.errors import Misused, NotFound, name_os_errors
 from store_client.http.session import HttpSession
+from store_client.identifiers import create_version, parse_version
 from store_client.local_files import LocalFile, list_files
 from store_client.transfer.engine import TransferContext
 from store_client.transfer.journal import KnownFile, UploadAttempt, UploadJournal
 from store_client.transfer.parts import hash_file
 from store_client.upload.options import UploadOptions
-from store_client.versions import create_version, parse_version
 
 _PAGE = 500
 

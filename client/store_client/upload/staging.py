@@ -258,11 +258,19 @@ class GcsStaging(Staging):
         return checksums
 
     def _stage_large(self, item: StagingItem, blob: Any, url: str) -> FileChecksums:
-        checksums = self._resume(item, url)
-        if checksums is None:
-            session = gcs.begin_session(blob, item.content_type, item.file.size)
-            self._record_unfinished(item, url, session)
-            checksums = self._send(item.file, session, new=True)
+        before = self._find_unfinished(item, url)
+        try:
+            checksums = gcs.send_file(
+                blob,
+                item.file,
+                item.content_type,
+                self._context,
+                session=before.token if before else "",
+                record=lambda session: self._record_unfinished(item, url, session),
+            )
+        except Damaged:
+            self._journal.forget_file(item.file.name)
+            raise
         blob.reload()
         if blob.crc32c != gcs.encode_crc32c(checksums.crc32c):
             self._journal.forget_file(item.file.name)
@@ -270,21 +278,3 @@ class GcsStaging(Staging):
         blob.metadata = checksums.metadata()
         blob.patch()
         return checksums
-
-    def _resume(self, item: StagingItem, url: str) -> FileChecksums | None:
-        """Continue the session of an earlier run; None when there is none to continue."""
-        before = self._find_unfinished(item, url)
-        if before is None:
-            return None
-        try:
-            return self._send(item.file, before.token)
-        except gcs.UploadSessionEnded as error:
-            log.info("%s begins anew: %s", item.file.name, error)
-            return None
-
-    def _send(self, file: LocalFile, session: str, *, new: bool = False) -> FileChecksums:
-        try:
-            return gcs.send_file(file, session, self._context, new=new)
-        except Damaged:
-            self._journal.forget_file(file.name)
-            raise

@@ -17,11 +17,11 @@ from store_client.areas.upload import AreaTransfer, send_direct
 from store_client.checksums import MB, compute_checksums
 from store_client.client import Client
 from store_client.errors import NotAllowed
+from store_client.identifiers import create_version
 from store_client.local_files import OutgoingFile
 from store_client.transfer import api
 from store_client.transfer.engine import TransferContext
 from store_client.transfer.gcs import open_bucket
-from store_client.versions import create_version
 from tests.client.areas.builders import Heard, noise, wrote
 from tests.storage.blobs.backend_gcs import new_bucket, running
 from tests.storage.blobs.gcs_server import Gcs

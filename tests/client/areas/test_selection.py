@@ -7,7 +7,7 @@ import pytest
 from store_client.areas import selection
 from store_client.configuration import Configuration
 from store_client.errors import Misused
-from store_client.versions import create_version
+from store_client.identifiers import create_version
 from tests.client.areas.builders import UUIDS
 
 FIRST, SECOND, THIRD = UUIDS

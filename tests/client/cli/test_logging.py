@@ -7,7 +7,7 @@ import pytest
 
 from store_client.cli.terminal import configure_logging, reset_logging
 from store_client.client import Client
-from store_client.versions import create_version
+from store_client.identifiers import create_version
 from tests.client.cli.people import Typist
 
 AREA, FILE = "7f6a1f0e-9a3c-4a55-8b0e-2a0a3d3f6f01", "7f6a1f0e-9a3c-4a55-8b0e-2a0a3d3f6f02"

@@ -1,4 +1,7 @@
-"""STORE_VERSION: `<YYYY>-<MM>-<DD>T<HHMMSS>.<6 digits>Z`, a moment in UTC."""
+"""Versions, uuids and SHA-256 digests as text.
+
+STORE_VERSION: `<YYYY>-<MM>-<DD>T<HHMMSS>.<6 digits>Z`, a moment in UTC.
+"""
 
 import re
 from datetime import UTC, datetime
@@ -6,6 +9,8 @@ from datetime import UTC, datetime
 from store_client.errors import Misused
 
 _FORM = re.compile(r"\d{4}-\d{2}-\d{2}T\d{6}\.\d{6}Z", re.ASCII)
+_UUID = re.compile(r"[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}")
+_SHA256 = re.compile(r"[0-9a-f]{64}")
 _FORMAT = "%Y-%m-%dT%H%M%S.%fZ"
 
 
@@ -26,3 +31,20 @@ def parse_version(text: str) -> datetime:
         raise Misused(
             f"{text!r} is not a version", hint="it looks like 2026-01-31T235959.000000Z"
         ) from None
+
+
+def is_uuid(text: str) -> bool:
+    """Whether a text is a uuid, in upper or lower case."""
+    return _UUID.fullmatch(text) is not None
+
+
+def check_uuid(text: str, what: str) -> str:
+    """A uuid in lower case; Misused if it is invalid."""
+    if not is_uuid(text):
+        raise Misused(f"{text!r} is not a uuid", hint=f"give the {what} as 8-4-4-4-12 hex digits")
+    return text.lower()
+
+
+def is_sha256(text: str) -> bool:
+    """Whether a text is a SHA-256 in lower case."""
+    return _SHA256.fullmatch(text) is not None

@@ -22,15 +22,21 @@ PRIVATE_MODE = 0o600
 HOME_HINT = "set STORE_CLIENT_HOME to a folder that you may write to"
 
 
+def parse_json_object(data: bytes | str) -> dict[str, Any] | None:
+    """Parse a JSON object that may come from anywhere; None if it is anything else."""
+    try:
+        found = json.loads(data)
+    except (ValueError, RecursionError):
+        return None
+    return found if isinstance(found, dict) else None
+
+
 def read_json(path: Path) -> dict[str, Any]:
     """Read the JSON object of a file; empty if the file is missing or invalid."""
     try:
-        found = json.loads(path.read_bytes())
-    except FileNotFoundError:
+        return parse_json_object(path.read_bytes()) or {}
+    except OSError:
         return {}
-    except (OSError, ValueError, RecursionError):
-        return {}
-    return found if isinstance(found, dict) else {}
 
 
 def write_json(path: Path, value: Mapping[str, Any]) -> None:

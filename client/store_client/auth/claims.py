@@ -2,12 +2,13 @@
 
 import base64
 import binascii
-import json
 import re
 from collections.abc import Mapping
 from datetime import UTC, datetime
 from enum import Enum
 from typing import Any
+
+from store_client.atomic_files import parse_json_object
 
 NEARLY_S = 60.0
 """Refresh a token this long before it expires."""
@@ -34,10 +35,9 @@ def read_claims(token: str) -> dict[str, Any]:
         return {}
     try:
         text = base64.urlsafe_b64decode(parts[1] + "=" * (-len(parts[1]) % 4))
-        found = json.loads(text)
-    except (binascii.Error, ValueError, RecursionError):
+    except binascii.Error:
         return {}
-    return found if isinstance(found, dict) else {}
+    return parse_json_object(text) or {}
 
 
 def claims_expiry(said: Mapping[str, Any]) -> float | None:

@@ -5,6 +5,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
+from store_client.atomic_files import parse_json_object
 from store_client.auth.claims import make_printable
 from store_client.auth.oauth import (
     CLIENT_ID,
@@ -16,7 +17,6 @@ from store_client.auth.oauth import (
     request_tokens,
 )
 from store_client.errors import NotAllowed, Refused, StoreError, TimedOut, Unreachable
-from store_client.http.problems import parse_json_object
 from store_client.http.session import HttpSession
 
 GRANT_TYPE = "urn:ietf:params:oauth:grant-type:device_code"
@@ -78,7 +78,7 @@ def request_device_code(session: HttpSession, service: AuthService) -> DeviceCod
     form = {"client_id": CLIENT_ID, "scope": SCOPE}
     answer = post_form(session, service.device_authorization_endpoint, form, again=True)
     try:
-        return _parse_device_code(parse_json_object(answer))
+        return _parse_device_code(parse_json_object(answer.content))
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise Refused("the authorization service answered with no code to enter") from error
 

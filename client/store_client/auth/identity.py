@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from store_client.atomic_files import parse_json_object
 from store_client.auth import credentials as files
 from store_client.auth.claims import (
     TokenStatus,
@@ -26,7 +27,6 @@ from store_client.auth.oauth import AuthService, discover_service
 from store_client.auth.tokens import LOG_IN
 from store_client.configuration import Configuration
 from store_client.errors import Misused, NotAllowed, Refused, StoreError
-from store_client.http.problems import parse_json_object
 from store_client.http.retries import MAX_SMALL_ANSWER, TokenSource
 from store_client.http.session import HttpSession
 
@@ -115,9 +115,8 @@ def _describe_token(
 def _fetch_userinfo(session: HttpSession, config: Configuration, token: str) -> Mapping[str, Any]:
     """Fetch the user info, if the issuer is the store's own authorization service."""
     service = _find_service(session, config)
-    if service is None or not service.userinfo_endpoint:
-        return {}
-    if read_claims(token).get("iss") != service.issuer:
+    own = service is not None and service.issuer == read_claims(token).get("iss")
+    if service is None or not own or not service.userinfo_endpoint:
         return {}
     header = {"Authorization": f"Bearer {token}"}
     try:
@@ -130,7 +129,7 @@ def _fetch_userinfo(session: HttpSession, config: Configuration, token: str) -> 
         )
     except StoreError:
         return {}
-    return parse_json_object(answer) or {}
+    return parse_json_object(answer.content) or {}
 
 
 def _find_service(session: HttpSession, config: Configuration) -> AuthService | None:

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlencode, urlsplit
 
+from store_client.atomic_files import parse_json_object
 from store_client.auth.claims import (
     claims_expiry,
     claims_identity,
@@ -20,7 +21,6 @@ from store_client.configuration import Configuration
 from store_client.definition import load_definition
 from store_client.definition.openapi import DISCOVERY
 from store_client.errors import NotAllowed, Refused, StoreError
-from store_client.http.problems import parse_json_object
 from store_client.http.retries import MAX_SMALL_ANSWER
 from store_client.http.session import HttpSession
 
@@ -65,7 +65,7 @@ def fetch_service(session: HttpSession, address: str) -> AuthService:
     """Fetch the description of an issuer."""
     issuer = address.removesuffix(DISCOVERY).rstrip("/")
     answer = session.request("GET", issuer + DISCOVERY, authorize=False, limit=MAX_SMALL_ANSWER)
-    said = parse_json_object(answer)
+    said = parse_json_object(answer.content)
     if said is None:
         raise Refused(f"{issuer} is not an authorization service: it has no OpenID configuration")
     if str(said.get("issuer", "")).rstrip("/") != issuer:
@@ -146,7 +146,7 @@ def request_tokens(
 ) -> TokenGrant:
     """Request tokens; OAuthRefusal on an error. `again`: the request may be repeated."""
     answer = post_form(session, endpoint, {"client_id": CLIENT_ID, **form}, again=again)
-    said = parse_json_object(answer)
+    said = parse_json_object(answer.content)
     if said is None:
         raise Refused("the authorization service answered with no JSON object")
     token, kind = said.get("access_token"), str(said.get("token_type", "bearer"))

@@ -4,7 +4,6 @@ A service account signs a token for the base URL that is used, whatever the file
 so another store can do nothing with the tokens that it receives.
 """
 
-import json
 import time
 import warnings
 from collections.abc import Callable
@@ -17,11 +16,11 @@ from joserfc import jwt
 from joserfc.errors import JoseError, SecurityWarning
 from joserfc.jwk import KeySet, RSAKey
 
+from store_client.atomic_files import parse_json_object
 from store_client.auth.claims import NEARLY_S
 from store_client.auth.credentials import CREDENTIALS_VARIABLE, make_private
 from store_client.auth.oauth import CLIENT_ID
 from store_client.errors import Misused, Refused
-from store_client.http.problems import parse_json_object
 from store_client.http.retries import MAX_SMALL_ANSWER
 from store_client.http.session import HttpSession
 
@@ -37,7 +36,7 @@ def verify_id_token(
     """
     try:
         answer = session.request("GET", jwks_uri, authorize=False, limit=MAX_SMALL_ANSWER)
-        document: Any = parse_json_object(answer) or {}
+        document: Any = parse_json_object(answer.content) or {}
         keys = KeySet.import_key_set(document)
         said = jwt.decode(token, keys, algorithms=ID_TOKEN_ALGORITHMS).claims
     except (JoseError, ValueError, TypeError, KeyError) as error:
@@ -72,11 +71,8 @@ class ServiceAccount:
 
 def parse_account(text: str, name: str) -> ServiceAccount:
     """Parse a credentials file; Misused, without repeating its content, if invalid."""
-    try:
-        found = json.loads(text)
-    except (ValueError, RecursionError):
-        found = None
-    if not isinstance(found, dict):
+    found = parse_json_object(text)
+    if found is None:
         raise Misused(f"{name} is not a credentials file: it holds no JSON object", hint=HINT)
     email, key = found.get("client_email"), found.get("private_key")
     if found.get("type", "service_account") != "service_account":

@@ -269,7 +269,8 @@ def doctor(here: CommandContext) -> None:
             if not here.json:
                 _print_finding(finding)
     if here.json:
-        here.show([_finding_json(finding) for finding in findings])
+        found = [asdict(finding) for finding in findings]
+        here.show([{name: one[name] for name in one if name != "code"} for one in found])
     click.get_current_context().exit(worst_exit_code(findings))
 
 
@@ -278,7 +279,3 @@ def _print_finding(finding: DoctorFinding) -> None:
     click.echo(f"{mark}  {finding.about:14} {escape_line(finding.text)}")
     if finding.advice and finding.verdict != OK:
         click.echo(f"{'':20}→ {escape_line(finding.advice)}")
-
-
-def _finding_json(finding: DoctorFinding) -> dict[str, object]:
-    return {name: value for name, value in asdict(finding).items() if name != "code"}

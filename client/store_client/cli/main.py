@@ -107,7 +107,9 @@ class StoreGroup(click.Group):
         if found is None and (ctx.resilient_parsing or args[0].startswith("-")):
             return super().resolve_command(ctx, args)
         if found is None:
-            raise _unknown_command(args[0], self.list_commands(ctx))
+            near = difflib.get_close_matches(args[0], self.list_commands(ctx), n=3, cutoff=0.6)
+            hint = f"did you mean: {', '.join(near)}?" if near else "see: store --help"
+            raise Misused(f"there is no command {args[0]!r}", hint=hint)
         return found.name, found, args[1:]
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
@@ -139,12 +141,6 @@ def _prepare_run(given: Any, said: EarlyOptions) -> ProgramRun:
 def _operations_module() -> Any:
     """Imported late: not every command needs the definition."""
     return importlib.import_module("store_client.cli.operations")
-
-
-def _unknown_command(name: str, names: Sequence[str]) -> Misused:
-    near = difflib.get_close_matches(name, names, n=3, cutoff=0.6)
-    hint = f"did you mean: {', '.join(near)}?" if near else "see: store --help"
-    return Misused(f"there is no command {name!r}", hint=hint)
 
 
 def _print_version(context: click.Context, _: click.Parameter, wanted: bool) -> None:

@@ -9,7 +9,7 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from store_client.atomic_files import read_json, remove_file, write_json
+from store_client.atomic_files import parse_json_object, read_json, remove_file, write_json
 from store_client.configuration import Configuration
 from store_client.definition.openapi import (
     ApiDefinition,
@@ -19,7 +19,6 @@ from store_client.definition.openapi import (
     parse_operations,
 )
 from store_client.errors import NotFound, Refused, StoreError, Unreachable
-from store_client.http.problems import parse_json_object
 from store_client.http.retries import MAX_DEFINITION
 from store_client.http.session import HttpSession
 
@@ -231,7 +230,7 @@ def _fetch_document(
 
 
 def _parse_document(answer: "httpx.Response", base: str) -> Any:
-    found = parse_json_object(answer)
+    found = parse_json_object(answer.content)
     if answer.status_code != 200 or found is None or "paths" not in found:
         kind = answer.headers.get("Content-Type", "nothing").partition(";")[0]
         raise _not_a_store(base, f"it answers {answer.status_code} with {kind}")

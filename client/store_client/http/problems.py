@@ -3,13 +3,13 @@
 Error bodies are problem documents, OAuth errors, XML of an object storage, or pages of a proxy.
 """
 
-import json
 import math
 import re
 from collections.abc import Mapping
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Any
 
+from store_client.atomic_files import parse_json_object
 from store_client.errors import Conflict, NotAllowed, NotFound, Refused, StoreError, Unreachable
 from store_client.http.urls import retry_after, strip_query
 
@@ -66,23 +66,11 @@ def error_from_response(answer: "httpx.Response") -> StoreError:
     return kind(message, hint=hint, status=status, problem=problem)
 
 
-def parse_json_object(answer: "httpx.Response") -> dict[str, Any] | None:
-    """Return the JSON object of a response, or None if its body is anything else."""
-    try:
-        value = json.loads(answer.content)
-    except (ValueError, RecursionError):
-        return None
-    return value if isinstance(value, dict) else None
-
-
 def _parse_problem(answer: "httpx.Response") -> dict[str, Any]:
     """Parse a problem document, or another error body; {} if unknown."""
-    try:
-        found = json.loads(answer.content)
-    except (ValueError, RecursionError):
+    found = parse_json_object(answer.content)
+    if found is None:
         return _parse_xml_error(answer)
-    if not isinstance(found, dict):
-        return {}
     if isinstance(found.get("error"), str) and "title" not in found:
         said = {"title": found["error"], "detail": found.get("error_description", "")}
         return {**found, **said, "code": found["error"]}

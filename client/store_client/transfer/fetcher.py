@@ -110,56 +110,21 @@ ALL_PARTS = -1
 """Stands for the number of a part in failures of the file as a whole."""
 
 
-def fetch_parts(
-    reader: FileReader,
-    paths: tuple[Path, Path],
-    *,
-    quota_of: Callable[[], FailureQuota],
-    tell: TransferProgress,
-    slots: StreamSlots,
-    part: int = PART_SIZE,
-) -> str:
-    """Fetch a file in parallel parts into the first path; its SHA-256.
-
-    The second path records the progress. RangesUnsupported if the server sends no ranges.
-    """
-    size = reader.wanted.size
-    if not _set_size(paths[0], size):
-        paths[1].unlink(missing_ok=True)
-    with contextlib.closing(PartMap(paths[1], size, part=part)) as parts:
-        tell.bytes(sum(parts.done))
-        try:
-            return _PartFetcher(
-                reader, paths[0], parts, quota_of=quota_of, tell=tell, slots=slots
-            ).run()
-        except RangesUnsupported:
-            tell.bytes(-sum(parts.done))
-            raise
-
-
-def _set_size(path: Path, size: int) -> bool:
-    """Extend the file to its final size; whether it had that already."""
-    with open(os.open(path, os.O_RDWR | os.O_CREAT, 0o666), "r+b", buffering=0) as file:
+def _set_file_size(path: Path, size: int) -> bool:
+    """Extend a file to its final size; whether it had that already."""
+    with streams.open_unbuffered(path) as file:
         before = os.fstat(file.fileno()).st_size
         file.truncate(size)
     return before == size
 
 
 class _PartFetcher:
-    """What the streams of one file share."""
+    """Fetches one file in parallel parts, by several streams."""
 
     def __init__(
-        self,
-        reader: FileReader,
-        path: Path,
-        parts: PartMap,
-        *,
-        quota_of: Callable[[], FailureQuota],
-        tell: TransferProgress,
-        slots: StreamSlots,
+        self, shared: "FileFetcher", reader: FileReader, path: Path, parts: PartMap
     ) -> None:
-        self._reader, self._path, self._parts = reader, path, parts
-        self._quota_of, self._tell, self._slots = quota_of, tell, slots
+        self._shared, self._reader, self._path, self._parts = shared, reader, path, parts
         self._open = [number for number in range(parts.count) if not parts.is_complete(number)]
         self._open.reverse()
         self._changed = threading.Condition()
@@ -168,7 +133,10 @@ class _PartFetcher:
         self._digest = hashlib.sha256()
 
     def run(self) -> str:
-        """The digest of the complete file; raises the error of the first failed part."""
+        """The digest of the complete file; raises the error of the first failed part.
+
+        RangesUnsupported if the server sends no ranges.
+        """
         hashing = threading.Thread(target=self._guard, args=(self._hash_file,), daemon=True)
         hashing.start()
         self._guard(self._run_stream)
@@ -202,14 +170,14 @@ class _PartFetcher:
             with open(self._path, "r+b", buffering=0) as file:
                 while held and (number := self._next_part()) is not None:
                     self._guard(partial(self._fetch_part, file, number), number)
-                    self._slots.release()
-                    held = self._slots.try_acquire()
+                    self._shared.slots.release()
+                    held = self._shared.slots.try_acquire()
         finally:
             if held:
-                self._slots.release()
+                self._shared.slots.release()
 
     def _start_streams(self) -> None:
-        while len(self._open) > 0 and self._slots.try_acquire():
+        while len(self._open) > 0 and self._shared.slots.try_acquire():
             stream = threading.Thread(
                 target=self._guard, args=(self._run_extra_stream,), daemon=True
             )
@@ -222,7 +190,7 @@ class _PartFetcher:
 
     def _fetch_part(self, file: BinaryIO, number: int) -> None:
         """Fetch the missing bytes of a part."""
-        parts, quota = self._parts, self._quota_of()
+        parts, quota = self._parts, self._shared.new_quota()
         first, end = number * parts.part, number * parts.part + parts.length(number)
         file.seek(first + parts.done[number])
         while not parts.is_complete(number):
@@ -247,7 +215,7 @@ class _PartFetcher:
         with self._changed:
             self._parts.advance(number, len(block))
             self._changed.notify_all()
-        self._tell.bytes(len(block))
+        self._shared.tell.bytes(len(block))
 
     def _hash_file(self) -> None:
         """Hash the contiguous bytes behind the streams."""
@@ -342,14 +310,7 @@ class FileFetcher:
         map_path = self.cache.partial_path(wanted.sha256, "parts")
         if wanted.size >= self.large_from:
             with contextlib.suppress(RangesUnsupported):
-                digest = fetch_parts(
-                    reader,
-                    (temporary, map_path),
-                    quota_of=self.new_quota,
-                    tell=self.tell,
-                    slots=self.slots,
-                    part=self.part,
-                )
+                digest = self._fetch_parts(reader, temporary, map_path)
                 map_path.unlink()
                 return digest
         if map_path.exists():
@@ -358,3 +319,14 @@ class FileFetcher:
             map_path.unlink()
         with streams.open_unbuffered(temporary) as file:
             return streams.fetch_stream(reader, file, quota, tell=self.tell)
+
+    def _fetch_parts(self, reader: FileReader, temporary: Path, map_path: Path) -> str:
+        if not _set_file_size(temporary, reader.wanted.size):
+            map_path.unlink(missing_ok=True)
+        with contextlib.closing(PartMap(map_path, reader.wanted.size, part=self.part)) as parts:
+            self.tell.bytes(sum(parts.done))
+            try:
+                return _PartFetcher(self, reader, temporary, parts).run()
+            except RangesUnsupported:
+                self.tell.bytes(-sum(parts.done))
+                raise

@@ -219,7 +219,7 @@ def _quote_path_value(parameter: OperationParameter, value: Any) -> str:
 
 
 def _json_body(operation: ApiOperation, body: Mapping[str, Any]) -> Any:
-    places = operation.parameters_in("body")
-    if [one.name for one in places] == ["body"]:
+    members = [one for one in operation.parameters if one.place == "body"]
+    if [one.name for one in members] == ["body"]:
         return body.get("body")
-    return dict(body) if body or any(one.required for one in places) else None
+    return dict(body) if body or any(one.required for one in members) else None

@@ -24,7 +24,9 @@ def walk_files(root: str) -> Iterator[tuple[str, str]]:
     folders = [(root, "")]
     while folders:
         folder, prefix = folders.pop()
-        for entry in _scan_folder(folder):
+        with name_os_errors(f"read the directory {folder}", Misused), os.scandir(folder) as found:
+            entries = list(found)
+        for entry in entries:
             name = prefix + entry.name
             if entry.is_dir(follow_symlinks=False):
                 folders.append((entry.path, f"{name}/"))
@@ -41,11 +43,6 @@ def stat_file(path: str) -> os.stat_result:
     if not stat.S_ISREG(found.st_mode):
         raise Misused(f"{path} is not a file", hint="move it out of the directory")
     return found
-
-
-def _scan_folder(folder: str) -> list[os.DirEntry[str]]:
-    with name_os_errors(f"read the directory {folder}", Misused), os.scandir(folder) as found:
-        return list(found)
 
 
 _SHOWN = 5

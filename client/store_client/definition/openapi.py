@@ -58,10 +58,6 @@ class ApiOperation:
         name = re.sub(r"\W", "_", self.name)
         return f"{name}_" if keyword.iskeyword(name) or name[:1].isdigit() else name
 
-    def parameters_in(self, place: ParameterPlace) -> tuple[OperationParameter, ...]:
-        """The parameters in path, query or body."""
-        return tuple(one for one in self.parameters if one.place == place)
-
 
 @dataclass(frozen=True, slots=True)
 class ApiDefinition:

@@ -46,11 +46,6 @@ def link_file(source: Path, target: Path, *, sha256: str, link: LinkFunction = o
         raise StoreError(f"cannot write {target}: {error.strerror or error}") from error
 
 
-def is_same_disk(directory: Path, other: Path) -> bool:
-    """Whether hard links between two directories are possible."""
-    return _existing_parent(directory).stat().st_dev == _existing_parent(other).stat().st_dev
-
-
 def _link_or_copy(source: Path, target: Path, link: LinkFunction) -> None:
     try:
         try:
@@ -190,7 +185,10 @@ class DownloadJob:
         self.space.reserve(
             {one: self.cache.missing_bytes(one, size) for one, size in missing.items()}
         )
-        if directory is not None and not is_same_disk(directory, self.cache.root):
+        if directory is None:
+            return
+        disks = {_existing_parent(one).stat().st_dev for one in (directory, self.cache.root)}
+        if len(disks) > 1:  # no hard links there: files are copied, and need the space again
             absent = (one for one in wanted if not (directory / one.name).exists())
             DiskSpace(directory).reserve({one.name: one.size for one in absent})
 

@@ -216,17 +216,13 @@ class RequestAttempts:
         said = retry_after(answer.headers)
         bearable = said is None or said <= self._policy.retry_after_cap_s
         if not (again and bearable and self._retries < len(self._policy.waits_s)):
-            raise self._mention_lost_attempt(error_from_response(answer))
+            error = error_from_response(answer)
+            if self._doubt and isinstance(error, NotFound | Conflict):
+                lost = "an earlier attempt, whose answer was lost, may have succeeded"
+                error.hint = f"{error.hint}; {lost}"
+            raise error
         usual = self._policy.waits_s[self._retries]
         self._wait(asked, f"{status} {status_phrase(status)}", said or usual)
-
-    def _mention_lost_attempt(self, error: StoreError) -> StoreError:
-        """Hint that an earlier attempt may have succeeded."""
-        if self._doubt and isinstance(error, NotFound | Conflict):
-            error.hint = (
-                f"{error.hint}; an earlier attempt, whose answer was lost, may have succeeded"
-            )
-        return error
 
     def _handle_broken_connection(self, asked: RetryableRequest, error: ConnectionBroken) -> None:
         self._doubt = self._doubt or error.sent

@@ -78,7 +78,11 @@ class FileDepositor:
 
     def flush(self) -> None:
         """Deposit all pending files."""
-        while arrived := self._take_batch():
+        while True:
+            with self._lock:
+                arrived, self._pending = self._pending[:BATCH_SIZE], self._pending[BATCH_SIZE:]
+            if not arrived:
+                return
             together = self._put_batch(arrived)
             for each in arrived:
                 if each.one.name not in together:
@@ -86,11 +90,6 @@ class FileDepositor:
                     self._put_alone(each)
                 else:
                     self._record_stored(each.one, each.kept)
-
-    def _take_batch(self) -> list[_PendingFile]:
-        with self._lock:
-            taken, self._pending = self._pending[:BATCH_SIZE], self._pending[BATCH_SIZE:]
-        return taken
 
     def _put_batch(self, arrived: Sequence[_PendingFile]) -> set[str]:
         """Deposit files in one request; the names of those that were accepted."""
@@ -274,7 +273,11 @@ class BundlePutter:
                 self._put_missing(files, known)
                 told_again = True
             if patience.clock() >= until:
-                raise _timeout_error(patience.timeout_s)
+                waited = f"{patience.timeout_s:.0f} s"
+                raise TimedOut(
+                    f"the store is still verifying after {waited}; all files have arrived",
+                    hint="run the same command again to go on waiting",
+                )
             pause = PAUSES_S[min(tries, len(PAUSES_S) - 1)]
             patience.sleep(max(0.0, min(pause, until - patience.clock())))
             tries += 1
@@ -321,10 +324,3 @@ class BundlePutter:
             else:
                 # The store's own; what it purged is sent anew by the next run.
                 self._depositor.forget(one.name)
-
-
-def _timeout_error(timeout_s: float) -> TimedOut:
-    return TimedOut(
-        f"the store is still verifying after {timeout_s:.0f} s; all files have arrived",
-        hint="run the same command again to go on waiting",
-    )

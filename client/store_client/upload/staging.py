@@ -113,7 +113,10 @@ class AreaStaging(Staging):
 
     def stage(self, item: StagingItem) -> StagedFile:
         """See Staging; the store's checksums have to be those of what was read."""
-        self._ensure_area()
+        with self._opening:
+            if not self._opened:
+                self._open_area()
+                self._opened = True
         file = item.file
         # A small file has a new name for each version: bytes of an interrupted run may still be
         # arriving, and would replace the file that is deposited now.
@@ -130,12 +133,6 @@ class AreaStaging(Staging):
             self._client.session.request("DELETE", api.area_path(self._area))
         except StoreError as error:
             log.debug("the upload area %s stays: %s", self._area, error)
-
-    def _ensure_area(self) -> None:
-        with self._opening:
-            if not self._opened:
-                self._open_area()
-                self._opened = True
 
     def _open_area(self) -> None:
         try:

@@ -101,7 +101,7 @@ def send_file(upload: AreaTransfer, outgoing: OutgoingFile) -> SentFile:
 def _send_once(upload: AreaTransfer, outgoing: OutgoingFile) -> SentFile:
     progress = RollbackProgress(upload.context.tell)
     try:
-        upload.context.check()
+        upload.context.stop.check()
         context = upload.context.with_progress(progress)
         return _send_by_route(replace(upload, context=context), outgoing)
     except BaseException:
@@ -123,7 +123,7 @@ def _send_by_route(upload: AreaTransfer, outgoing: OutgoingFile) -> SentFile:
 
 def _send_whole(upload: AreaTransfer, outgoing: OutgoingFile) -> SentFile:
     context = upload.context
-    with context.memory(outgoing.size):
+    with context.memory.hold(outgoing.size):
         data = read_whole(outgoing.local())
         checksums = hash_bytes(data)
         body = MemoryBody(data, context)
@@ -278,7 +278,7 @@ def wait_for_checksums(upload: AreaTransfer, outgoing: OutgoingFile, ours: FileC
                 f"{outgoing.name} was sent, but is not verified after {upload.timeout_s:g} s",
                 hint="nothing is sent again when the same command runs later",
             )
-        upload.context.pause(pause)
+        upload.context.stop.pause(pause)
         pause = min(pause * 1.5, LONGEST_PAUSE_S)
 
 
@@ -411,19 +411,19 @@ def send_files(
         return _send_one(upload, outgoing, listing=listing, dry_run=dry_run)
 
     ended = False
-    for _, result in run_each(send, files, jobs=jobs, stop=upload.context.stop_signal):
+    for _, result in run_each(send, files, jobs=jobs, stop=upload.context.stop):
         if not ended:
             yield result
         if isinstance(result.error, GENERAL_ERRORS):
             ended = True
-            upload.context.stop()
+            upload.context.stop.set()
 
 
 def _send_one(
     upload: AreaTransfer, outgoing: OutgoingFile, *, listing: AreaListing, dry_run: bool
 ) -> AreaFileResult:
     try:
-        upload.context.check()
+        upload.context.stop.check()
         found = find_unchanged(upload, outgoing, files=listing)
         if found is not None:
             upload.context.tell.bytes(outgoing.size)

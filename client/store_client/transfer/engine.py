@@ -74,15 +74,17 @@ class StopSignal:
             raise Stopped
 
 
-class _MemoryBudget:
-    """Bytes that may be held in memory at once."""
+class MemoryBudget:
+    """Bytes that may be held in memory at once; threads share it."""
 
     def __init__(self, size: int, stop: StopSignal) -> None:
         self._size, self._stop = size, stop
         self._used = 0
         self._changed = Condition()
+        stop.add_waker(self._wake)
 
     def reserve(self, size: int) -> None:
+        """Wait for room for so many bytes; Stopped when the transfer stops."""
         with self._changed:
             while self._used and self._used + size > self._size:
                 self._stop.check()
@@ -92,11 +94,21 @@ class _MemoryBudget:
             self._used += size
 
     def release(self, size: int) -> None:
+        """Give room back."""
         with self._changed:
             self._used -= size
             self._changed.notify_all()
 
-    def wake(self) -> None:
+    @contextmanager
+    def hold(self, size: int) -> Iterator[None]:
+        """Hold room for so many bytes during a block."""
+        self.reserve(size)
+        try:
+            yield
+        finally:
+            self.release(size)
+
+    def _wake(self) -> None:
         with self._changed:
             self._changed.notify_all()
 
@@ -114,44 +126,14 @@ class TransferContext:
     ) -> None:
         self.tell = tell
         self.part_pool = ThreadPoolExecutor(jobs, thread_name_prefix="part")
-        self.stop_signal = StopSignal(stop)
-        self._budget = _MemoryBudget(memory, self.stop_signal)
-        self.stop_signal.add_waker(self._budget.wake)
+        self.stop = StopSignal(stop)
+        self.memory = MemoryBudget(memory, self.stop)
 
     def with_progress(self, tell: TransferProgress) -> "TransferContext":
         """The same context, reporting its progress elsewhere."""
         made = copy(self)
         made.tell = tell
         return made
-
-    def reserve(self, size: int) -> None:
-        """Wait for room for so many bytes; Stopped when the transfer stops."""
-        self._budget.reserve(size)
-
-    def release(self, size: int) -> None:
-        """Give room back."""
-        self._budget.release(size)
-
-    @contextmanager
-    def memory(self, size: int) -> Iterator[None]:
-        """Hold room for so many bytes during a block."""
-        self.reserve(size)
-        try:
-            yield
-        finally:
-            self.release(size)
-
-    def check(self) -> None:
-        """Raise Stopped if the transfer is to stop."""
-        self.stop_signal.check()
-
-    def pause(self, seconds: float) -> None:
-        """Sleep, but raise Stopped as soon as the transfer is to stop."""
-        self.stop_signal.pause(seconds)
-
-    def stop(self) -> None:
-        """Stop the transfer; what runs ends at its next block."""
-        self.stop_signal.set()
 
 
 @contextmanager
@@ -167,11 +149,11 @@ def open_transfer(
     try:
         yield context
     except Exception:
-        context.stop()
+        context.stop.set()
         context.part_pool.shutdown(cancel_futures=True)
         raise
     except BaseException:
-        context.stop()
+        context.stop.set()
         abandon_threads(context.part_pool)
         raise
     context.part_pool.shutdown()
@@ -225,7 +207,7 @@ class MemoryBody:
 
     def read(self, size: int = -1) -> memoryview | bytes:
         """The next piece; b"" at the end."""
-        self._context.check()
+        self._context.stop.check()
         piece = self._view[self._at : self._at + (self.PIECE if size >= 0 else len(self._view))]
         self._at += len(piece)
         self._context.tell.bytes(len(piece))
@@ -235,7 +217,7 @@ class MemoryBody:
         """Move as files do; skipped bytes count as read. Going back checks the stop signal."""
         target = place + {0: 0, 1: self._at, 2: len(self._view)}[whence]
         if target < self._at:
-            self._context.check()
+            self._context.stop.check()
         self._context.tell.bytes(target - self._at)
         self._at = target
         return target

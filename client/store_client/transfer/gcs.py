@@ -153,7 +153,7 @@ class _ResumableUpload:
         """All chunks; those that arrived before, which none did if it is new, are not sent."""
         at, arrived = 0, 0 if new else self._query_offset()
         for chunk in chunks:
-            context.check()
+            context.stop.check()
             end = at + len(chunk)
             for _ in range(ATTEMPTS):
                 if arrived >= end:

@@ -81,7 +81,7 @@ def hash_file(file: LocalFile, context: TransferContext) -> FileChecksums:
     """The checksums of a file."""
     hashing = FileHasher(file.size)
     for _ in hash_file_blocks(file, hashing):
-        context.check()
+        context.stop.check()
     return hashing.checksums()
 
 
@@ -137,7 +137,7 @@ class _PartSender:
         if self._failed:
             for future in self._sent:
                 future.result()
-        self._context.reserve(size)
+        self._context.memory.reserve(size)
 
     def send(self, number: int, data: bytes) -> None:
         """Send the next part; its memory is reserved."""
@@ -169,7 +169,7 @@ class _PartSender:
 
     def _send_one(self, number: int, data: bytes, lease: "_MemoryLease") -> bytes:
         try:
-            self._context.check()
+            self._context.stop.check()
             found = md5_digest(data)
             if self._is_stored(number, found):
                 self._context.tell.bytes(len(data))
@@ -197,7 +197,7 @@ class _MemoryLease:
             self._users -= 1
             last = not self._users
         if last:
-            self._context.release(self._size)
+            self._context.memory.release(self._size)
 
 
 def _read_exactly(source: io.FileIO, size: int, file: LocalFile) -> bytes:

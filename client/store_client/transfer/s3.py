@@ -275,7 +275,7 @@ class S3Object:
             return self.call(verb, Body=body, **more)
         except StoreError:
             # The library takes a stop for a failure of the network.
-            context.check()
+            context.stop.check()
             raise
 
 

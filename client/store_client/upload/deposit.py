@@ -64,7 +64,7 @@ class FileDepositor:
 
         `before` is what an earlier run recorded of the same content.
         """
-        self._shared.check()
+        self._shared.stop.check()
         kept = before or self._stage(one, staging, self._new_item(one, staging))
         if kept.stored:
             self._shared.tell.file()
@@ -122,7 +122,7 @@ class FileDepositor:
         # What is busy now is busy for each of them: one wait serves all that are put alone.
         wait_s = max(float(told.get("retry_after_s", 0)) for told in items)
         if 0 < wait_s <= self._session.policy.retry_after_cap_s:
-            self._shared.pause(wait_s)
+            self._shared.stop.pause(wait_s)
         tasks = {
             each.one.name: str(task)
             for each in arrived
@@ -133,7 +133,7 @@ class FileDepositor:
         return {each.one.name for each in arrived if each.kept.uuid in taken}
 
     def _put_alone(self, each: _PendingFile) -> None:
-        self._shared.check()
+        self._shared.stop.check()
         one, staging, kept = each.one, each.staging, each.kept
         try:
             self._put_file(one, staging, kept)

@@ -174,5 +174,5 @@ def _record_finished(one: _UploadRun, attempt: UploadAttempt) -> None:
 
 def _map_files(function: Callable[[T], R], items: Sequence[T], one: _UploadRun) -> list[R]:
     """Call the function for each file in threads; results in order, first error raised."""
-    results = run_each(function, items, jobs=one.options.jobs, stop=one.shared.stop_signal)
+    results = run_each(function, items, jobs=one.options.jobs, stop=one.shared.stop)
     return [result for _, result in sorted(results, key=lambda found: found[0])]

@@ -187,7 +187,7 @@ class S3Staging(Staging):
         return self._object(url.removeprefix(f"s3://{self._bucket.name}/"))
 
     def _stage_small(self, item: StagingItem, target: s3.S3Object) -> FileChecksums:
-        with self._context.memory(item.file.size):
+        with self._context.memory.hold(item.file.size):
             data = read_whole(item.file)
             checksums = hash_bytes(data)
             target.put(data, checksums, item.content_type, self._context)
@@ -245,7 +245,7 @@ class GcsStaging(Staging):
             return StagedFile(url, send(item, self._objects.blob(key), url))
 
     def _stage_small(self, item: StagingItem, blob: Any, url: str) -> FileChecksums:
-        with self._context.memory(item.file.size):
+        with self._context.memory.hold(item.file.size):
             data = read_whole(item.file)
             checksums = hash_bytes(data)
             blob.metadata = checksums.metadata()

@@ -139,14 +139,14 @@ def test_memory_is_bounded(tmp_path: Path) -> None:
     with open_transfer(8, memory=130 * MB) as shared:
         send_parts(local(path), shared, send)
         # All room was given back.
-        shared.reserve(130 * MB)
+        shared.memory.reserve(130 * MB)
     assert most <= 130 * MB
 
 
 @pytest.mark.spec("UPL-07")
 def test_oversized_part_goes_alone() -> None:
-    with open_transfer(1, memory=10) as shared, shared.memory(100):
-        waiter = threading.Thread(target=lambda: shared.reserve(1), daemon=True)
+    with open_transfer(1, memory=10) as shared, shared.memory.hold(100):
+        waiter = threading.Thread(target=lambda: shared.memory.reserve(1), daemon=True)
         waiter.start()
         waiter.join(0.05)
         assert waiter.is_alive()
@@ -157,18 +157,18 @@ def test_oversized_part_goes_alone() -> None:
 @pytest.mark.spec("UPL-07")
 def test_stop_wakes_waiters_for_memory() -> None:
     shared = TransferContext(1, memory=10)
-    shared.reserve(10)
+    shared.memory.reserve(10)
     raised: list[BaseException] = []
 
     def wait() -> None:
         try:
-            shared.reserve(5)
+            shared.memory.reserve(5)
         except Stopped as error:
             raised.append(error)
 
     waiter = threading.Thread(target=wait)
     waiter.start()
-    shared.stop()
+    shared.stop.set()
     waiter.join(5)
     shared.part_pool.shutdown()
     assert raised
@@ -184,7 +184,7 @@ def test_failed_part_ends_file_and_releases_memory(tmp_path: Path) -> None:
     with open_transfer(2, memory=64 * MB) as shared:
         with pytest.raises(Damaged, match="part"):
             send_parts(local(path), shared, send)
-        shared.reserve(64 * MB)
+        shared.memory.reserve(64 * MB)
 
 
 @pytest.mark.spec("UPL-08")
@@ -225,7 +225,7 @@ def test_body_reports_progress_and_takes_it_back() -> None:
         body.seek(0)
         body.seek(0, 2)
         assert sum(counted) == 3 * MB
-        shared.stop()
+        shared.stop.set()
         with pytest.raises(Stopped):
             body.seek(0)
 
@@ -293,7 +293,7 @@ def test_a_file_that_became_shorter_or_longer_is_changed(tmp_path: Path) -> None
             with pytest.raises(FileChanged):
                 send_parts(file, shared, lambda *_: None, size=MB)
             # All memory was given back.
-            shared.reserve(MAX_MEMORY)
+            shared.memory.reserve(MAX_MEMORY)
 
 
 def test_returns_results_as_completed_and_first_error_stops() -> None:

@@ -59,63 +59,23 @@ RESULT_ELSEWHERE = ("Go back to the terminal", "It says how the login went.")
 CallbackAnswer = Mapping[str, str]
 
 
-class CallbackServer:
+class CallbackServer(ThreadingHTTPServer):
     """The loopback server that receives the answer of the authorization service."""
 
-    def __init__(self, server: "_CallbackHttpServer") -> None:
-        self._server = server
+    def __init__(self) -> None:
+        super().__init__((HOST, 0), _CallbackHandler)
+        self.state = ""
+        """The state of the answer that is accepted."""
+        self.results: Queue[tuple[str, str]] = Queue(maxsize=1)
+        self.accepted = False
+        self.page_sent = Event()
+        self._answers: Queue[CallbackAnswer] = Queue(maxsize=1)
+        self._accepting = Lock()
 
     @property
     def redirect_uri(self) -> str:
         """The redirect URI of the login."""
-        return f"http://{HOST}:{self._server.server_port}{PATH}"
-
-    def expect_state(self, state: str) -> None:
-        """Accept the answer with this state."""
-        self._server.state = state
-
-    def wait_for_answer(self, seconds: float) -> CallbackAnswer:
-        """Wait for the parameters of the answer; TimedOut if none arrives."""
-        try:
-            return self._server.answers.get(timeout=seconds)
-        except Empty:
-            raise TimedOut(
-                f"no login within {seconds:.0f} s",
-                hint="try again: store login; without a browser: store login --remote",
-            ) from None
-
-    def show_result(self, title: str, text: str) -> None:
-        """Show a page with the result in the browser."""
-        with suppress(Full):
-            self._server.results.put_nowait((title, text))
-
-
-@contextmanager
-def open_callback_server() -> Iterator[CallbackServer]:
-    """Run a callback server on a free port."""
-    with _CallbackHttpServer((HOST, 0), _CallbackHandler) as server:
-        thread = Thread(target=server.serve_forever, kwargs={"poll_interval": POLL_S}, daemon=True)
-        thread.start()
-        door = CallbackServer(server)
-        try:
-            yield door
-        finally:
-            door.show_result(*RESULT_ELSEWHERE)
-            if server.accepted:
-                server.page_sent.wait(WRITTEN_S)
-            server.shutdown()
-            thread.join()
-
-
-class _CallbackHttpServer(ThreadingHTTPServer):
-    def __init__(self, address: tuple[str, int], handler: type[BaseHTTPRequestHandler]) -> None:
-        super().__init__(address, handler)
-        self.state = ""
-        self.answers: Queue[CallbackAnswer] = Queue(maxsize=1)
-        self.results: Queue[tuple[str, str]] = Queue(maxsize=1)
-        self.accepted = False
-        self._accepting = Lock()
-        self.page_sent = Event()
+        return f"http://{HOST}:{self.server_port}{PATH}"
 
     def accept(self, said: CallbackAnswer) -> bool:
         """Accept the first answer with the right state; whether this is it."""
@@ -126,15 +86,46 @@ class _CallbackHttpServer(ThreadingHTTPServer):
             if self.accepted:
                 return False
             self.accepted = True
-        self.answers.put_nowait(said)
+        self._answers.put_nowait(said)
         return True
+
+    def wait_for_answer(self, seconds: float) -> CallbackAnswer:
+        """Wait for the parameters of the answer; TimedOut if none arrives."""
+        try:
+            return self._answers.get(timeout=seconds)
+        except Empty:
+            raise TimedOut(
+                f"no login within {seconds:.0f} s",
+                hint="try again: store login; without a browser: store login --remote",
+            ) from None
+
+    def show_result(self, title: str, text: str) -> None:
+        """Show a page with the result in the browser."""
+        with suppress(Full):
+            self.results.put_nowait((title, text))
 
     def handle_error(self, *_: object) -> None:
         """Ignore browsers that hang up."""
 
 
+@contextmanager
+def open_callback_server() -> Iterator[CallbackServer]:
+    """Run a callback server on a free port."""
+    with CallbackServer() as server:
+        thread = Thread(target=server.serve_forever, kwargs={"poll_interval": POLL_S}, daemon=True)
+        thread.start()
+        try:
+            yield server
+        finally:
+            server.show_result(*RESULT_ELSEWHERE)
+            if server.accepted:
+                server.page_sent.wait(WRITTEN_S)
+            server.shutdown()
+            thread.join()
+
+
 class _CallbackHandler(BaseHTTPRequestHandler):
-    server: _CallbackHttpServer
+    server: CallbackServer
     timeout = SILENT_S
 
     def do_GET(self) -> None:
@@ -233,7 +224,7 @@ def authorize_in_browser(
     """Log in at the browser; TimedOut, or NotAllowed if consent is denied."""
     with open_callback_server() as door:
         question = _AuthorizationRequest(door.redirect_uri)
-        door.expect_state(question.state)
+        door.state = question.state
         url = question.url(service)
         say(f"Log in at your browser. If it does not open, go to:\n  {url}")
         # Terminal browsers return only when they are closed.

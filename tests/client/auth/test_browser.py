@@ -181,7 +181,7 @@ def test_a_code_of_another_login_is_refused_by_its_challenge(
 @pytest.mark.spec("CLI-71")
 def test_port_accepts_one_response_with_right_state() -> None:
     with open_callback_server() as door:
-        door.expect_state("the state")
+        door.state = "the state"
         base = door.redirect_uri.removesuffix("/callback")
         answers: dict[str, Any] = {}
         with httpx.Client() as http:

@@ -37,7 +37,6 @@ class _PendingFile:
     """A staged file that is not deposited yet; `before`: an earlier run staged it."""
 
     one: PlannedFile
-    staging: Staging
     kept: KnownFile
     before: bool
 
@@ -51,26 +50,27 @@ class FileDepositor:
         session: HttpSession,
         journal: UploadJournal,
         shared: TransferContext,
+        staging: Staging,
     ) -> None:
         self.tasks: dict[str, str] = {}
         self._options, self._session = options, session
-        self._journal, self._shared = journal, shared
+        self._journal, self._shared, self._staging = journal, shared, staging
         self._lock = Lock()
         self._pending: list[_PendingFile] = []
         self._batching = True
 
-    def deposit(self, one: PlannedFile, staging: Staging, before: KnownFile | None) -> None:
+    def deposit(self, one: PlannedFile, before: KnownFile | None) -> None:
         """Stage a file and deposit it, by itself or with others later.
 
         `before` is what an earlier run recorded of the same content.
         """
         self._shared.stop.check()
-        kept = before or self._stage(one, staging, self._new_item(one, staging))
+        kept = before or self._stage(one, self._new_item(one))
         if kept.stored:
             self._shared.tell.file()
             return
         with self._lock:
-            self._pending.append(_PendingFile(one, staging, kept, before is not None))
+            self._pending.append(_PendingFile(one, kept, before is not None))
             # The verification of a large file takes its time, so it begins at once.
             full = len(self._pending) >= BATCH_SIZE or one.file.size >= ETAG_CHUNK
         if full:
@@ -134,16 +134,16 @@ class FileDepositor:
 
     def _put_alone(self, each: _PendingFile) -> None:
         self._shared.stop.check()
-        one, staging, kept = each.one, each.staging, each.kept
+        one, kept = each.one, each.kept
         try:
-            self._put_file(one, staging, kept)
+            self._put_file(one, kept)
         except Refused as error:
             if error.code not in SOURCE_GONE_CODES or not each.before:
                 raise
             # What an earlier run had staged is gone.
             item = StagingItem(one.file, one.content_type, kept.uuid, kept.version)
-            kept = self._stage(one, staging, item)
-            self._put_file(one, staging, kept)
+            kept = self._stage(one, item)
+            self._put_file(one, kept)
         self._record_stored(one, kept)
 
     def _record_stored(self, one: PlannedFile, kept: KnownFile) -> None:
@@ -169,17 +169,17 @@ class FileDepositor:
             hint="run the same command again: only this file is sent again",
         )
 
-    def _new_item(self, one: PlannedFile, staging: Staging) -> StagingItem:
+    def _new_item(self, one: PlannedFile) -> StagingItem:
         under_way = self._journal.unfinished.get(one.name)
         if under_way and under_way.stamp == one.file.stamp:
             return StagingItem(one.file, one.content_type, under_way.uuid, under_way.version)
         if under_way:
-            staging.abandon(under_way)
+            self._staging.abandon(under_way)
         return StagingItem(one.file, one.content_type, str(uuid4()), create_version())
 
-    def _stage(self, one: PlannedFile, staging: Staging, item: StagingItem) -> KnownFile:
+    def _stage(self, one: PlannedFile, item: StagingItem) -> KnownFile:
         at = time.time_ns()
-        staged = staging.stage(item)
+        staged = self._staging.stage(item)
         kept = KnownFile(
             stamp=one.file.stamp,
             at=at,
@@ -192,13 +192,15 @@ class FileDepositor:
         self._journal.record_file(one.name, kept)
         return kept
 
-    def _put_file(self, one: PlannedFile, staging: Staging, kept: KnownFile) -> None:
+    def _put_file(self, one: PlannedFile, kept: KnownFile) -> None:
         try:
             self.request_put(one.name, kept)
         except Refused as error:
             item = StagingItem(one.file, one.content_type, kept.uuid, kept.version)
             staged = StagedFile(kept.url, kept.checksums)
-            if error.code != "missing_checksum" or not staging.rewrite_checksums(item, staged):
+            if error.code != "missing_checksum":
+                raise
+            if not self._staging.rewrite_checksums(item, staged):
                 raise
             self.request_put(one.name, kept)
 

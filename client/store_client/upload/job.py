@@ -124,13 +124,13 @@ def _send_missing(
     patience: WaitPolicy,
 ) -> UploadReport:
     attempt = plan.begin_attempt(one.options, one.journal, there)
-    depositor = FileDepositor(one.options, one.client.session, one.journal, one.shared)
     staging = open_staging(
         one.options, attempt.area, one.client, context=one.shared, journal=one.journal
     )
+    depositor = FileDepositor(one.options, one.client.session, one.journal, one.shared, staging)
     sent = sum(file.file.size for file in missing if file.name not in known)
     one.shared.tell.total(len(missing), sent)
-    _map_files(lambda file: depositor.deposit(file, staging, known.get(file.name)), missing, one)
+    _map_files(lambda file: depositor.deposit(file, known.get(file.name)), missing, one)
     depositor.flush()
     known = {**known, **{file.name: one.journal.files[file.name] for file in missing}}
     bundler = BundlePutter(one.options, one.client.session, depositor)

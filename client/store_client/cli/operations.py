@@ -107,6 +107,8 @@ PAGE_COUNTS = ("page_count", "per_page")
 
 
 SHA256 = "X-STORE-SHA256"
+BLOCK = 1024 * 1024
+"""Bytes of a raw file that are written at once."""
 
 
 def write_raw(
@@ -134,9 +136,11 @@ def _write_verified_file(client: "Client", answer: "httpx.Response") -> None:
     place = urljoin(str(answer.url), answer.headers["Location"])
     plain = {"Accept-Encoding": "identity"}
     with client.session.stream("GET", place, headers=plain, authorize=False, limit=None) as content:
-        for block in content.iter_raw():
-            digest.update(block)
-            output.write_bytes(block)
+        reader = importlib.import_module("store_client.http.pool").BodyReader(content)
+        buffer = memoryview(bytearray(BLOCK))
+        while count := reader.read_some(buffer):
+            digest.update(buffer[:count])
+            output.write_bytes(buffer[:count])
     if digest.hexdigest() != answer.headers[SHA256].lower():
         raise Damaged(
             "the output is not the file: its checksum is wrong",

@@ -41,10 +41,10 @@ def write_lines(items: Iterable[Any]) -> None:
         click.echo(dump_json(item, indent=False))
 
 
-def write_bytes(data: bytes) -> None:
+def write_bytes(data: bytes | memoryview) -> None:
     """Write bytes; escaped on a terminal."""
     if sys.stdout.isatty():
-        click.echo(escape_text(data.decode("utf-8", "backslashreplace")))
+        click.echo(escape_text(bytes(data).decode("utf-8", "backslashreplace")))
         return
     stream = sys.stdout.buffer
     stream.write(data)

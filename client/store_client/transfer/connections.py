@@ -9,7 +9,6 @@ what arrived.
 import contextlib
 import re
 import socket
-import ssl
 import threading
 import weakref
 from collections.abc import Callable, Iterator, Mapping
@@ -19,7 +18,7 @@ from urllib.parse import urlsplit
 import httpx
 
 from store_client.errors import StoreError, Unreachable
-from store_client.http.pool import ConnectionPool
+from store_client.http.pool import BodyReader, ConnectionPool
 from store_client.http.retries import ConnectionBroken, RetryableRequest, RetryPolicy
 from store_client.http.urls import parse_origin, resolve_url, retry_after
 
@@ -85,11 +84,6 @@ MAX_REDIRECTS = 3
 STALE_ERRORS = (httpx.ReadError, httpx.WriteError, httpx.RemoteProtocolError)
 """Failures of a request on a connection that the server closed meanwhile."""
 
-DIRECT_FROM = 256 * 1024
-"""Bytes of a body that are worth bypassing the library."""
-_WAY_TO_COUNTER = ("_stream", "_httpcore_stream", "_stream", "_connection", "_h11_state", "_reader")
-"""Attributes from a response's stream to the object that counts the bytes of its body."""
-
 _BLANK = re.compile(r"[\x00-\x20\x7f]")
 _RANGE = re.compile(r"bytes (?P<first>\d+)-(?P<last>\d+)/(?P<total>\d+|\*)")
 
@@ -102,70 +96,20 @@ class RangeResponse:
         self.retry_after_s = retry_after(response.headers) or 0.0
         self.start = 0
         self.total: int | None = None
-        self._response = response
-        self._pieces = response.iter_raw()
-        self._piece = memoryview(b"")
-        self._left = int(response.headers.get("Content-Length", -1))
-        self._direct: DirectBody | None = None
+        self._body = BodyReader(response)
         found = _RANGE.fullmatch(response.headers.get("Content-Range", ""))
         if self.status == httpx.codes.PARTIAL_CONTENT and found:
             self.start = int(found["first"])
             self.total = None if found["total"] == "*" else int(found["total"])
-        elif self.status == httpx.codes.OK and self._left >= 0:
-            self.total = self._left
+        elif self.status == httpx.codes.OK and "Content-Length" in response.headers:
+            self.total = int(response.headers["Content-Length"])
 
     def readinto(self, buffer: memoryview) -> int:
-        """Fill a buffer; fewer bytes at the end, 0 after it."""
+        """Fill a buffer; fewer bytes at the end or where the body breaks off, 0 after it."""
         count = 0
-        while count < len(buffer) and (size := self._read_some(buffer[count:])):
-            count += size
-            self._left -= size
-        if not self._left:
-            # The connection can be used again once the end was read.
-            next(self._pieces, b"")
-        return count
-
-    def _read_some(self, buffer: memoryview) -> int:
-        if self._direct:
-            return self._direct.readinto(buffer)
-        with contextlib.suppress(httpx.RemoteProtocolError):  # the body breaks off
-            self._piece = self._piece or memoryview(next(self._pieces, b""))
-        size = min(len(self._piece), len(buffer))
-        buffer[:size] = self._piece[:size]
-        self._piece = self._piece[size:]
-        if not self._piece and self._left - size >= DIRECT_FROM:
-            self._direct = DirectBody.take_over(self._response, self._left - size)
-        return size
-
-
-class DirectBody:
-    """The rest of a long body, read from the socket into the caller's buffer.
-
-    The library would copy each byte four times in pieces of 64 KiB, at three times the cost. It has
-    to count the bytes that pass it by, or it would not use the connection again; it has no public
-    way to do that. Where its inner parts are not as expected, it reads the body itself.
-    """
-
-    def __init__(self, found: socket.socket, counter: Any) -> None:
-        self._socket, self._counter = found, counter
-
-    @classmethod
-    def take_over(cls, response: httpx.Response, left: int) -> "DirectBody | None":
-        """Read these last bytes of a body; the library has none of them yet."""
-        stream = response.extensions.get("network_stream")
-        if stream is None or isinstance(stream.get_extra_info("ssl_object"), ssl.SSLObject):
-            return None  # TLS through a TLS proxy: its socket has bytes that are still encrypted
-        counter: Any = response.stream
-        for name in _WAY_TO_COUNTER:
-            counter = getattr(counter, name, None)
-        if getattr(counter, "_remaining", None) != left:
-            return None
-        return cls(stream.get_extra_info("socket"), counter)
-
-    def readinto(self, buffer: memoryview) -> int:
-        """Read some bytes; 0 when the body ends or breaks off."""
-        count = self._socket.recv_into(buffer[: self._counter._remaining])
-        self._counter._remaining -= count
+        with contextlib.suppress(httpx.RemoteProtocolError):
+            while count < len(buffer) and (size := self._body.read_some(buffer[count:])):
+                count += size
         return count
 
 

@@ -154,10 +154,10 @@ class FileReader:
     def _read_some(self, answer: RangeResponse, buffer: memoryview) -> int:
         try:
             return answer.readinto(buffer)
-        except (httpx.TimeoutException, TimeoutError) as error:
+        except httpx.TimeoutException as error:
             said = f"{self.wanted.name}: the bucket stopped sending"
             raise TransferFailure(Unreachable(said)) from error
-        except (httpx.HTTPError, httpx.StreamError, OSError, ValueError) as error:
+        except (httpx.HTTPError, httpx.StreamError, ValueError) as error:
             # ValueError: another thread closed the connection.
             raise TransferFailure(
                 Damaged(f"{self.wanted.name}: the connection broke ({error})")

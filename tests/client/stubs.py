@@ -1,12 +1,10 @@
 """Type stubs of the client's operations, written from the definitions by `make docs`."""
 
 import json
-import subprocess
+import textwrap
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
-
-from ruff import find_ruff_bin
 
 from api.app import OPERATIONS
 from api.authz.app import API_INFO
@@ -42,6 +40,7 @@ def _operation(method: Callable[Concatenate[Any, P], Any]) -> TypedMethod[P]: ..
 
 class Operations:
 '''
+WIDTH = 100
 TYPES = {
     "string": "str",
     "integer": "int",
@@ -65,22 +64,23 @@ def written() -> str:
     documents = (CachedDocument("http://x/v1", store), CachedDocument("http://x", auth))
     found = CachedDefinition(*documents, fetched=0.0).parse().operations.values()
     shown = sorted(found, key=lambda one: one.method_name)
-    text = HEAD + "".join(map(method, shown))
-    ruff = [find_ruff_bin(), "format", "--stdin-filename", str(PATH), "-"]
-    return subprocess.run(ruff, input=text, capture_output=True, text=True, check=True).stdout
+    return HEAD + "\n".join(map(method, shown))
 
 
 def method(operation: ApiOperation) -> str:
     """One operation; required parameters first, all by keyword."""
     ordered = sorted(operation.parameters, key=lambda one: not one.required)
     named = [parameter(one) for one in ordered if one.name.isidentifier()]
-    taken = ", ".join(["self", "*", *named, "headers: Headers = None"])
+    taken = ["self", "*", *named, "headers: Headers = None"]
     about = operation.summary.replace("\\", "").rstrip(".")
-    return f"""
-    @_operation
-    def {operation.method_name}({taken}) -> Any:
-        \"\"\"{about}.\"\"\"
-"""
+    head = f"    def {operation.method_name}({', '.join(taken)}) -> Any:"
+    if len(head) > WIDTH:
+        # Several parameters on a line, each of them whole; ruff would give each its own.
+        whole = " ".join(f"{one},".replace(" ", "\0") for one in taken)
+        lines = textwrap.wrap(whole, WIDTH - 8, break_long_words=False, break_on_hyphens=False)
+        filled = textwrap.indent("\n".join(lines), " " * 8).replace("\0", " ")
+        head = f"    def {operation.method_name}(\n{filled}\n    ) -> Any:"
+    return f'    @_operation\n{head}\n        """{about}."""\n'
 
 
 def parameter(one: OperationParameter) -> str:

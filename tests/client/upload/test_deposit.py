@@ -13,7 +13,7 @@ from store_client.client import Client
 from store_client.configuration import Configuration
 from store_client.errors import Conflict, Damaged, TimedOut
 from store_client.http.session import HttpSession
-from store_client.transfer.engine import TransferContext
+from store_client.transfer.engine import StopSignal
 from store_client.upload.job import upload
 from store_client.upload.options import UploadOptions
 from store_client.upload.plan import UploadReport
@@ -158,7 +158,7 @@ def test_waits_as_busy_store_asks(
     folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, busy_s: int, waited: list[float]
 ) -> None:
     pauses: list[float] = []
-    monkeypatch.setattr(TransferContext, "pause", lambda _, seconds: pauses.append(seconds))
+    monkeypatch.setattr(StopSignal, "pause", lambda _, seconds: pauses.append(seconds))
     played = Played(iter([written()]), status("RUNNING"), refusing=True, busy_s=busy_s)
     assert run(played, folder, tmp_path / "home").state == "uploaded"
     assert (pauses, len(played.puts("/v1/files/"))) == (waited, 1)

@@ -46,7 +46,7 @@ PIPELINES_MAY_IMPORT = (
 
 CLIENT_FLOORS = (
     "errors",
-    "versions checksums names content_types progress atomic_files",
+    "identifiers checksums names content_types progress atomic_files",
     "local_files",
     "configuration",
     "http",

@@ -295,16 +295,12 @@ def post_area_upload_complete(context: StoreContext[NoParameters, CompleteUpload
         context.stores,
         upload_ref,
         context.caller.email,
-        _declared_checksums(context.body),
+        {"checksums": dict(context.body.checksums)} if context.body.checksums else {},
         request_id=context.request_id,
     )
     context.send(result.jobs)
     url = source_url(context, keys.area_file_key(upload_ref.area, upload_ref.name), upload_ref.name)
     return json_response({"url": url, "size": result.size, "status": result.status}, 202)
-
-
-def _declared_checksums(body: CompleteUploadBody) -> dict[str, Any]:
-    return {"checksums": dict(body.checksums)} if body.checksums else {}
 
 
 @operation(
@@ -381,14 +377,10 @@ def post_area_credentials(context: StoreContext[NoParameters, CredentialsBody]) 
     content = (
         _format_signed_urls(context, grant)
         if grant.credentials is None
-        else _format_credentials(grant.credentials.kind, grant.credentials.parameters)
+        else {"kind": grant.credentials.kind, **grant.credentials.parameters}
     )
     expires = {"expires": version_from_us(grant.expires_us)}
     return json_response({**content, **expires}, 201, {"Cache-Control": "no-store"})
-
-
-def _format_credentials(kind: str, parameters: Mapping[str, str | None]) -> dict[str, Any]:
-    return {"kind": kind, **parameters}
 
 
 def _format_signed_urls(

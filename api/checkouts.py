@@ -7,7 +7,7 @@ from typing import Annotated, Any
 from flask import Response
 from marshmallow import fields, validate
 
-from api.http.operation import ResponseDoc, StoreContext, json_response, operation
+from api.http.operation import ResponseDoc, StoreContext, json_response, omit_none, operation
 from api.schemas.fields import (
     FullMatch,
     ReplicaParameters,
@@ -160,5 +160,4 @@ def _format_checkout(job: Checkout) -> dict[str, Any]:
     }
     if job.state == "EXPIRED":
         return answer | {"status": "FAILED", "cause": EXPIRED_CAUSE}
-    optional = {"location": job.location, "cause": job.cause}
-    return answer | {name: text for name, text in optional.items() if text is not None}
+    return answer | omit_none({"location": job.location, "cause": job.cause})

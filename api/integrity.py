@@ -80,22 +80,13 @@ def get_integrity(context: StoreContext[NoParameters, None]) -> Response:
     days = context.services.settings.scrub_period_days
     report = context.services.integrity.report()
     is_operator = context.services.access.may(context.principal, DETAILS_OPERATION)
-    return json_response(
-        _format_report(report, days) | (_format_damaged(report) if is_operator else {})
-    )
-
-
-def _format_report(report: FixityReport, period_days: float) -> dict[str, Any]:
-    return {
+    answer: dict[str, Any] = {
         "at": version_from_us(report.at_us),
-        "period_s": period_days * _DAY_S,
+        "period_s": days * _DAY_S,
         "replicas": {name: _format_counts(counts) for name, counts in report.replicas.items()},
     }
-
-
-def _format_damaged(report: FixityReport) -> dict[str, Any]:
-    return {
-        "damaged": [
+    if is_operator:
+        answer["damaged"] = [
             {
                 "replica": row.replica,
                 "key": row.key,
@@ -104,7 +95,7 @@ def _format_damaged(report: FixityReport) -> dict[str, Any]:
             }
             for row in report.damaged
         ]
-    }
+    return json_response(answer)
 
 
 def _format_counts(counts: IntegrityCounts) -> dict[str, float]:

@@ -1,6 +1,5 @@
 """Replication report over HTTP, its schemas, and headers about replicas."""
 
-from collections.abc import Mapping
 from typing import Any
 
 from flask import Response
@@ -18,7 +17,7 @@ from api.schemas.fields import (
 from pipelines import replication
 from pipelines.formats import version_from_us
 from pipelines.replication import ReplicaStatus, ReplicationLag, ReplicationReport
-from storage.catalog.replication import SCAN_LIMIT, DivergedVersion, ReplicationBacklog, WaitingJob
+from storage.catalog.replication import SCAN_LIMIT, ReplicationBacklog, WaitingJob
 from storage.keys import KINDS
 from storage.model import FQID, Replica
 from storage.stores import Stores
@@ -157,7 +156,15 @@ def format_report(report: ReplicationReport) -> dict[str, Any]:
         "oldest": [_format_waiting(row, now) for row in report.oldest],
         "backlog": [_format_backlog(row, now) for row in report.backlog],
         "failures": [_format_waiting(row, now) for row in report.failures],
-        "diverged": [_format_diverged(row) for row in report.diverged],
+        "diverged": [
+            {
+                "kind": row.kind,
+                "name": row.name,
+                "replica": row.replica,
+                "seen": version_from_us(row.at_us),
+            }
+            for row in report.diverged
+        ],
         "diverged_total": report.counts["diverged"],
         "unindexed": [
             {"replica": replica, "bundle": str(fqid), "reason": reason}
@@ -199,11 +206,6 @@ def _format_waiting(row: WaitingJob, now: int) -> dict[str, Any]:
     return answer | ({"reason": row.reason} if row.reason else {})
 
 
-def _format_diverged(row: DivergedVersion) -> dict[str, Any]:
-    seen = version_from_us(row.at_us)
-    return {"kind": row.kind, "name": row.name, "replica": row.replica, "seen": seen}
-
-
 def format_replica_states(
     stores: Stores, kind: str, ident: int, fqid: FQID
 ) -> dict[str, dict[str, str]]:
@@ -221,13 +223,11 @@ def _format_replica_state(status: ReplicaStatus) -> dict[str, str]:
 def format_replication_header(stores: Stores, ident: int, fqid: FQID) -> dict[str, str]:
     """Format a file's status as an RFC 9651 dictionary, no reasons."""
     states = format_replica_states(stores, "file", ident, fqid)
-    items = [f"{replica}={_format_header_item(state)}" for replica, state in states.items()]
+    items = []
+    for replica, state in states.items():
+        at = f';at="{state["at"]}"' if "at" in state else ""
+        items.append(f"{replica}={state['state']}{at}")
     return {REPLICATION_HEADER: ", ".join(items)}
-
-
-def _format_header_item(state: Mapping[str, str]) -> str:
-    at = state.get("at")
-    return state["state"] + (f';at="{at}"' if at else "")
 
 
 def served_by_header(requested: Replica, served: Replica) -> dict[str, str]:

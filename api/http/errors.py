@@ -139,9 +139,8 @@ def _handle_http_error(error: HTTPException) -> Response:
 
 def _handle_unexpected_error(error: Exception) -> Response:
     log.error("unexpected error", exc_info=error)
-    return add_retry_after(
-        error_response(500, "internal_error", UNEXPECTED_DETAIL), "internal_error", None
-    )
+    response = error_response(500, "internal_error", UNEXPECTED_DETAIL)
+    return add_retry_after(response, "internal_error", None)
 
 
 def error_response(

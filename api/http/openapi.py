@@ -157,8 +157,7 @@ def _version_pattern(_converter: Any, field: Any, **_: Any) -> dict[str, str]:
 
 
 def _schema_name(schema: Any) -> str:
-    kind = schema if isinstance(schema, type) else type(schema)
-    return str(kind.__name__)
+    return str(getattr(schema, "__name__", type(schema).__name__))
 
 
 def _describe_operation(

@@ -12,6 +12,7 @@ from api.schemas.fields import (
     ResponseSchema,
     VersionField,
     described,
+    query_flag,
     replica_field,
 )
 from pipelines import replication
@@ -28,8 +29,7 @@ REPLICA_STATES = ("present", "pending", "parked", "diverged")
 
 def replication_field() -> QueryFlag:
     """Return the parameter for including the version's state in every replica."""
-    about = {"description": "Include the version's state in each replica."}
-    return QueryFlag(load_default=False, metadata=about)
+    return query_flag("Include the version's state in each replica.")
 
 
 class ReplicaStateAnswer(ResponseSchema):

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 import orjson
 from flask import Response
-from marshmallow import fields, validate
+from marshmallow import fields
 
 from api.http.operation import StoreContext, operation, page_responses
 from api.replication import SERVED_BY_DOC, served_by_header
@@ -17,6 +17,8 @@ from api.schemas.fields import (
     ResponseSchema,
     TextField,
     described,
+    in_range,
+    one_of,
     page_token_field,
     replica_field,
 )
@@ -38,7 +40,7 @@ class SearchBundles:
         str,
         TextField(
             load_default="summary",
-            validate=validate.OneOf(["summary", "raw"], error="Must be one of: summary, raw."),
+            validate=one_of("summary", "raw"),
             metadata=described("`raw` adds the verbatim metadata."),
         ),
     ]
@@ -46,7 +48,7 @@ class SearchBundles:
         int | None,
         QueryInteger(
             load_default=None,
-            validate=validate.Range(min=1, max=PAGE_MAX, error=f"Must be from 1 to {PAGE_MAX}."),
+            validate=in_range(1, PAGE_MAX),
             metadata=described(f"Bundles per page; at most {PAGE_RAW_MAX} with `raw`."),
         ),
     ]

@@ -18,13 +18,7 @@ from api.http.auth import B, Guard, Q, RequestContext, VerifyToken
 from api.http.limits import ReadOnlyMode, client_key
 from api.http.metrics import RequestMetrics
 from api.http.paging import Cursors, add_paging_headers, next_page_url
-from api.http.waiting import (
-    LongPolling,
-    ServerSentEvents,
-    WaitPreference,
-    compute_wait_s,
-    parse_prefer,
-)
+from api.http.waiting import LongPolling, ServerSentEvents, compute_wait_s, parse_prefer
 from api.schemas.fields import NoParameters, request_schema
 from auth.authorization import StoreAuthorizer
 from config import Settings
@@ -133,15 +127,11 @@ class StoreContext(RequestContext[Services, Q, B]):
         """The key of the rate limit that this request counts against."""
         return client_key(self.request, self.services.settings.proxies, self.principal)
 
-    @property
-    def prefer(self) -> WaitPreference:
-        """The request's `Prefer` header."""
-        return parse_prefer(self.request.headers.get("Prefer"))
-
     def wait_s(self, default_s: float) -> float:
         """Return how many seconds this request may wait for work."""
+        preference = parse_prefer(self.request.headers.get("Prefer"))
         cap_s = self.services.settings.wait_cap_s
-        return compute_wait_s(self.prefer, default_s=default_s, cap_s=cap_s)
+        return compute_wait_s(preference, default_s=default_s, cap_s=cap_s)
 
     def parse_idempotency_key(self, digest: str) -> IdempotentRequest | None:
         """Return the request's Idempotency-Key with the digest of its content, None without one."""

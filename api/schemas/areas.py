@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Annotated, Any
 
-from marshmallow import ValidationError, fields, validate
+from marshmallow import Schema, ValidationError, fields, validate
 
 from api.schemas.fields import (
     FullMatch,
@@ -229,34 +229,29 @@ class ValidationStatus(ResponseSchema):
     cause = _cause_field()
 
 
-class ChecksumCounts(ResponseSchema):
-    """The number of files by checksum state."""
-
-    UNSCHEDULED = fields.Integer(required=True, metadata={"example": 0})
-    SCHEDULED = fields.Integer(required=True, metadata={"example": 0})
-    CHECKSUMMING = fields.Integer(required=True, metadata={"example": 0})
-    CHECKSUMMED = fields.Integer(required=True, metadata={"example": 1})
-    FAILED = fields.Integer(required=True, metadata={"example": 0})
+def _count_field(example: int) -> fields.Integer:
+    return fields.Integer(required=True, metadata={"example": example})
 
 
-class ValidationCounts(ResponseSchema):
-    """The number of files by validation state."""
-
-    UNSCHEDULED = fields.Integer(required=True, metadata={"example": 0})
-    VALIDATING = fields.Integer(required=True, metadata={"example": 0})
-    VALIDATED = fields.Integer(required=True, metadata={"example": 1})
-    INVALID = fields.Integer(required=True, metadata={"example": 0})
+def _counts_schema(name: str, states: tuple[str, ...], example: str) -> type[Schema]:
+    """Return the schema of the number of files by state; the example has one file."""
+    counts = {state: _count_field(int(state == example)) for state in states}
+    return ResponseSchema.from_dict(dict(counts), name=name)
 
 
 class AreaChecksumCounts(ResponseSchema):
     """The response of get_area_checksums."""
 
-    total = fields.Integer(required=True, metadata={"example": 1})
-    states = fields.Nested(ChecksumCounts, required=True)
+    total = _count_field(1)
+    states = fields.Nested(
+        _counts_schema("ChecksumCounts", CHECKSUM_STATUSES, "CHECKSUMMED"), required=True
+    )
 
 
 class AreaValidationCounts(ResponseSchema):
     """The response of get_area_validations."""
 
-    total = fields.Integer(required=True, metadata={"example": 1})
-    states = fields.Nested(ValidationCounts, required=True)
+    total = _count_field(1)
+    states = fields.Nested(
+        _counts_schema("ValidationCounts", VALIDATION_STATUSES, "VALIDATED"), required=True
+    )

@@ -15,7 +15,6 @@ from api.schemas.fields import (
     BooleanField,
     FullMatch,
     IntegerField,
-    QueryFlag,
     QueryInteger,
     ResponseSchema,
     TextField,
@@ -24,6 +23,7 @@ from api.schemas.fields import (
     described,
     page_size_field,
     page_token_field,
+    query_flag,
     replica_field,
     retry_token_field,
     text_length,
@@ -46,15 +46,8 @@ class ReadBundle:
 
     replica: Annotated[Replica, replica_field()]
     version: Annotated[str | None, version_field(load_default=None)]
-    directurls: Annotated[
-        bool, QueryFlag(load_default=False, metadata=described("Add cloud URLs."))
-    ]
-    presignedurls: Annotated[
-        bool,
-        QueryFlag(
-            load_default=False, metadata=described("Add presigned URLs, which need no token.")
-        ),
-    ]
+    directurls: Annotated[bool, query_flag("Add cloud URLs.")]
+    presignedurls: Annotated[bool, query_flag("Add presigned URLs, which need no token.")]
     token: Annotated[str | None, retry_token_field()]
     per_page: Annotated[int, page_size_field(PAGE_BUNDLE)]
     start_at: Annotated[

@@ -128,6 +128,11 @@ class QueryFlag(fields.Boolean):
         return flag
 
 
+def query_flag(about: str) -> QueryFlag:
+    """Return a boolean query parameter that is false by default."""
+    return QueryFlag(load_default=False, metadata=described(about))
+
+
 class BooleanField(fields.Boolean):
     """A boolean of a JSON body, without conversions."""
 

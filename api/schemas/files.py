@@ -12,12 +12,12 @@ from api.schemas.fields import (
     MAX_TEXT,
     IntegerField,
     JsonObject,
-    QueryFlag,
     ResponseSchema,
     TextField,
     UuidField,
     VersionField,
     described,
+    query_flag,
     replica_field,
     request_schema,
     retry_token_field,
@@ -144,9 +144,7 @@ class ReadFile:
     replica: Annotated[Replica, replica_field()]
     version: Annotated[str | None, version_field(load_default=None)]
     token: Annotated[str | None, retry_token_field()]
-    directurl: Annotated[
-        bool, QueryFlag(load_default=False, metadata=described("Redirect to the cloud's URL."))
-    ]
+    directurl: Annotated[bool, query_flag("Redirect to the cloud's URL.")]
     content_disposition: Annotated[
         str | None,
         DispositionField(

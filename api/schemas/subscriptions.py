@@ -198,7 +198,7 @@ class NewSecretBody:
         int,
         IntegerField(
             load_default=DEFAULT_OVERLAP_S,
-            validate=validate.Range(min=0, max=2**31, error="Must be from 0 to 2147483648."),
+            validate=in_range(0, 2**31),
             metadata=described("How long the former secret also signs, seconds."),
         ),
     ]

@@ -30,12 +30,7 @@ from api.http.dispatch import make_view, register_operations
 from api.http.limits import FairSemaphore, ReadOnlyMode, new_memory_budget
 from api.http.metrics import RequestMetrics
 from api.http.openapi import register_reference
-from api.http.operation import (
-    JobQueue,
-    Services,
-    StoreContext,
-    operations_of,
-)
+from api.http.operation import JobQueue, Services, StoreContext, operations_of
 from api.http.paging import Cursors
 from api.http.responses import new_request_id, register_conventions
 from api.http.waiting import LongPolling, ServerSentEvents

@@ -8,12 +8,7 @@ from urllib.parse import urlsplit
 
 from auth.decisions import DecisionPoint, LocalDecisionPoint
 from auth.http_client import HttpClient
-from auth.remote import (
-    DecisionCache,
-    PolicyServiceClient,
-    RemoteDecisionPoint,
-    StoreTokenSigner,
-)
+from auth.remote import DecisionCache, PolicyServiceClient, RemoteDecisionPoint, StoreTokenSigner
 from auth.service_accounts import ServiceAccounts, own_address_check
 from auth.tokens.signing_keys import SigningKeyFile
 from auth.tokens.verification import (

@@ -23,12 +23,7 @@ from api.schemas.bundles import (
     ReasonBody,
     decode_bundle,
 )
-from api.schemas.fields import (
-    Empty,
-    PatchParameters,
-    VersionParameters,
-    WriteParameters,
-)
+from api.schemas.fields import Empty, PatchParameters, VersionParameters, WriteParameters
 from pipelines import bundles, failover, files, flow, records
 from pipelines.bundles import BundleDraft, BundlePatch, FilesPending
 from pipelines.manifests import WriteResult

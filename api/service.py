@@ -234,10 +234,7 @@ def collect_samples(services: Services) -> Iterable[MetricSample]:
     yield from integrity.collect_integrity_samples(services.integrity.report())
     with services.stores.catalog.read() as tx:
         waiting, dead = jobs.count_open(tx), jobs.count_dead(tx)
-        pending, unindexed = (
-            deliveries.count_pending(tx),
-            documents.count_unindexed(tx),
-        )
+        pending, unindexed = (deliveries.count_pending(tx), documents.count_unindexed(tx))
     for (step, replica), rows in waiting.items():
         labels = {"step": step, "replica": replica}
         yield MetricSample("store_todo_rows", "To-do rows that are open", labels, rows)

@@ -159,11 +159,7 @@ def subscription_ref(context: StoreContext[Any, Any]) -> SubscriptionRef:
 def find_own_subscription(context: StoreContext[Any, Any]) -> Subscription:
     """Return the caller's subscription in the path, of either type."""
     return subscriptions.find_subscription(
-        context.stores,
-        context.uuid,
-        context.caller.email,
-        replica=context.query.replica,
-        kind=None,
+        context.stores, context.uuid, context.caller.email, replica=context.query.replica, kind=None
     )
 
 

@@ -19,12 +19,7 @@ import orjson
 from gunicorn.http import errors
 from gunicorn.workers.gthread import ThreadWorker
 
-from api.http.errors import (
-    PROBLEM_MEDIA_TYPE,
-    REQUEST_ID_HEADER,
-    UNEXPECTED_DETAIL,
-    problem_body,
-)
+from api.http.errors import PROBLEM_MEDIA_TYPE, REQUEST_ID_HEADER, UNEXPECTED_DETAIL, problem_body
 from api.http.limits import Permit, Permits
 from api.http.responses import new_request_id
 from config import Settings, process
@@ -213,11 +208,7 @@ REFUSALS: dict[type[Exception], tuple[int, str, str]] = {
     errors.LimitRequestLine: (414, "illegal_arguments", LINE_TOO_LONG),
     errors.LimitRequestHeaders: (431, "illegal_arguments", "Too many headers, or too long ones"),
     errors.ExpectationFailed: (417, "illegal_arguments", "Expect: must be 100-continue"),
-    errors.UnsupportedTransferCoding: (
-        501,
-        "illegal_arguments",
-        "Transfer-Encoding: only chunked",
-    ),
+    errors.UnsupportedTransferCoding: (501, "illegal_arguments", "Transfer-Encoding: only chunked"),
     errors.InvalidResponseHeader: (500, "internal_error", UNEXPECTED_DETAIL),
     errors.InvalidResponseHeaderName: (500, "internal_error", UNEXPECTED_DETAIL),
     errors.ConfigurationProblem: (500, "internal_error", UNEXPECTED_DETAIL),

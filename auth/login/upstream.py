@@ -61,6 +61,8 @@ class UpstreamLogin:
     state: str
     nonce: str = field(repr=False)
     verifier: str = field(repr=False)
+    secret: str = field(default="", repr=False)
+    """Of the state; nonce and verifier are derived from it."""
 
 
 class IdentityProvider:
@@ -291,15 +293,6 @@ STATE_SECRET_BYTES = 24
 
 
 @dataclass(frozen=True)
-class UpstreamLoginRequest:
-    """A new login; only its state contains the secret."""
-
-    login: UpstreamLogin
-    secret: str = field(repr=False)
-    ends: float
-
-
-@dataclass(frozen=True)
 class UpstreamRedirects:
     """States of upstream logins, valid for `life_s`; `clock` returns seconds."""
 
@@ -308,22 +301,21 @@ class UpstreamRedirects:
     clock: Callable[[], float]
     life_s: int
 
-    def begin(self, callback: str) -> UpstreamLoginRequest:
+    def begin(self, callback: str) -> UpstreamLogin:
         """Create a login with a new state."""
-        secret, ends = secrets.token_urlsafe(STATE_SECRET_BYTES), self.clock() + self.life_s
-        state = self.seals.seal("state", [secret], ends=ends)
-        return UpstreamLoginRequest(self._login(callback, state, secret), secret, ends)
+        secret = secrets.token_urlsafe(STATE_SECRET_BYTES)
+        state = self.seals.seal("state", [secret], ends=self.clock() + self.life_s)
+        return self._login(callback, state, secret)
 
-    def send(
-        self, departure: UpstreamLoginRequest, provider: str, browser: str, target: str
-    ) -> None:
+    def send(self, away: UpstreamLogin, provider: str, browser: str, target: str) -> None:
         """Store the login's provider, browser and target."""
-        away = login.UpstreamLoginRow(
-            hash_secret(departure.secret), provider, hash_secret(browser), target
+        row = login.UpstreamLoginRow(
+            hash_secret(away.secret), provider, hash_secret(browser), target
         )
+        now_us = int(self.clock() * 1e6)
         with self.catalog.write(durable=False) as tx:
             login.insert_upstream_login(
-                tx, away, now_us=int(self.clock() * 1e6), ends_us=int(departure.ends * 1e6)
+                tx, row, now_us=now_us, ends_us=now_us + self.life_s * 1_000_000
             )
 
     def take_back(
@@ -345,4 +337,4 @@ class UpstreamRedirects:
 
     def _login(self, callback: str, state: str, secret: str) -> UpstreamLogin:
         nonce, verifier = (self.seals.derive_value(what, secret) for what in ("nonce", "verifier"))
-        return UpstreamLogin(callback=callback, state=state, nonce=nonce, verifier=verifier)
+        return UpstreamLogin(callback, state, nonce, verifier, secret)

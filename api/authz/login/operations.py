@@ -49,6 +49,14 @@ LOGOUT_LIFE_S = 900
 MAX_URL = 4096
 
 
+def _optional_text(about: str, most: int) -> TextField:
+    return TextField(
+        load_default=None,
+        validate=validate.Length(max=most),
+        metadata={"description": about},
+    )
+
+
 @dataclass(frozen=True)
 class LoginParameters:
     """Parameters of get_login: redirect after login."""
@@ -62,22 +70,11 @@ class LoginParameters:
         ),
     ]
     state: Annotated[
-        str | None,
-        TextField(
-            load_default=None,
-            validate=validate.Length(max=MAX_STATE),
-            metadata={"description": "Comes back in the query of redirect_uri, as it is."},
-        ),
+        str | None, _optional_text("Comes back in the query of redirect_uri, as it is.", MAX_STATE)
     ]
     login_hint: Annotated[
         str | None,
-        TextField(
-            load_default=None,
-            validate=validate.Length(max=256),
-            metadata={
-                "description": "The e-mail address that the person is expected to log in with."
-            },
-        ),
+        _optional_text("The e-mail address that the person is expected to log in with.", 256),
     ]
 
 
@@ -104,21 +101,10 @@ class LogoutParameters:
     ]
     post_logout_redirect_uri: Annotated[
         str | None,
-        TextField(
-            load_default=None,
-            validate=validate.Length(max=MAX_URL),
-            metadata={
-                "description": "A redirect URI of that application; on loopback, on any port."
-            },
-        ),
+        _optional_text("A redirect URI of that application; on loopback, on any port.", MAX_URL),
     ]
     state: Annotated[
-        str | None,
-        TextField(
-            load_default=None,
-            validate=validate.Length(max=MAX_STATE),
-            metadata={"description": "Comes back in the query of that address, as it is."},
-        ),
+        str | None, _optional_text("Comes back in the query of that address, as it is.", MAX_STATE)
     ]
 
 

@@ -229,7 +229,7 @@ def redirect_to_provider(logins: LoginServices, name: str) -> Response:
     browser = logins.browser_id(request)
     try:
         url = provider.login_url(
-            upstream_login.login, again=is_reauthentication(request), hint=read_login_hint(request)
+            upstream_login, again=is_reauthentication(request), hint=read_login_hint(request)
         )
     except DomainError as error:
         return _render_provider_error(logins, error, provider, target)

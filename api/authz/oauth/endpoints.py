@@ -6,9 +6,10 @@ from typing import Any
 from urllib.parse import parse_qsl
 
 from flask import Request, Response
+from marshmallow import Schema
 from werkzeug.exceptions import HTTPException, RequestEntityTooLarge
 
-from api.authz.context import AuthRequestContext
+from api.authz.context import AuthRequestContext, AuthServices
 from api.authz.pages import limit_tokens
 from api.authz.schemas.oauth import (
     DeviceAnswer,
@@ -23,7 +24,7 @@ from api.authz.schemas.oauth import (
 )
 from api.http.errors import add_retry_after, http_status
 from api.http.loading import read_json, translate_body_errors
-from api.http.operation import ResponseDoc, json_response, operation
+from api.http.operation import Operation, ResponseDoc, json_response, operation
 from auth.oauth import device, tokens
 from auth.oauth.authorize import MAX_PARAMETER_LENGTH
 from auth.oauth.provider import (
@@ -240,41 +241,56 @@ def get_keys(context: AuthRequestContext[None, None]) -> Response:
     return _reply_cacheable(KeySet().dump(context.services.keys.read().jwks()))
 
 
-@operation(
-    "POST",
-    "/oauth/token",
-    description=BODY_HELP,
-    responses={200: ResponseDoc("The tokens.", TokenAnswer), **TOKEN_ERROR_ANSWERS},
-    form=TokenForm,
-    while_read_only=True,
-    **OPERATION_OPTIONS,
-)
-@oauth_view()
-def post_oauth_token(context: AuthRequestContext[None, None]) -> Response:
+ClientView = Callable[[AuthServices, OAuthClient, dict[str, str]], dict[str, Any]]
+
+
+def client_operation(
+    path: str, answer: ResponseDoc, form: type[Schema], note: str = ""
+) -> Callable[[ClientView], Operation]:
+    """Declare an operation of applications, which gets the authenticated client and its form."""
+
+    def declare(view: ClientView) -> Operation:
+        @oauth_view()
+        @wraps(view)
+        def reply(context: AuthRequestContext[None, None]) -> Response:
+            services, fields = context.services, read_form(context.request)
+            authorization = context.request.headers.get("Authorization")
+            client = authenticate_client(services.provider, authorization, fields)
+            return reply_uncached(view(services, client, fields))
+
+        return operation(
+            "POST",
+            path,
+            description=BODY_HELP + note,
+            responses={200: answer, **TOKEN_ERROR_ANSWERS},
+            form=form,
+            while_read_only=True,
+            **OPERATION_OPTIONS,
+        )(reply)
+
+    return declare
+
+
+@client_operation("/oauth/token", ResponseDoc("The tokens.", TokenAnswer), TokenForm)
+def post_oauth_token(
+    services: AuthServices, client: OAuthClient, form: dict[str, str]
+) -> dict[str, Any]:
     """Tokens for a code, a refresh token or a device's code."""
-    provider, client, form = _read_client_request(context)
-    return reply_uncached(tokens.exchange_tokens(provider, client, form))
+    return tokens.exchange_tokens(services.provider, client, form)
 
 
-@operation(
-    "POST",
+@client_operation(
     "/oauth/revoke",
-    description=BODY_HELP
-    + " `token` is an access or a refresh token: all tokens of the same login end.",
-    responses={
-        200: ResponseDoc("The token is good for nothing, whatever it was."),
-        **TOKEN_ERROR_ANSWERS,
-    },
-    form=RevokeForm,
-    while_read_only=True,
-    **OPERATION_OPTIONS,
+    ResponseDoc("The token is good for nothing, whatever it was."),
+    RevokeForm,
+    note=" `token` is an access or a refresh token: all tokens of the same login end.",
 )
-@oauth_view()
-def post_oauth_revoke(context: AuthRequestContext[None, None]) -> Response:
+def post_oauth_revoke(
+    services: AuthServices, client: OAuthClient, form: dict[str, str]
+) -> dict[str, Any]:
     """Give a token back."""
-    provider, client, form = _read_client_request(context)
-    tokens.revoke_token(provider, context.services.own_tokens, client, form)
-    return reply_uncached({})
+    tokens.revoke_token(services.provider, services.own_tokens, client, form)
+    return {}
 
 
 @operation(
@@ -309,32 +325,16 @@ def post_oauth_userinfo(context: AuthRequestContext[None, None]) -> Response:
     return _reply_userinfo(context, token)
 
 
-@operation(
-    "POST",
+@client_operation(
     "/oauth/device_authorization",
-    description=BODY_HELP,
-    responses={
-        200: ResponseDoc("What the device shows, and what it asks for tokens with.", DeviceAnswer),
-        **TOKEN_ERROR_ANSWERS,
-    },
-    form=DeviceForm,
-    while_read_only=True,
-    **OPERATION_OPTIONS,
+    ResponseDoc("What the device shows, and what it asks for tokens with.", DeviceAnswer),
+    DeviceForm,
 )
-@oauth_view()
-def post_oauth_device(context: AuthRequestContext[None, None]) -> Response:
+def post_oauth_device(
+    services: AuthServices, client: OAuthClient, form: dict[str, str]
+) -> dict[str, Any]:
     """A code for a device without a browser, which a person enters at /device."""
-    provider, client, form = _read_client_request(context)
-    return reply_uncached(device.start_device_login(provider, client, form))
-
-
-def _read_client_request(
-    context: AuthRequestContext[None, None],
-) -> tuple[OAuthProvider, OAuthClient, dict[str, str]]:
-    """Return the provider, the authenticated client, and the form."""
-    provider, form = context.services.provider, read_form(context.request)
-    authorization = context.request.headers.get("Authorization")
-    return provider, authenticate_client(provider, authorization, form), form
+    return device.start_device_login(services.provider, client, form)
 
 
 def _reply_userinfo(context: AuthRequestContext[None, None], token: str | None) -> Response:

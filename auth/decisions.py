@@ -21,25 +21,11 @@ from auth.policies.evaluator import (
 )
 from auth.policies.keys import ANY_KEY, GROUPS, ROLES, USER_EMAIL
 from auth.policies.patterns import Value
+from auth.settings import AuthSettings
 from storage.catalog import Catalog, Tx, accounts, oauth
 from storage.catalog.accounts import AccountKey, EffectiveAccount
 from storage.errors import Forbidden
 from storage.model import Principal, normalize_identity
-
-
-class PermissionSettings(Protocol):
-    """The part of Settings that grants rights independently of the accounts."""
-
-    @property
-    def deployment(self) -> str: ...
-    @property
-    def administrators(self) -> tuple[str, ...]: ...
-    @property
-    def ingest_groups(self) -> tuple[str, ...]: ...
-    @property
-    def admin_groups(self) -> tuple[str, ...]: ...
-    @property
-    def decisions_kept(self) -> int: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +39,7 @@ class EffectivePermissions:
 
 
 def load_permissions(
-    tx: Tx, email: str, claimed_groups: Collection[str], rights: PermissionSettings
+    tx: Tx, email: str, claimed_groups: Collection[str], rights: AuthSettings
 ) -> EffectivePermissions:
     """Load the permissions of a principal with these claimed groups; one query."""
     claimed = {*claimed_groups, builtin_roles.USER_DEFAULT}
@@ -76,7 +62,7 @@ def load_permissions(
 
 
 def _roles_from_settings(
-    email: str, claimed: Collection[str], rights: PermissionSettings
+    email: str, claimed: Collection[str], rights: AuthSettings
 ) -> Iterator[str]:
     """Yield the roles that come from settings, whatever the accounts say."""
     yield builtin_roles.USER_DEFAULT
@@ -137,7 +123,7 @@ class LocalDecisionPoint:
     """Decides for many threads; caches compiled policies of one version of the accounts."""
 
     catalog: Catalog
-    rights: PermissionSettings
+    rights: AuthSettings
     _cached: OrderedDict[tuple[str, frozenset[str]], EffectivePermissions] = field(
         default_factory=OrderedDict, init=False
     )

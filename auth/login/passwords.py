@@ -10,7 +10,6 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Protocol
 
 from argon2 import PasswordHasher
 from argon2.exceptions import InvalidHashError, VerificationError
@@ -19,6 +18,7 @@ from auth.accounts import normalize_email
 from auth.login import lockout
 from auth.login.lockout import LockoutPolicy
 from auth.login.sessions import LoginFailure, record_login_event, record_login_failure
+from auth.settings import AuthSettings
 from storage.catalog import Catalog, login
 from storage.errors import Invalid, Unauthorized, Unavailable
 
@@ -26,24 +26,9 @@ MAX_PASSWORD_BYTES = 1024
 """Longer passwords are no safer, and cost time to hash."""
 
 
-class HashCosts(Protocol):
-    """The part of Settings about hashing: costs, concurrency, and the minimum length."""
-
-    @property
-    def password_memory_kib(self) -> int: ...
-    @property
-    def password_passes(self) -> int: ...
-    @property
-    def password_lanes(self) -> int: ...
-    @property
-    def passwords_at_once(self) -> int: ...
-    @property
-    def password_min(self) -> int: ...
-
-
 @dataclass(frozen=True)
 class PasswordCheck:
-    """Whether a password is right, and its new hash if the stored one has outdated costs."""
+    """Whether a password is right, and its new hash if the stored one has outdated settings."""
 
     right: bool
     new_hash: str | None = None
@@ -52,15 +37,15 @@ class PasswordCheck:
 class PasswordHashing:
     """Hashes and checks passwords, for many threads; a login waits `patience_s` for its turn."""
 
-    def __init__(self, costs: HashCosts, *, patience_s: float = 10.0) -> None:
-        self._least = costs.password_min
+    def __init__(self, settings: AuthSettings, *, patience_s: float = 10.0) -> None:
+        self._least = settings.password_min
         self._patience_s = patience_s
         self._hasher = PasswordHasher(
-            costs.password_passes, costs.password_memory_kib, costs.password_lanes
+            settings.password_passes, settings.password_memory_kib, settings.password_lanes
         )
-        self._turns = threading.BoundedSemaphore(costs.passwords_at_once)
+        self._turns = threading.BoundedSemaphore(settings.passwords_at_once)
         # A waiting login occupies a thread, so only as many may wait as are running.
-        self._places = threading.BoundedSemaphore(2 * costs.passwords_at_once)
+        self._places = threading.BoundedSemaphore(2 * settings.passwords_at_once)
 
     def hash(self, password: str) -> str:
         """Hash a new password; Invalid if it breaks a rule."""

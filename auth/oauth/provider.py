@@ -5,12 +5,12 @@ import binascii
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Protocol
 from urllib.parse import unquote_plus
 
-from auth.decisions import PermissionSettings, load_permissions
+from auth.decisions import load_permissions
 from auth.oauth.clients import built_in_clients, find_client
 from auth.secret_values import is_matching_secret
+from auth.settings import AuthSettings
 from auth.tokens.signing_keys import SigningKeyFile
 from storage.catalog import Catalog, Tx
 from storage.catalog.oauth import OAuthClient
@@ -22,38 +22,11 @@ DEFAULT_SCOPES = ("openid", "email", "groups")
 """Used if a request has none."""
 
 
-class OAuthSettings(PermissionSettings, Protocol):
-    """The part of Settings about clients, grants and token lifetimes."""
-
-    @property
-    def auth_url(self) -> str: ...
-    @property
-    def audiences(self) -> tuple[str, ...]: ...
-    @property
-    def default_client(self) -> str: ...
-    @property
-    def web_redirect_uris(self) -> tuple[str, ...]: ...
-    @property
-    def code_s(self) -> int: ...
-    @property
-    def access_token_s(self) -> int: ...
-    @property
-    def refresh_idle_s(self) -> int: ...
-    @property
-    def grant_s(self) -> int: ...
-    @property
-    def refresh_grace_s(self) -> int: ...
-    @property
-    def device_code_s(self) -> int: ...
-    @property
-    def device_poll_s(self) -> int: ...
-
-
 @dataclass(frozen=True)
 class OAuthProvider:
     """Issuer, keys, clients and clock."""
 
-    settings: OAuthSettings
+    settings: AuthSettings
     catalog: Catalog
     keys: SigningKeyFile
     secret: bytes = field(repr=False)

@@ -5,13 +5,14 @@ import uuid
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 from joserfc import jwt
 from joserfc.errors import JoseError
 from joserfc.jwk import KeySet
 
 from auth.secret_files import replace_file
+from auth.settings import AuthSettings
 from auth.tokens.signing_keys import SigningKeys, key_algorithm, read_keys_until
 from auth.tokens.verification import GROUPS_BY_CLAIM, GROUPS_BY_OPERATOR, parse_token
 from storage.errors import Unauthorized
@@ -75,28 +76,7 @@ ADMIN_TOKEN_FILE = "admin.token"
 ADMIN_TOKEN_S = 365 * 86_400
 
 
-class TokenIssuerSettings(Protocol):
-    """The part of Settings about issuing tokens."""
-
-    @property
-    def home(self) -> Path: ...
-    @property
-    def deployment(self) -> str: ...
-    @property
-    def secret_key(self) -> str: ...
-    @property
-    def auth_url(self) -> str: ...
-    @property
-    def audiences(self) -> Iterable[str]: ...
-    @property
-    def admin_groups(self) -> tuple[str, ...]: ...
-    @property
-    def ingest_groups(self) -> tuple[str, ...]: ...
-
-
-def create_token(
-    settings: TokenIssuerSettings, grant: TokenSpec, *, now: float, token_id: str
-) -> str:
+def create_token(settings: AuthSettings, grant: TokenSpec, *, now: float, token_id: str) -> str:
     """Sign a token for this deployment."""
     return issue_token(
         read_keys_until(settings.home, now + grant.lifetime_s, settings.secret_key),
@@ -108,19 +88,14 @@ def create_token(
     )
 
 
-def administrator_spec(settings: TokenIssuerSettings) -> TokenSpec:
-    """Return all groups, for a year."""
-    email = f"admin@{settings.deployment}"
-    groups = tuple(dict.fromkeys(settings.admin_groups + settings.ingest_groups))
-    return TokenSpec(email, groups, ADMIN_TOKEN_S)
-
-
-def write_admin_token(settings: TokenIssuerSettings) -> None:
-    """Write the administrator's token unless a current one exists."""
+def write_admin_token(settings: AuthSettings) -> None:
+    """Write the administrator's token, with all groups, unless a current one exists."""
     path = settings.home / ADMIN_TOKEN_FILE
     if not _is_current_token(path, settings.auth_url):
-        grant, token_id = administrator_spec(settings), str(uuid.uuid4())
-        replace_file(path, create_token(settings, grant, now=time.time(), token_id=token_id) + "\n")
+        groups = tuple(dict.fromkeys(settings.admin_groups + settings.ingest_groups))
+        spec = TokenSpec(f"admin@{settings.deployment}", groups, ADMIN_TOKEN_S)
+        token = create_token(settings, spec, now=time.time(), token_id=str(uuid.uuid4()))
+        replace_file(path, token + "\n")
 
 
 def _is_current_token(path: Path, issuer: str) -> bool:

@@ -68,7 +68,7 @@ def cli(context: click.Context) -> None:
     """Operate a store. Settings come from STORE_* variables.
 
     When something is wrong, `status` says what; docs/operations.md says what to do about it ("What
-    can fail", "When something is lost"). Every command may be interrupted, and given again.
+    can fail", "When something is lost"). Every command can be interrupted and repeated.
     """
     context.obj = load_settings(os.environ)
 

@@ -49,14 +49,18 @@ EMAIL_ARGUMENT = click.argument("email")
 
 
 @click.command()
-@click.option("--email", required=True, help="Whom the token names.")
-@click.option("--groups", default="", help="Groups it claims, by commas; store_admin may all.")
+@click.option("--email", required=True, help="E-mail address in the token.")
+@click.option(
+    "--groups",
+    default="",
+    help="Groups in the token, separated by commas; store_admin for everything.",
+)
 @click.option(
     "--hours",
     default=12.0,
     type=click.FloatRange(0.01, MAX_TOKEN_HOURS),
     show_default=True,
-    help="How long it is good.",
+    help="Lifetime in hours.",
 )
 @click.pass_obj
 def token(settings: Settings, email: str, groups: str, hours: float) -> None:
@@ -69,22 +73,22 @@ def token(settings: Settings, email: str, groups: str, hours: float) -> None:
 
 
 @click.command(name="rotate-key")
-@click.option("--leaked", is_flag=True, help="Whatever was signed so far ends at once.")
+@click.option("--leaked", is_flag=True, help="All tokens signed so far end at once.")
 @click.option(
     "--algorithm",
     type=click.Choice(["RS256", "ES256"]),
     default="RS256",
     show_default=True,
-    help="What the new key signs with.",
+    help="Algorithm of the new key.",
 )
 @click.pass_obj
 def rotate_key(settings: Settings, leaked: bool, algorithm: SigningAlgorithm) -> None:
-    """Sign new tokens with a new key; old ones hold.
+    """Sign new tokens with a new key; old tokens stay valid.
 
-    A key before it goes at a rotation after the last of its tokens has ended. Processes notice at
-    once; bring secrets/signing-keys.json of the home to every other machine that runs `api` or
-    `auth`. If a key leaked, give --leaked: all tokens end, admin.token too, which is made anew at
-    the next start once it is removed.
+    A former key is removed at a rotation after its last token has expired. Processes notice at
+    once. Copy secrets/signing-keys.json of the home to every other machine with `api` or `auth`.
+    After a leak use --leaked: all tokens end, also admin.token; remove it, and the next start
+    creates a new one.
     """
     keys = rotate_key_file(
         settings.home,
@@ -103,7 +107,7 @@ def rotate_key(settings: Settings, leaked: bool, algorithm: SigningAlgorithm) ->
 
 @click.group()
 def users() -> None:
-    """Users that log in with a password of this store."""
+    """Manage users with a password of this store."""
 
 
 @users.command(name="add")
@@ -120,7 +124,7 @@ def add_user(settings: Settings, email: str) -> None:
 @users.command(name="list")
 @click.pass_obj
 def list_users_command(settings: Settings) -> None:
-    """Show every user, and who has to wait."""
+    """Show every user, with lockouts."""
     with closing(open_catalog(settings)) as catalog:
         found = local_users.list_users(catalog)
     columns = ("user", "status", "password of", "failed", "waits until")
@@ -131,7 +135,7 @@ def list_users_command(settings: Settings) -> None:
 @EMAIL_ARGUMENT
 @click.pass_obj
 def change_password(settings: Settings, email: str) -> None:
-    """Change a password; every login with the one so far ends."""
+    """Change a password; all logins of the user end."""
     with closing(open_catalog(settings)) as catalog:
         name, passwords = local_users.parse_user_email(email), PasswordHashing(settings)
         local_users.change_user_password(catalog, passwords, name, _read_password(), time.time())
@@ -142,7 +146,7 @@ def change_password(settings: Settings, email: str) -> None:
 @EMAIL_ARGUMENT
 @click.pass_obj
 def enable_user(settings: Settings, email: str) -> None:
-    """Let a user in again."""
+    """Enable a user again."""
     with closing(open_catalog(settings)) as catalog:
         changed = local_users.set_user_status(catalog, email, enabled=True)
     click.echo("Enabled." if changed else "Was enabled before.")
@@ -152,7 +156,7 @@ def enable_user(settings: Settings, email: str) -> None:
 @EMAIL_ARGUMENT
 @click.pass_obj
 def disable_user(settings: Settings, email: str) -> None:
-    """Shut a user out at once, whatever they logged in with."""
+    """Disable a user at once, for every login."""
     with closing(open_catalog(settings)) as catalog:
         changed = local_users.set_user_status(catalog, email, enabled=False)
     click.echo("Disabled." if changed else "Was disabled before.")
@@ -162,7 +166,7 @@ def disable_user(settings: Settings, email: str) -> None:
 @EMAIL_ARGUMENT
 @click.pass_obj
 def remove_user(settings: Settings, email: str) -> None:
-    """Take a user's password away; record and belongings stay."""
+    """Remove a user's password; the record and belongings stay."""
     with closing(open_catalog(settings)) as catalog:
         local_users.remove_password(catalog, email)
     click.echo("Removed. Who can log in elsewhere by that e-mail address still may: see `disable`.")
@@ -170,7 +174,7 @@ def remove_user(settings: Settings, email: str) -> None:
 
 @users.command(name="unlock")
 @click.argument("email", required=False)
-@click.option("--address", help="Of who comes from this address, instead of a user's.")
+@click.option("--address", help="Failures of this address instead of a user.")
 @click.pass_obj
 def unlock_login(settings: Settings, email: str | None, address: str | None) -> None:
     """Forget failed logins, so that the next login need not wait."""
@@ -213,20 +217,20 @@ def _is_terminal() -> bool:
 
 @click.group()
 def clients() -> None:
-    """Applications that people may let act for them."""
+    """Manage applications that act for people."""
 
 
 @clients.command(name="add")
 @click.argument("client_id", metavar="ID")
-@click.option("--name", default="", help="What people are asked about; the id when not given.")
+@click.option("--name", default="", help="Name on the consent page; default: the id.")
 @click.option(
     "--redirect-uri",
     "uris",
     multiple=True,
-    help="Where people come back to, exactly so. May be given several times.",
+    help="A redirect URI, compared exactly; repeatable.",
 )
-@click.option("--public", is_flag=True, help="It can keep no secret: a native program, a page.")
-@click.option("--first-party", is_flag=True, help="It is ours: people are not asked.")
+@click.option("--public", is_flag=True, help="It cannot keep a secret: a native program or a page.")
+@click.option("--first-party", is_flag=True, help="It needs no consent.")
 @click.pass_obj
 def add_client_command(
     settings: Settings,
@@ -239,8 +243,8 @@ def add_client_command(
     """Add an application; its secret is shown once.
 
     Addresses begin with https://, http://127.0.0.1 or http://[::1]; those of a --public one may
-    have any port on a loopback address, or begin with a private scheme (com.example.app:). It
-    needs none to connect devices.
+    have any port on a loopback address, or begin with a private scheme (com.example.app:).
+    Devices need no address.
     """
     new = NewOAuthClient(client_id, name or client_id, uris, public, first_party)
     with open_catalog(settings).write() as tx:
@@ -273,7 +277,7 @@ def list_clients_command(settings: Settings) -> None:
 @click.argument("client_id", metavar="ID")
 @click.pass_obj
 def remove_client_command(settings: Settings, client_id: str) -> None:
-    """Remove an application; all that people let it have ends."""
+    """Remove an application; all its tokens end."""
     with open_catalog(settings).write() as tx:
         remove_client(tx, client_id, int(time.time() * 1e6))
     click.echo(f"{client_id} is no client any more.")
@@ -284,27 +288,27 @@ def remove_client_command(settings: Settings, client_id: str) -> None:
 
 @click.group(name="service-accounts")
 def service_accounts() -> None:
-    """Let programs sign their own tokens, or no longer.
+    """Manage programs that sign their own tokens.
 
-    Such a token is good only as long as its key is on this list. What an account may do is in the
-    records of users, as for all users: give it groups and roles there.
+    Their tokens are valid as long as the key is on this list. Give the account groups and roles as
+    a user with its address.
     """
 
 
 @service_accounts.command(name="add")
 @click.argument("email")
 @click.option("--key", type=_READABLE_FILE, help="A public key: PEM, or JWK.")
-@click.option("--credentials", "held", type=_READABLE_FILE, help="A credentials file that exists.")
-@click.option("--make", type=_NEW_FILE, help="Make a key, and a credentials file here, mode 0600.")
-@click.option("--kid", default="", help="Name of a key of --key, if its file has none.")
+@click.option("--credentials", "held", type=_READABLE_FILE, help="An existing credentials file.")
+@click.option("--make", type=_NEW_FILE, help="Create a key and a credentials file with mode 0600.")
+@click.option("--kid", default="", help="Id of the key of --key, if its file has none.")
 @click.pass_obj
 def add_service_account(
     settings: Settings, email: str, key: Path | None, held: Path | None, make: Path | None, kid: str
 ) -> None:
-    """Allow an account, or another of its keys; RSA, 2,048 bits at least.
+    """Add an account or another of its keys: RSA, at least 2,048 bits.
 
-    With --make, CLOUD_APPLICATION_CREDENTIALS of the program names the new file. Only the public
-    half is kept here.
+    With --make, name the new file in CLOUD_APPLICATION_CREDENTIALS of the program. The store keeps
+    only the public half.
     """
     if [key, held, make].count(None) != 2:
         raise click.UsageError("Give one of --key, --credentials, --make.")
@@ -325,10 +329,10 @@ def add_service_account(
 
 @service_accounts.command(name="remove")
 @click.argument("email")
-@click.option("--kid", default=None, help="Only this key; else the account with all of its keys.")
+@click.option("--kid", default=None, help="Only this key; default: the account with all keys.")
 @click.pass_obj
 def remove_service_account(settings: Settings, email: str, kid: str | None) -> None:
-    """Take an account, or one of its keys, from the list: its next request fails."""
+    """Remove an account or one of its keys; its next request fails."""
     with open_catalog(settings).write() as tx:
         gone = remove_account_keys(tx, email, kid, by=_build_change("remove_service_key"))
         left = len(catalog_accounts.list_service_keys(tx, normalize_identity(email)))

@@ -53,12 +53,12 @@ class BrokenReport(Exception):
 @click.option(
     "--sample", default=100.0, type=click.FloatRange(0, 100), show_default=True, help="Per cent."
 )
-@click.option("--repair", is_flag=True, help="Replace what is damaged by the other replica's.")
+@click.option("--repair", is_flag=True, help="Repair damaged objects from the other replica.")
 @click.pass_obj
 def verify(settings: Settings, replica: str | None, sample: float, repair: bool) -> None:
-    """Read what is stored again and compare its checksums.
+    """Read stored objects again and compare their checksums.
 
-    The exit code is 1 when damage is left. It reads every byte, unless --sample says less.
+    Exit code 1 means that damage is left. It reads every byte, or a --sample.
     """
     stores = open_stores(settings)
     done = [
@@ -88,7 +88,7 @@ def verify(settings: Settings, replica: str | None, sample: float, repair: bool)
 )
 @click.pass_obj
 def fixity_report(settings: Settings, output: Path | None, check: Path | None) -> None:
-    """Write a signed list of all objects and their checks.
+    """Write a signed list of all objects.
 
     Each line is a JWS that the published keys verify (see docs/operations.md, "Fixity report").
     """
@@ -218,10 +218,12 @@ def _verify_line(line: str, number: int, keys: SigningKeys) -> dict[str, Any]:
 
 @click.command()
 @click.argument("name", metavar="[collection:]UUID[.VERSION]")
-@click.option("--reason", required=True, help="Why; written into the markers in every bucket.")
-@click.option("--author", default="operator", show_default=True, help="Who wanted it.")
-@click.option("--dry-run", is_flag=True, help="Show what would go, and change nothing.")
-@click.option("--force", is_flag=True, help="Put it under a tombstone first, if it is under none.")
+@click.option(
+    "--reason", required=True, help="The reason, written into the markers in every bucket."
+)
+@click.option("--author", default="operator", show_default=True, help="Who requested it.")
+@click.option("--dry-run", is_flag=True, help="Only show what would go.")
+@click.option("--force", is_flag=True, help="Delete it first if it is not deleted.")
 @click.option("--yes", is_flag=True, help="Do not ask.")
 @click.pass_obj
 def purge(
@@ -229,10 +231,10 @@ def purge(
 ) -> None:
     """Remove a bundle or a collection for good.
 
-    UUID.VERSION is one version of a bundle, UUID all of them, with the files that nothing else
-    names; collection:UUID is a collection with all its versions. It has to be under a tombstone,
-    and can never be put again. Says what would go and asks; given again, it drives on what is
-    unfinished. `status` shows how far it is.
+    UUID.VERSION is one version of a bundle, UUID all of them, with the files that only it names.
+    collection:UUID is a collection with all its versions. It must be deleted already, and its name
+    can never be used again. Asks first; repeat it to continue an unfinished purge. `status` shows
+    the progress.
     """
     stores = open_stores(settings)
     doomed = _parse_target(name)

@@ -23,7 +23,7 @@ READ_ONLY_REASON = "The store is read-only at the moment."
 
 @click.group(name="read-only")
 def read_only() -> None:
-    """Take no writes for a while, or take them again."""
+    """Switch read-only mode on or off."""
 
 
 @read_only.command()
@@ -34,7 +34,7 @@ def read_only() -> None:
 def on(settings: Settings, reason: str) -> None:
     """Refuse every write with 503 `read_only`.
 
-    Every process knows within two seconds. Reads, and work that was accepted before, go on.
+    It applies to all processes within two seconds. Reads and accepted work continue.
     """
     _set_read_only(settings, reason)
 
@@ -42,14 +42,14 @@ def on(settings: Settings, reason: str) -> None:
 @read_only.command()
 @click.pass_obj
 def off(settings: Settings) -> None:
-    """Take writes again."""
+    """Accept writes again."""
     _set_read_only(settings, None)
 
 
 @read_only.command(name="show")
 @click.pass_obj
 def show_read_only(settings: Settings) -> None:
-    """Say whether writes are taken."""
+    """Show whether writes are accepted."""
     with open_catalog(settings).read() as tx:
         reason = store_state.find_read_only_reason(tx)
     if settings.read_only:
@@ -72,8 +72,8 @@ def _format_state(reason: str | None) -> str:
 def migrate(settings: Settings) -> None:
     """Bring the catalog's tables up to date; safe to repeat.
 
-    The exit code is 75 when trying again later may help. Says when the store will be read-only,
-    since catalog and buckets do not belong together: see `reconcile`.
+    Exit code 75 means try again later. If catalog and buckets disagree, it says that the store will
+    be read-only: see `reconcile`.
     """
     home.make_home(settings.home)
     catalog = Catalog(settings.catalog)
@@ -95,6 +95,6 @@ def migrate(settings: Settings) -> None:
 @click.command(hidden=True)
 @click.pass_context
 def prepare(context: click.Context) -> None:
-    """What `run` does before it starts the processes of the Procfile."""
+    """Prepare the home, as `run` does before it starts processes."""
     context.invoke(migrate)
     issuance.write_admin_token(context.obj)

@@ -51,13 +51,11 @@ def _derive_backup_key(settings: Settings) -> str:
 def backup(settings: Settings, file: Path) -> None:
     """Write to FILE what no bucket can restore.
 
-    That is subscriptions with their sealed secrets, deliveries and their schedules, attempts,
-    replays, tasks, checkouts, upload areas and answers to repeated requests: one state of the
-    catalog, while the store runs. Keep STORE_SECRET_KEY (or secrets/ of the home) elsewhere, but
-    keep it: without it those secrets cannot be opened.
+    It saves users and rights, subscriptions, deliveries, replays, tasks, checkouts, upload areas
+    and idempotent responses, as one state of the catalog, while the store runs. Keep
+    STORE_SECRET_KEY (or secrets/ of the home) too: without it the secrets cannot be decrypted.
 
-    An epoch begins afterwards: a copy of the whole catalog that was made before is found out when
-    it is restored.
+    The backup starts a new epoch, so the store notices if an older dump is restored.
     """
     if file.exists():
         raise click.ClickException(f"{file} exists; a backup never replaces a file.")
@@ -101,11 +99,11 @@ def _begin_epoch(stores: Stores) -> None:
 @click.argument("file", type=click.Path(path_type=Path, dir_okay=False, exists=True))
 @click.pass_obj
 def restore(settings: Settings, file: Path) -> None:
-    """Bring back from FILE what the catalog lacks of a `backup`.
+    """Restore from FILE what the catalog lacks.
 
-    Into a catalog that is empty or was rebuilt; run `migrate`, and `rebuild catalog`, before. What
-    is there stays as it is, so that restoring again, or after an interruption, adds only what is
-    missing. Nothing is changed by a file that is damaged or of another STORE_SECRET_KEY.
+    Run `migrate`, and `rebuild catalog` if needed, before. Existing rows stay, so the command can
+    be repeated and adds only what is missing. A damaged file, or one of another STORE_SECRET_KEY,
+    changes nothing.
 
     Users who were removed, disabled, taken out of a group or given another password after the
     backup may have access again. So all logins end, in browsers and of applications. Check the
@@ -136,10 +134,10 @@ def restore(settings: Settings, file: Path) -> None:
 
 
 @click.command()
-@click.option("--dry-run", is_flag=True, help="Only say whether they agree.")
+@click.option("--dry-run", is_flag=True, help="Only show whether they agree.")
 @click.pass_obj
 def reconcile(settings: Settings, dry_run: bool) -> None:
-    """Take in what the buckets hold and the catalog lacks.
+    """Add to the catalog what only the buckets have.
 
     Run it after a catalog was restored or rebuilt, or a bucket replaced. Writes are accepted again
     when it has finished. It sends no notifications. Invalid objects stay where they are: the log
@@ -160,12 +158,14 @@ def reconcile(settings: Settings, dry_run: bool) -> None:
 
 @click.group()
 def rebuild() -> None:
-    """Make a lost search index, or a lost catalog, again."""
+    """Rebuild the search index or the catalog."""
 
 
 @rebuild.command(name="index")
 @click.option("--replica", type=click.Choice(REPLICAS), help="Only this one.")
-@click.option("--force", is_flag=True, help="Search it although rows are parked; they lack then.")
+@click.option(
+    "--force", is_flag=True, help="Use it despite dead jobs; their documents are missing."
+)
 @click.pass_obj
 def rebuild_index(settings: Settings, replica: str | None, force: bool) -> None:
     """Write a new search index from the catalog, then search it.
@@ -241,8 +241,8 @@ def rebuild_catalog(settings: Settings, replica: Replica) -> None:
 def print_fingerprint(settings: Settings, replica: str | None) -> None:
     """Print digests of what the catalog knows.
 
-    One for each part of each replica. Two catalogs of the same data print the same, for instance
-    one that was lost and the one that was rebuilt.
+    One for each part of each replica. Two catalogs with the same data print the same digests, for
+    example a lost one and the rebuilt one.
     """
     stores = open_stores(settings)
     rows = []

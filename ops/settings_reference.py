@@ -77,7 +77,7 @@ def _format_value(value: Any) -> str:
 @click.command(name="settings")
 @click.pass_obj
 def print_settings(settings: Settings) -> None:
-    """Print every setting with its present value."""
+    """Print every setting with its value."""
     print_table(
         Console(), "Settings", ("variable", "value", "meaning"), list_current_values(settings)
     )

@@ -22,7 +22,7 @@ RETRY_LIMIT = 1_000_000
 @click.command()
 @click.pass_obj
 def status(settings: Settings) -> None:
-    """Show processes, health, backlog, damage, parked rows."""
+    """Show processes, health, backlog, damage and dead jobs."""
     require_home(settings)
     console = Console()
     print_table(console, "Processes", ("process", "pid", "starts"), _list_processes(settings.home))
@@ -62,14 +62,14 @@ def _list_purges(tx: Tx) -> list[tuple[str, ...]]:
 
 
 @click.command()
-@click.option("--dry-run", is_flag=True, help="Show what differs, and change nothing.")
+@click.option("--dry-run", is_flag=True, help="Only show what differs.")
 @click.pass_obj
 def sweep(settings: Settings, dry_run: bool) -> None:
     """Compare buckets and indexes with the catalog now.
 
-    What is missing becomes ordinary work, seen in `status`. What is "new or unknown" was written
-    within the last minutes and is left to its own work; if such a count stays, the bucket has what
-    the catalog does not know: see `reconcile`.
+    Missing objects become jobs, seen in `status`. "new or unknown" objects were usually written
+    within the last minutes. If such a count stays, the bucket has objects that the catalog does
+    not know: see `reconcile`.
     """
     stores, repair = open_stores(settings), not dry_run
     swept = [
@@ -86,7 +86,7 @@ def sweep(settings: Settings, dry_run: bool) -> None:
 
 @click.group(name="parked")
 def dead_jobs() -> None:
-    """List, or try again, rows that were put aside."""
+    """List and retry dead jobs."""
 
 
 @dead_jobs.command(name="list")
@@ -95,11 +95,11 @@ def dead_jobs() -> None:
     default=LIST_LIMIT,
     type=click.IntRange(1, RETRY_LIMIT),
     show_default=True,
-    help="How many at the most.",
+    help="Maximum number.",
 )
 @click.pass_obj
 def list_parked(settings: Settings, limit: int) -> None:
-    """List them with their reasons, the latest first."""
+    """List dead jobs with their reasons, the latest first."""
     with open_catalog(settings).read() as tx:
         found = jobs.list_dead(tx, limit=limit)
     rows = (
@@ -116,11 +116,11 @@ def list_parked(settings: Settings, limit: int) -> None:
 
 
 @dead_jobs.command()
-@click.option("--step", help="Only rows of this step.")
-@click.option("--ref", help="Only the row of this reference.")
+@click.option("--step", help="Only jobs of this step.")
+@click.option("--ref", help="Only the job with this reference.")
 @click.pass_obj
 def retry(settings: Settings, step: str | None, ref: str | None) -> None:
-    """Let the workers try them again; the clock sends the messages."""
+    """Retry dead jobs."""
     with open_catalog(settings).write() as tx:
         rows = [
             dead.todo

@@ -209,7 +209,7 @@ PREPARE_COMMAND = (sys.executable, "-m", "ops", "prepare")
 def run(settings: Settings, only: tuple[str, ...]) -> None:
     """Run the store here, until Ctrl-C.
 
-    In two processes, or with STORE_REDIS_URL in those of the Procfile.
+    It has two processes, or with STORE_REDIS_URL those of the Procfile.
     """
     lines = (
         procfile.read_procfile()

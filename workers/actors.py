@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping
 from functools import wraps
 from inspect import unwrap
 from random import Random
+from typing import Any
 
 import dramatiq
 
@@ -37,9 +38,13 @@ from workers.claims import BatchFunction, JobSender, StepFunction, WorkerContext
 
 MINUTES = 60_000
 """Milliseconds per minute, for dramatiq's time limits."""
-NO_LIMIT = float("inf")
-"""No time limit, where the time depends on the bytes. The cloud's read timeout ends a call that
-hangs, and the lease expires when no bytes move."""
+UNLIMITED: dict[str, Any] = {
+    "time_limit": float("inf"),
+    "max_retries": 0,
+    "notify_shutdown": True,
+}
+"""Options where the time depends on the bytes. The cloud's read timeout ends a call that hangs, the
+lease expires when no bytes move, and a stopping worker interrupts the actor."""
 
 FollowingJobs = tuple[Job, ...]
 """Jobs that follow a completed one, already in the catalog."""
@@ -77,13 +82,7 @@ def verify(stores: Stores, claim: JobClaim, heartbeat: Heartbeat) -> FollowingJo
     return ingest.verify(stores, claim, heartbeat)
 
 
-@dramatiq.actor(
-    queue_name="verify_large",
-    priority=1,
-    time_limit=NO_LIMIT,
-    max_retries=0,
-    notify_shutdown=True,
-)
+@dramatiq.actor(queue_name="verify_large", priority=1, **UNLIMITED)
 @claims_job(Step.VERIFY_LARGE)
 def verify_large(stores: Stores, claim: JobClaim, heartbeat: Heartbeat) -> FollowingJobs:
     """Read a large source once; on its own queue, so that small ones never wait."""
@@ -97,13 +96,7 @@ def area_checksum(stores: Stores, claim: JobClaim, heartbeat: Heartbeat) -> Foll
     return area_files.check_file(stores, claim, heartbeat)
 
 
-@dramatiq.actor(
-    queue_name="verify_large",
-    priority=2,
-    time_limit=NO_LIMIT,
-    max_retries=0,
-    notify_shutdown=True,
-)
+@dramatiq.actor(queue_name="verify_large", priority=2, **UNLIMITED)
 @claims_job(Step.AREA_CHECKSUM_LARGE)
 def area_checksum_large(stores: Stores, claim: JobClaim, heartbeat: Heartbeat) -> FollowingJobs:
     """Compute the checksums of a large file in an upload area."""
@@ -119,26 +112,14 @@ def sync_small(stores: Stores, claim: JobClaim, heartbeat: Heartbeat) -> Followi
     return replication.sync_version(stores, claim, heartbeat)
 
 
-@dramatiq.actor(
-    queue_name="sync_large",
-    priority=1,
-    time_limit=NO_LIMIT,
-    max_retries=0,
-    notify_shutdown=True,
-)
+@dramatiq.actor(queue_name="sync_large", priority=1, **UNLIMITED)
 @claims_job(Step.SYNC_LARGE)
 def sync_large(stores: Stores, claim: JobClaim, heartbeat: Heartbeat) -> FollowingJobs:
     """Copy a large file; on its own queue, so that small copies never wait."""
     return replication.sync_version(stores, claim, heartbeat)
 
 
-@dramatiq.actor(
-    queue_name="sync_large",
-    priority=0,
-    time_limit=NO_LIMIT,
-    max_retries=0,
-    notify_shutdown=True,
-)
+@dramatiq.actor(queue_name="sync_large", priority=0, **UNLIMITED)
 @claims_job(Step.REPAIR)
 def repair(stores: Stores, claim: JobClaim, heartbeat: Heartbeat) -> FollowingJobs:
     """Read a whole stored object again and replace it if it is damaged."""
@@ -166,23 +147,14 @@ def percolate(stores: Stores, claim: JobClaim, heartbeat: Heartbeat) -> Followin
     return matching.match_event(stores, claim, heartbeat)
 
 
-@dramatiq.actor(
-    actor_name="replay",
-    queue_name="match",
-    priority=2,
-    time_limit=NO_LIMIT,
-    max_retries=0,
-    notify_shutdown=True,
-)
+@dramatiq.actor(actor_name="replay", queue_name="match", priority=2, **UNLIMITED)
 @claims_job(Step.REPLAY)
 def replay_window(stores: Stores, claim: JobClaim, heartbeat: Heartbeat) -> FollowingJobs:
     """Match a window of past events of any length with one subscription."""
     return events.run_replay(stores, claim, heartbeat)
 
 
-@dramatiq.actor(
-    queue_name="checkout", priority=1, time_limit=NO_LIMIT, max_retries=0, notify_shutdown=True
-)
+@dramatiq.actor(queue_name="checkout", priority=1, **UNLIMITED)
 @claims_job(Step.CHECKOUT)
 def checkout(stores: Stores, claim: JobClaim, heartbeat: Heartbeat) -> FollowingJobs:
     """Copy a bundle to a checkout or a requester's bucket."""
@@ -231,9 +203,7 @@ def journal_drop(stores: Stores, claim: JobClaim, heartbeat: Heartbeat) -> Follo
     return journal_copies.drop_journal(stores, claim, heartbeat)
 
 
-@dramatiq.actor(
-    queue_name="purge", priority=1, time_limit=NO_LIMIT, max_retries=0, notify_shutdown=True
-)
+@dramatiq.actor(queue_name="purge", priority=1, **UNLIMITED)
 @claims_job(Step.AREA_REMOVE)
 def area_remove(stores: Stores, claim: JobClaim, heartbeat: Heartbeat) -> FollowingJobs:
     """Delete an upload area, which may hold thousands of files."""
@@ -254,9 +224,7 @@ def erase(stores: Stores, claim: JobClaim, heartbeat: Heartbeat) -> FollowingJob
     return purges.erase_record(stores, claim, heartbeat)
 
 
-@dramatiq.actor(
-    queue_name="purge", priority=1, time_limit=NO_LIMIT, max_retries=0, notify_shutdown=True
-)
+@dramatiq.actor(queue_name="purge", priority=1, **UNLIMITED)
 @claims_job(Step.FORGET)
 def forget(stores: Stores, claim: JobClaim, heartbeat: Heartbeat) -> FollowingJobs:
     """Delete a purged document and its thousands of files from the catalog."""

@@ -24,10 +24,6 @@ from bench import harness
 from bench.harness import ROOT, Bench, Side
 
 RESULTS = Path(__file__).parent / "RESULTS.md"
-NOTE = (
-    "Ratios of one run can be compared between machines, seconds cannot; a load far above the"
-    " number of cores means that others worked at the same time."
-)
 BENCHES: Mapping[str, Bench] = {
     "requests": Bench(
         "requests",
@@ -103,7 +99,8 @@ def main(names: tuple[str, ...], beside: str, rounds: int, tiny: bool) -> None:
             click.echo(f"== {name}\n{table}")
             sections[name] = _format_section(name, table, time.perf_counter() - began)
             # After each bench, so that an interrupted run keeps what it has.
-            RESULTS.write_text(_format_document(sections))
+            ordered = (sections[name] for name in ("", *BENCHES) if name in sections)
+            RESULTS.write_text("\n".join(ordered))
 
 
 def _run(bench: Bench, sides: list[Side], rounds: int) -> str:
@@ -143,14 +140,11 @@ def _processor() -> str:
 
 
 def _read_sections() -> dict[str, str]:
-    """The sections of the last run, by name."""
-    parts = RESULTS.read_text().split("\n## ")[1:]
-    return {part.partition("\n")[0]: f"## {part.rstrip()}\n" for part in parts}
-
-
-def _format_document(sections: Mapping[str, str]) -> str:
-    ordered = [sections[name] for name in BENCHES if name in sections]
-    return "\n".join([f"# Results of `make bench` and `make bench-real`\n\n{NOTE}\n", *ordered])
+    """The sections of the last run by name; the head of the page has an empty one."""
+    head, *parts = RESULTS.read_text().split("\n## ")
+    return {"": f"{head.rstrip()}\n"} | {
+        part.partition("\n")[0]: f"## {part.rstrip()}\n" for part in parts
+    }
 
 
 if __name__ == "__main__":

@@ -10,7 +10,7 @@ import hashlib
 import hmac
 import re
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from urllib.parse import quote
 
@@ -56,59 +56,53 @@ class UrlSigner:
         content_type: str | None = None,
         disposition: str | None = None,
     ) -> str:
-        """Return a path relative to the API's external URL, valid for `expires_s` seconds."""
+        """Return a path for GET, relative to the API's external URL, valid for `expires_s`."""
         check_response_headers(content_type, disposition)
-        expires = str(int(self.now()) + expires_s)
-        text = self._download_text(key, expires, content_type or "", disposition or "")
-        return f"{text}&signature={self._signature(text)}"
+        query = {"type": content_type or "", "disposition": disposition or ""}
+        return self._sign_url(key, {"expires": self._expiry(expires_s), **query}, _DOWNLOAD_PURPOSE)
 
     def verify(self, key: str, parameters: Mapping[str, str]) -> DownloadGrant:
         """Return the grant of decoded query parameters; Forbidden if they are forged or expired."""
-        names = ("expires", "type", "disposition", "signature")
-        expires, content_type, disposition, signature = (parameters.get(n, "") for n in names)
-        self._check_signature(
-            self._download_text(key, expires, content_type, disposition),
-            signature,
-            _DOWNLOAD_PURPOSE,
-        )
-        self._check_expiry(expires)
-        return DownloadGrant(key, content_type or None, disposition or None)
+        names = ("expires", "type", "disposition")
+        query = self._verify_query(key, parameters, names, _DOWNLOAD_PURPOSE)
+        return DownloadGrant(key, query["type"] or None, query["disposition"] or None)
 
     def sign_upload(self, key: str, *, expires_s: int, max_bytes: int) -> str:
         """Return a path for PUT, relative to the API's external URL."""
-        text = self._upload_text(key, str(int(self.now()) + expires_s), str(max_bytes))
-        return f"{text}&signature={self._signature(text, _UPLOAD_PURPOSE)}"
+        query = {"method": "PUT", "expires": self._expiry(expires_s), "size": str(max_bytes)}
+        return self._sign_url(key, query, _UPLOAD_PURPOSE)
 
     def verify_upload(self, key: str, parameters: Mapping[str, str]) -> UploadGrant:
         """Return the upload grant of decoded query parameters; Forbidden if forged or expired."""
-        method, expires, size, signature = (
-            parameters.get(name, "") for name in ("method", "expires", "size", "signature")
-        )
-        self._check_signature(self._upload_text(key, expires, size), signature, _UPLOAD_PURPOSE)
-        if method != "PUT" or not _SIZE.fullmatch(size):
+        names = ("method", "expires", "size")
+        query = self._verify_query(key, parameters, names, _UPLOAD_PURPOSE)
+        if query["method"] != "PUT" or not _SIZE.fullmatch(query["size"]):
             raise Forbidden("the URL's signature is invalid")
-        self._check_expiry(expires)
-        return UploadGrant(key, int(size))
+        return UploadGrant(key, int(query["size"]))
 
-    def _check_signature(self, text: str, signature: str, purpose: bytes) -> None:
-        if not hmac.compare_digest(signature.encode(), self._signature(text, purpose).encode()):
+    def _expiry(self, expires_s: int) -> str:
+        return str(int(self.now()) + expires_s)
+
+    def _sign_url(self, key: str, query: Mapping[str, str], purpose: bytes) -> str:
+        text = self._encode_url(key, query)
+        return f"{text}&signature={self._compute_signature(text, purpose)}"
+
+    def _verify_query(
+        self, key: str, parameters: Mapping[str, str], names: Sequence[str], purpose: bytes
+    ) -> Mapping[str, str]:
+        """Return the named parameters, with empty texts for absent ones."""
+        query = {name: parameters.get(name, "") for name in names}
+        expected = self._compute_signature(self._encode_url(key, query), purpose)
+        if not hmac.compare_digest(parameters.get("signature", "").encode(), expected.encode()):
             raise Forbidden("the URL's signature is invalid")
-
-    def _check_expiry(self, expires: str) -> None:
-        if not _EXPIRES.fullmatch(expires) or int(expires) <= self.now():
+        if not _EXPIRES.fullmatch(query["expires"]) or int(query["expires"]) <= self.now():
             raise Forbidden("the URL has expired")
-
-    def _download_text(self, key: str, expires: str, content_type: str, disposition: str) -> str:
-        query = {"expires": expires, "type": content_type, "disposition": disposition}
-        return self._encode_url(key, query)
-
-    def _upload_text(self, key: str, expires: str, size: str) -> str:
-        return self._encode_url(key, {"method": "PUT", "expires": expires, "size": size})
+        return query
 
     def _encode_url(self, key: str, query: Mapping[str, str]) -> str:
         path = f"/v1/objects/{quote(self.bucket, safe='')}/{quote(key, safe='/')}"
         pairs = (f"{name}={quote(value, safe='')}" for name, value in query.items() if value)
         return f"{path}?{'&'.join(pairs)}"
 
-    def _signature(self, text: str, purpose: bytes = _DOWNLOAD_PURPOSE) -> str:
+    def _compute_signature(self, text: str, purpose: bytes) -> str:
         return hmac.new(self.secret, purpose + text.encode(), hashlib.sha256).hexdigest()

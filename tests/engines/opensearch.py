@@ -47,7 +47,7 @@ SETTINGS = {
     "http.host": "127.0.0.1",
     "transport.host": "127.0.0.1",
     "transport.port": "0",
-    # As docs/decisions/0012-opensearch.md asks of an operator.
+    # As docs/deployment.md requires.
     "indices.query.bool.max_clause_count": "8192",
     # A machine that runs tests may have a full disk; then every index would become read-only.
     "cluster.routing.allocation.disk.threshold_enabled": "false",

@@ -184,7 +184,13 @@ def list_files(stores: Stores, uuid: str, after: str, limit: int) -> list[AreaFi
 
 
 def _make_info(name: str, info: BlobInfo, row: AreaFile | None) -> AreaFileInfo:
-    if row is None or (row.status not in PENDING_STATUSES and _is_replaced(row, info)):
+    is_replaced = False
+    if row is not None and row.status not in PENDING_STATUSES:
+        # The pins of a listing and of a HEAD differ in kind in a versioned bucket; then only the
+        # size counts.
+        schemes = {pin[: pin.find(":") + 1] for pin in (row.pin, info.pin)}
+        is_replaced = row.size != info.size or (len(schemes) == 1 and row.pin != info.pin)
+    if row is None or is_replaced:
         kind = info.content_type
         return AreaFileInfo(name, info.key, info.size, kind, UNSCHEDULED, UNSCHEDULED)
     return AreaFileInfo(
@@ -197,16 +203,6 @@ def _make_info(name: str, info: BlobInfo, row: AreaFile | None) -> AreaFileInfo:
         checksums=row.checksums,
         cause=row.cause,
     )
-
-
-def _is_replaced(row: AreaFile, info: BlobInfo) -> bool:
-    """Return whether a listing shows another object than the row describes.
-
-    The pins of a listing and of a HEAD differ in kind in a versioned bucket; then only the size
-    counts.
-    """
-    schemes = {pin[: pin.find(":") + 1] for pin in (row.pin, info.pin)}
-    return row.size != info.size or (len(schemes) == 1 and row.pin != info.pin)
 
 
 def count_files(stores: Stores, uuid: str, column: str) -> dict[str, int]:
@@ -255,8 +251,11 @@ def _check_content(
 ) -> AreaFile:
     try:
         if row.status == "CHECKSUMMED":
+            # Its checksums were computed during the upload.
             with suppress(SourceChanged):
-                return _check_json_only(stores, row, heartbeat)
+                info = replace(_head_file(stores, row), pin=row.pin)
+                fault = _check_json(info, _read_blocks(stores, info, heartbeat), heartbeat)
+                return _set_validation(row, fault)
         return _hash_and_check(stores, row, heartbeat)
     except SourceChanged as error:
         if claim.attempts < MAX_CHANGED_ATTEMPTS:
@@ -275,13 +274,6 @@ def _mark_failed(stores: Stores, row: AreaFile, cause: str) -> AreaFile:
         info = _head_file(stores, row)
         row = replace(row, pin=info.pin, size=info.size)
     return replace(row, status="FAILED", validation="INVALID", checksums=None, cause=cause)
-
-
-def _check_json_only(stores: Stores, row: AreaFile, heartbeat: Heartbeat) -> AreaFile:
-    """Check the JSON of a file whose checksums were computed during its upload."""
-    info = replace(_head_file(stores, row), pin=row.pin)
-    fault = _check_json(info, _read_blocks(stores, info, heartbeat), heartbeat)
-    return _set_validation(row, fault)
 
 
 def _hash_and_check(stores: Stores, row: AreaFile, heartbeat: Heartbeat) -> AreaFile:

@@ -63,7 +63,12 @@ def parse_declared(
 ) -> Checksums:
     """Return the declared checksums in lower case; raise Unprocessable if one is missing or bad."""
     lower = {name.lower(): value for name, value in metadata.items()}
-    declared = {field: _find_declared(lower, field, tuple(prefixes)) for field in CHECKSUM_NAMES}
+    known_prefixes = [prefix.lower() for prefix in prefixes]
+    declared: dict[str, str | None] = {}
+    for field in CHECKSUM_NAMES:
+        # The first prefix that has a value.
+        values_by_prefix = (lower.get(prefix + field) for prefix in known_prefixes)
+        declared[field] = next(filter(None, values_by_prefix), None)
     missing = {
         f"{METADATA_PREFIX}{field}": ["is missing"]
         for field in CHECKSUM_NAMES
@@ -255,11 +260,3 @@ def _take_part(pending: list[bytes], rest: Iterator[bytes], size: int) -> Iterat
         yield block
         if not pending:
             pending.extend(block for block in (next(rest, b""),) if block)
-
-
-def _find_declared(
-    metadata: Mapping[str, str], field: str, prefixes: tuple[str, ...]
-) -> str | None:
-    """Return the value under the first prefix that has one."""
-    names = (f"{prefix}{field}".lower() for prefix in prefixes)
-    return next((metadata[name] for name in names if metadata.get(name)), None)

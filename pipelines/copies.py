@@ -289,8 +289,11 @@ def _read_verified(source: BlobStore, key: str, *, size: int, sha256: str) -> It
 def _copy_in_engine(copy: _Copy) -> BlobInfo | None:
     """Copy inside the engine, or return None; raise AlreadyExists if the key is taken."""
     # A small copy is just tried; a large one takes too long to find out at its end.
-    if copy.size > INLINE_BYTES and _exists(copy.target, copy.target_key):
-        raise AlreadyExists(f"{copy.target_key} exists already.")
+    if copy.size > INLINE_BYTES:
+        with suppress(NotFoundError):
+            with suppress(DamagedObjectError):
+                copy.target.head(copy.target_key)
+            raise AlreadyExists(f"{copy.target_key} exists already.")
     return copy.target.copy(
         copy.source,
         copy.key,
@@ -301,16 +304,6 @@ def _copy_in_engine(copy: _Copy) -> BlobInfo | None:
         resume=copy.ledger.token() if copy.ledger else None,
         progress=copy.report_progress,
     )
-
-
-def _exists(blobs: BlobStore, key: str) -> bool:
-    try:
-        blobs.head(key)
-    except NotFoundError:
-        return False
-    except DamagedObjectError:
-        return True
-    return True
 
 
 def _is_intact(copy: _Copy) -> bool:
@@ -374,19 +367,16 @@ def _copy_through_process(copy: _Copy) -> BlobInfo:
         )
     has_one_part = copy.size <= part_size(copy.size)
     is_begun = copy.ledger is not None and copy.ledger.token() is not None
-    if isinstance(copy.target, StreamTarget) and has_one_part and not is_begun:
-        return _copy_streamed(copy, copy.target)
-    return _copy_in_parts(copy)
+    if not isinstance(copy.target, StreamTarget) or not has_one_part or is_begun:
+        return _copy_in_parts(copy)
 
-
-def _copy_streamed(copy: _Copy, target: StreamTarget) -> BlobInfo:
     def read_blocks() -> Iterator[bytes]:
         for block in copy.read_source():
             copy.heartbeat(len(block))
             yield block
 
     return store_stream(
-        target,
+        copy.target,
         copy.target_key,
         read_blocks(),
         size=copy.size,
@@ -401,10 +391,18 @@ def _copy_in_parts(copy: _Copy) -> BlobInfo:
     upload = _resume_upload(copy, step)
     stored = upload.parts()
     done = next(n for n in itertools.count() if stored.get(n + 1) != step)
+
+    def read_rest() -> Iterator[bytes]:
+        if done == 0:
+            yield from copy.read_source()
+        elif done * step < copy.size:
+            # Parts of a dead worker are not hashed: the engine's checksum covers the whole object.
+            yield from copy.source.read(copy.key, start=done * step)
+
     try:
         upload_parts(
             upload,
-            _read_rest(copy, done * step),
+            read_rest(),
             step,
             first=done + 1,
             stored=partial(copy.report_progress, upload.token),
@@ -421,18 +419,6 @@ def _copy_in_parts(copy: _Copy) -> BlobInfo:
         if copy.ledger is None or isinstance(error, SourceChanged):
             upload.abort()
         raise
-
-
-def _read_rest(copy: _Copy, start: int) -> Iterator[bytes]:
-    """Yield the bytes from `start` on.
-
-    The parts before were stored by a dead worker and are not hashed here; the engine's checksum of
-    the whole object covers them.
-    """
-    if start == 0:
-        yield from copy.read_source()
-    elif start < copy.size:
-        yield from copy.source.read(copy.key, start=start)
 
 
 def _resume_upload(copy: _Copy, step: int) -> MultipartUpload:

@@ -188,19 +188,12 @@ def list_events_since(
             return following
         if store_state.read_value(tx, store_state.EPOCH_IN_DOUBT_KEY) is not None:
             raise Unavailable("The catalog is being restored: the feed continues after that.")
-        raise SequenceReset(_find_safe_position(tx, replica, seen))
-
-
-def _find_safe_position(tx: Tx, replica: Replica, seen: FeedPosition) -> FeedPosition:
-    """Return the position before all events numbered at or after the time of the reader's last.
-
-    The times of numbers never decrease, even by restoring, so all unseen events are after it.
-    """
-    first = events.find_sequence_at(tx, replica, seen.us)
-    before = events.find_latest_sequence(tx, replica) if first is None else first - 1
-    return FeedPosition(
-        events.read_sequence_name(tx), before, events.find_sequence_time(tx, replica, before)
-    )
+        # The position before all events numbered at or after the time of the reader's last one.
+        # Times of numbers never decrease, even by restoring, so all unseen events are after it.
+        first = events.find_sequence_at(tx, replica, seen.us)
+        before = events.find_latest_sequence(tx, replica) if first is None else first - 1
+        us = events.find_sequence_time(tx, replica, before)
+        raise SequenceReset(FeedPosition(events.read_sequence_name(tx), before, us))
 
 
 def format_event(numbered: SequencedEvent) -> dict[str, Any]:
@@ -326,16 +319,12 @@ def run_replay(stores: Stores, claim: JobClaim, beat: Heartbeat) -> tuple[Job, .
     return (*follow, *delivery_jobs(receivers))
 
 
-def _replayed_event(one: Replay, event: BundleEvent) -> BundleEvent:
-    """Return an event with a new id for this replay."""
-    ident = uuids.uuid5(events.EVENT_NAMESPACE, f"replay/{one.id}/{event.id}")
-    return replace(event, id=str(ident))
-
-
 def _match_replayed_event(
     stores: Stores, query: StoredQuerySet, one: Replay, event: BundleEvent, beat: Heartbeat
 ) -> tuple[BundleEvent, list[NewDelivery]]:
-    replayed = _replayed_event(one, event)
+    # With an id of this replay, so that it is not taken for a duplicate.
+    ident = uuids.uuid5(events.EVENT_NAMESPACE, f"replay/{one.id}/{event.id}")
+    replayed = replace(event, id=str(ident))
     opened = (
         nullcontext(purged_document(event))
         if event.type == "DELETE"

@@ -34,7 +34,7 @@ from storage.errors import (
     Unavailable,
 )
 from storage.model import FQID, REPLICAS, FileVersion, Job, ManifestEntry, Replica
-from storage.protocols import BlobInfo, BlobStore, EtagStore, SearchHit, SearchIndex, SearchPage
+from storage.protocols import BlobInfo, EtagStore, SearchIndex, SearchPage
 from storage.stores import Stores
 
 log = logging.getLogger(__name__)
@@ -141,9 +141,13 @@ def find_damage(
     object is missing if it is `required`, or if the catalog expects it.
     """
     try:
-        if file is not None and _matches_etag(stores.replicas[replica], key, file):
-            return None
-        info = stores.replicas[replica].head(key)
+        bucket = stores.replicas[replica]
+        # One call of some engines compares the file with their own digest.
+        if file is not None and isinstance(bucket, EtagStore):
+            etag = file.checksums.s3_etag
+            if bucket.matches(key, size=file.size, etag=etag):
+                return None
+        info = bucket.head(key)
         if file is not None and info.size != file.size:
             return f"it has {info.size} bytes instead of {file.size}"
         if file is not None and info.crc32c not in (None, file.checksums.crc32c):
@@ -154,12 +158,6 @@ def find_damage(
         return integrity.MISSING if is_missing else None
     except (DamagedObjectError, SourceChanged) as error:
         return error.detail
-
-
-def _matches_etag(blobs: BlobStore, key: str, file: FileVersion) -> bool:
-    """Return whether the engine's own digest, if one call returns it, is the file's."""
-    etag = file.checksums.s3_etag
-    return isinstance(blobs, EtagStore) and blobs.matches(key, size=file.size, etag=etag)
 
 
 def _find_reread_damage(
@@ -340,8 +338,13 @@ def search_with_failover(
         except (Unavailable, TimeLimitExceeded):
             # Return the hits so far; the next page starts after them.
             break
-        page = _join_pages(page, more, _drop_withdrawn(stores, served, more))
-    return served, _cut_page(page, request.size)
+        visible = _drop_withdrawn(stores, served, more)
+        total = page.total - (len(more.hits) - len(visible.hits))
+        page = SearchPage([*page.hits, *visible.hits], total, visible.after)
+    if len(page.hits) > request.size:
+        hits = page.hits[: request.size]
+        page = replace(page, hits=hits, after=hits[-1].page_token)
+    return served, page
 
 
 def _search_either(
@@ -366,15 +369,3 @@ def _drop_withdrawn(stores: Stores, replica: Replica, page: SearchPage) -> Searc
         visible = versions.filter_published(tx, "bundle", replica, fqids)
     hits = [hit for hit, fqid in zip(page.hits, fqids, strict=True) if fqid in visible]
     return replace(page, hits=hits, total=page.total - (len(fqids) - len(hits)))
-
-
-def _join_pages(page: SearchPage, more: SearchPage, visible: SearchPage) -> SearchPage:
-    hits: list[SearchHit] = [*page.hits, *visible.hits]
-    return SearchPage(hits, page.total - (len(more.hits) - len(visible.hits)), visible.after)
-
-
-def _cut_page(page: SearchPage, size: int) -> SearchPage:
-    """Cut a page to `size` hits; the next page starts after the last of them."""
-    if len(page.hits) <= size:
-        return page
-    return replace(page, hits=page.hits[:size], after=page.hits[size - 1].page_token)

@@ -174,7 +174,15 @@ def _make_task(
     new: IngestRequest, info: BlobInfo, author: str, prefixes: tuple[str, ...]
 ) -> IngestTaskRow:
     declared = checksums.parse_declared(info.metadata, prefixes)
-    content_type = _check_content_type(info.content_type or DEFAULT_CONTENT_TYPE)
+    content_type = info.content_type or DEFAULT_CONTENT_TYPE
+    # It must fit into a header; sources may declare any text.
+    is_valid = content_type.isascii() and content_type.isprintable()
+    if not is_valid or len(content_type) > MAX_CONTENT_TYPE:
+        raise Invalid(
+            "The source's content type is not printable ASCII of at most"
+            f" {MAX_CONTENT_TYPE} characters.",
+            errors={"/source_url": ["Its content type cannot be used."]},
+        )
     return IngestTaskRow(
         id=formats.new_uuid(),
         fqid=new.fqid,
@@ -192,18 +200,6 @@ def _make_task(
         cause=None,
         created_us=0,
     )
-
-
-def _check_content_type(content_type: str) -> str:
-    """Return a content type that fits into a header; sources may declare any text."""
-    is_valid = content_type.isascii() and content_type.isprintable()
-    if not is_valid or len(content_type) > MAX_CONTENT_TYPE:
-        raise Invalid(
-            "The source's content type is not printable ASCII of at most"
-            f" {MAX_CONTENT_TYPE} characters.",
-            errors={"/source_url": ["Its content type cannot be used."]},
-        )
-    return content_type
 
 
 def _record_tasks(

@@ -3,6 +3,9 @@
 JOURNAL writes the events that no journal has yet, or merges small journals into a larger one. A
 writer first inserts the journal's row, then puts its objects, then records it as current. If it
 dies, the next writer continues with the row. `pipelines.journal_copies` keeps the copies.
+
+The manifest beside a journal lists its events and their positions in it; a catalog can be rebuilt
+from manifests. The formats of lines and manifests are frozen.
 """
 
 import hashlib
@@ -345,7 +348,13 @@ def publish_draft(stores: Stores, draft: JournalDraft, claim: JobClaim | None) -
         raise Unavailable(f"The journal {draft.replica}/{first}-{last} cannot be put.")
     with stores.catalog.write() as tx:
         journals.lock(tx, draft.replica)
-        is_recorded = not _is_outdated(tx, draft) and journals.record(
+        # Of a bundle that was purged after its line was made, the purge missed this journal.
+        is_outdated = (
+            draft.purged is not None
+            and not events.filter_purged(tx, {each.event.fqid for each in draft.events})
+            <= draft.purged
+        )
+        is_recorded = not is_outdated and journals.record(
             tx, begun, text.places, size=len(text.data), instead=draft.replaced
         )
         if is_recorded:
@@ -356,13 +365,6 @@ def publish_draft(stores: Stores, draft: JournalDraft, claim: JobClaim | None) -
             return tuple(follow)
     _abandon_journal(stores, begun)
     raise Unavailable(f"The journal {begun.key} was overtaken.")
-
-
-def _is_outdated(tx: Tx, draft: JournalDraft) -> bool:
-    """Return whether a bundle was purged after its line was made: the purge missed this journal."""
-    if draft.purged is None:
-        return False
-    return not events.filter_purged(tx, {each.event.fqid for each in draft.events}) <= draft.purged
 
 
 def put_journal(blobs: BlobStore, one: JournalObject, data: bytes, manifest: bytes) -> bool:

@@ -91,7 +91,13 @@ def evaluate_event(
     seen = QueryDocument({**document, "event_type": event.type})
     asked: dict[StoredQuery, list[Subscription]] = {}
     for query, subscribers in stored.candidates(seen.document, steps=steps, beat=beat):
-        if concerned := [each for each in subscribers if _concerns_event(event, each)]:
+        concerned = [
+            each
+            for each in subscribers
+            if each.created_us <= event.at_us
+            and (event.type == "CREATE" or each.type != ELASTICSEARCH)
+        ]
+        if concerned:
             asked[query] = concerned
     owners = {query: frozenset([each.owner for each in asked[query]]) for query in asked}
     accounts = StepAccounts(steps, len(set[str]().union(*owners.values())))
@@ -105,12 +111,6 @@ def evaluate_event(
     for subscription, failure in sorted(matches, key=lambda match: match[0].id):
         yield _build_delivery(subscription, failure, event, seen, accounts, beat, base_url)
         beat(1)
-
-
-def _concerns_event(event: BundleEvent, subscription: Subscription) -> bool:
-    if subscription.created_us > event.at_us:
-        return False
-    return event.type == "CREATE" or subscription.type != ELASTICSEARCH
 
 
 def _build_delivery(

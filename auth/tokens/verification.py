@@ -307,8 +307,12 @@ class GrantChecker:
             return oauth.is_grant_valid(tx, grant_id, int(self._clock() * 1e6))
 
 
-TOKEN_ALGORITHMS = frozenset({"RS256", "RS384", "RS512", "PS256", "PS384", "PS512"}) | frozenset(
-    {"ES256", "ES384", "ES512"}
+TOKEN_ALGORITHMS = frozenset(
+    {
+        *("RS256", "RS384", "RS512"),
+        *("PS256", "PS384", "PS512"),
+        *("ES256", "ES384", "ES512"),
+    }
 )
 """Supported algorithms. None is symmetric: a public key must not verify as an HMAC secret."""
 

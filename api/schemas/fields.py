@@ -1,14 +1,12 @@
 """Marshmallow fields with the API's validation rules, and schemas that operations share."""
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Annotated, Any, ClassVar, get_type_hints
 
 from marshmallow import EXCLUDE, Schema, ValidationError, fields, post_load, validate
 
-from auth.accounts import ACCOUNT_ID_PATTERN, ACCOUNT_ID_RULE, EMAIL_RULE, MAX_NAMED, is_user_id
-from auth.policies.grammar import AccessPolicy, parse_policy
 from pipelines.formats import parse_uuid, parse_version
 from storage.errors import Invalid
 from storage.model import REPLICAS, Replica, normalize_identity
@@ -200,56 +198,6 @@ def page_token_field(what: str = "page") -> TextField:
     """Return the page token parameter, whose values come from a `Link` header."""
     about = {"description": f"The token of the next {what}, from a Link header."}
     return TextField(load_default=None, metadata=about)
-
-
-def account_id_field(example: str, **given: Any) -> TextField:
-    """Return the field of an account's id."""
-    return TextField(
-        validate=FullMatch(ACCOUNT_ID_PATTERN, error=f"{ACCOUNT_ID_RULE}."),
-        metadata={"example": example},
-        **given,
-    )
-
-
-def _check_email(value: str) -> None:
-    if not is_user_id(value):
-        raise ValidationError(EMAIL_RULE)
-
-
-def user_id(**given: Any) -> TextField:
-    """Return the field of a new user's id, an e-mail address."""
-    rule = FullMatch(ACCOUNT_ID_PATTERN, error=f"{ACCOUNT_ID_RULE}.")
-    about = {"example": "grace@example.org", "description": "The user's e-mail address."}
-    return EmailField(validate=[rule, _check_email], metadata=about, **given)
-
-
-def _existing_user_id_field(example: str) -> TextField:
-    rule = FullMatch(ACCOUNT_ID_PATTERN, error=f"{ACCOUNT_ID_RULE}.")
-    return EmailField(validate=rule, metadata={"example": example})
-
-
-def user_ids_field(example: str, about: str) -> fields.List[str]:
-    """Return a list field of users, empty by default."""
-    return account_ids_field(example, about, _existing_user_id_field)
-
-
-def account_ids_field(
-    example: str, about: str, one: Callable[..., TextField] = account_id_field
-) -> fields.List[str]:
-    """Return a list field of accounts, empty by default."""
-    return fields.List(
-        one(example),
-        load_default=list,
-        validate=validate.Length(max=MAX_NAMED, error=f"Must have at most {MAX_NAMED} items."),
-        metadata=described(about, example=[example]),
-    )
-
-
-class PolicyField(fields.Field[AccessPolicy]):
-    """A policy; its errors are reported by JSON pointers into the body."""
-
-    def _deserialize(self, value: Any, attr: str | None, data: Any, **_: Any) -> AccessPolicy:
-        return parse_policy(value, pointer=f"/{attr}")
 
 
 class RequestSchema(Schema):

@@ -4,24 +4,28 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any, Final, Literal
 
-from marshmallow import fields, validate
+from marshmallow import ValidationError, fields, validate
 
 from api.schemas.fields import (
     EmailField,
+    FullMatch,
     JsonObject,
-    PolicyField,
     ResponseSchema,
     TextField,
-    account_id_field,
-    account_ids_field,
+    described,
     page_size_field,
     page_token_field,
-    user_ids_field,
     version_field,
 )
-from api.schemas.fields import user_id as user_id_of_fields
-from auth.accounts import EditAction
-from auth.policies.grammar import AccessPolicy
+from auth.accounts import (
+    ACCOUNT_ID_PATTERN,
+    ACCOUNT_ID_RULE,
+    EMAIL_RULE,
+    MAX_NAMED,
+    EditAction,
+    is_user_id,
+)
+from auth.policies.grammar import AccessPolicy, parse_policy
 from storage.catalog.accounts import OWNED_TYPES, AccountStatus, OwnedType
 
 DEFAULT_PAGE_SIZE, MIN_PAGE_SIZE, MAX_PAGE_SIZE = 15, 5, 30
@@ -91,12 +95,43 @@ class ActionParameters:
     ]
 
 
+_ACCOUNT_ID = FullMatch(ACCOUNT_ID_PATTERN, error=f"{ACCOUNT_ID_RULE}.")
+
+
+def _check_email(value: str) -> None:
+    if not is_user_id(value):
+        raise ValidationError(EMAIL_RULE)
+
+
+def _account_id_field(example: str, kind: type[TextField] = TextField, **given: Any) -> TextField:
+    return kind(validate=_ACCOUNT_ID, metadata={"example": example}, **given)
+
+
+def _account_ids_field(
+    example: str, about: str, kind: type[TextField] = TextField
+) -> fields.List[str]:
+    """Return a list field of accounts, empty by default."""
+    return fields.List(
+        _account_id_field(example, kind),
+        load_default=list,
+        validate=validate.Length(max=MAX_NAMED, error=f"Must have at most {MAX_NAMED} items."),
+        metadata=described(about, example=[example]),
+    )
+
+
+class PolicyField(fields.Field[AccessPolicy]):
+    """A policy; its errors are reported by JSON pointers into the body."""
+
+    def _deserialize(self, value: Any, attr: str | None, data: Any, **_: Any) -> AccessPolicy:
+        return parse_policy(value, pointer=f"/{attr}")
+
+
 def _groups_field() -> fields.List[str]:
-    return account_ids_field("curators", "Ids of groups.")
+    return _account_ids_field("curators", "Ids of groups.")
 
 
 def _roles_field() -> fields.List[str]:
-    return account_ids_field("reviewer", "Ids of roles.")
+    return _account_ids_field("reviewer", "Ids of roles.")
 
 
 def _policy_field(**given: Any) -> PolicyField:
@@ -108,7 +143,14 @@ def _policy_field(**given: Any) -> PolicyField:
 class NewUserBody:
     """A user to create."""
 
-    user_id: Annotated[str, user_id_of_fields(required=True)]
+    user_id: Annotated[
+        str,
+        EmailField(
+            required=True,
+            validate=[_ACCOUNT_ID, _check_email],
+            metadata={"example": "grace@example.org", "description": "The user's e-mail address."},
+        ),
+    ]
     groups: Annotated[list[str], _groups_field()]
     roles: Annotated[list[str], _roles_field()]
     policy: Annotated[AccessPolicy | None, _policy_field(load_default=None, allow_none=True)]
@@ -118,7 +160,7 @@ class NewUserBody:
 class NewGroupBody:
     """A group to create."""
 
-    group_id: Annotated[str, account_id_field("reviewers", required=True)]
+    group_id: Annotated[str, _account_id_field("reviewers", required=True)]
     roles: Annotated[list[str], _roles_field()]
     policy: Annotated[AccessPolicy | None, _policy_field(load_default=None, allow_none=True)]
 
@@ -127,7 +169,7 @@ class NewGroupBody:
 class NewRoleBody:
     """A role to create: an id and a policy."""
 
-    role_id: Annotated[str, account_id_field("depositor", required=True)]
+    role_id: Annotated[str, _account_id_field("depositor", required=True)]
     policy: Annotated[AccessPolicy, _policy_field(required=True)]
 
 
@@ -149,7 +191,7 @@ class RolesBody:
 class UsersBody:
     """Users to add or remove."""
 
-    users: Annotated[list[str], user_ids_field("ada@example.org", "Ids of users.")]
+    users: Annotated[list[str], _account_ids_field("ada@example.org", "Ids of users.", EmailField)]
 
 
 @dataclass(frozen=True)

@@ -69,9 +69,9 @@ def verify(settings: Settings, replica: str | None, sample: float, repair: bool)
     rows = ((one.replica, one.objects, one.size, len(one.damaged)) for one in done)
     print_table(console, "Verified", ("replica", "objects", "bytes", "damaged"), rows)
     found = [each for one in done for each in one.damaged]
-    told = ((one.key, one.replica, one.reason, "yes" if one.repaired else "no") for one in found)
+    damage = ((one.key, one.replica, one.reason, "yes" if one.repaired else "no") for one in found)
     if found:
-        print_table(console, "Damaged", ("object", "replica", "why", "repaired"), told)
+        print_table(console, "Damaged", ("object", "replica", "why", "repaired"), damage)
     if not all(one.repaired for one in found):
         sys.exit(1)
 

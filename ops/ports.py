@@ -6,9 +6,8 @@ import random
 import socket
 from contextlib import closing
 
-# Below the ports that systems lend to outgoing connections (32768 on Linux, 49152 elsewhere). A
-# server that is away from a lent port may find it taken when it comes back, even by a client that
-# asked for this server and was lent the very port that it asked for.
+# Below the ephemeral ports of outgoing connections (32768 on Linux, 49152 elsewhere). A server that
+# restarts on an ephemeral port may find it taken, even by a client that connects to this server.
 _PORT_RANGE = range(20_000, 32_000)
 PROBE_TIMEOUT_S = 2.0
 
@@ -61,7 +60,7 @@ def is_answering(host: str, port: int, path: str) -> bool:
 
 
 def find_free_port(host: str = "127.0.0.1") -> int:
-    """A free port, of those that no outgoing connection is lent."""
+    """A free port outside the range of outgoing connections."""
     while True:
         port = random.choice(_PORT_RANGE)
         if is_free(host, port):

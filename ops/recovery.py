@@ -182,7 +182,7 @@ def rebuild_index(settings: Settings, replica: str | None, force: bool) -> None:
 
 
 def _watch_rebuild(stores: Stores, name: Replica, *, force: bool) -> None:
-    told = moved = time.monotonic()
+    reported = moved = time.monotonic()
     before = ReindexProgress(0, 0, 0)
     while not (now := search.advance_reindex(stores, name, force=force)).done:
         if now != before:
@@ -193,9 +193,9 @@ def _watch_rebuild(stores: Stores, name: Replica, *, force: bool) -> None:
                 " `python -m ops parked list`, mend the cause, `python -m ops parked retry`, and"
                 " run this again; or --force."
             )
-        if time.monotonic() > told + _REPORT_S:
-            told = time.monotonic()
-            still = told > moved + _STALLED_S
+        if time.monotonic() > reported + _REPORT_S:
+            reported = time.monotonic()
+            still = reported > moved + _STALLED_S
             hint = ": nothing moves, do the workers and the clock run?" if still else ""
             click.echo(f"{name}: {now.requested} asked for, {now.waiting} wait{hint}")
         time.sleep(_POLL_S)

@@ -118,7 +118,7 @@ class Supervisor:
             process_group=0,
         )
         self._record_process(line.name, process)
-        # Asked to stop while it was starting: it has not been told yet.
+        # The stop came while it was starting: it got no signal yet.
         if self._stopping.is_set():
             _signal_group(process, signal.SIGTERM)
         said: list[str] = []

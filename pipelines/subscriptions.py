@@ -264,12 +264,12 @@ def ping_subscription(
     with stores.catalog.write() as tx:
         now = now_us(tx)
         fqid = match.fqid if match else FQID(NO_BUNDLE_UUID, version_from_us(now))
-        told = (
+        payload = (
             dict(match.payload)
             if match
             else build_test_payload(subscription, delivery=uuid, now_us=now)
         )
-        fresh = NewDelivery(uuid, subscription.id, dump_json(told | build_test_members(uuid)))
+        fresh = NewDelivery(uuid, subscription.id, dump_json(payload | build_test_members(uuid)))
         deliveries.insert_test(
             tx, fresh, bundle_uuid=fqid.uuid, version=fqid.version, request_id=request_id
         )

@@ -39,7 +39,7 @@ class SecretBox:
         nonce, body = sealed[1 : 1 + NONCE_BYTES], sealed[1 + NONCE_BYTES :]
         try:
             if sealed[:1] != FORMAT:
-                raise ValueError("not a format of ours")
+                raise ValueError("unknown format of an encrypted value")
             return self._cipher.decrypt(nonce, body, context)
         except (InvalidTag, ValueError) as error:
             raise Unavailable("A sealed secret cannot be opened with the store's key") from error

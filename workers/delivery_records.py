@@ -32,7 +32,7 @@ A process that crashes sends unrecorded attempts again: with this rule at most a
 it sent plus two, even if it crashes repeatedly with a long backlog.
 """
 SLOW_ATTEMPT_S, SLOW_SUSPECT_S = 0.05, 0.01
-"""An attempt without a response for so long lends its permit to another."""
+"""An attempt without a response for so long releases its permit to another."""
 OUTAGE_PAUSE_S = 1.0
 """Pause while the catalog is away."""
 
@@ -112,7 +112,7 @@ class AttemptPermit:
         self._timer = asyncio.get_running_loop().call_later(hangs_s, self._lend)
 
     def mark_answered(self) -> None:
-        """Take the permit back if it is lent: the attempt now waits only to be recorded."""
+        """Take a released permit back: the attempt now waits only to be recorded."""
         self._timer.cancel()
         if self._lent:
             self._lent = False

@@ -24,7 +24,7 @@ from storage.keys import MAX_METADATA_BYTES, check_key, check_metadata
 from storage.protocols import BLOCK, BlobInfo
 
 TAGS_FOLLOW: Final = "tags-follow"
-"""Metadata of an object that has tags of ours; the tags of other objects are not read."""
+"""Metadata of an object with tags of the store; tags of other objects are not read."""
 
 DESCRIBED_ETAG: Final = "store-described"
 """A tag with the ETag that the other tags describe: in an unversioned bucket tags belong to the

@@ -299,14 +299,14 @@ _INSERT_SEQUENCED = (
 
 
 def _insert_sequenced(tx: Tx, found: Sequence[SequencedEvent]) -> None:
-    told = [each.event for each in found]
+    recorded = [each.event for each in found]
     columns: Columns = {
-        **attribute_columns(told, text="id replica type", bigint="at_us"),
-        **fqid_columns(event.fqid for event in told),
+        **attribute_columns(recorded, text="id replica type", bigint="at_us"),
+        **fqid_columns(event.fqid for event in recorded),
         **attribute_columns(found, bigint="seq seq_us"),
     }
     execute_with(tx, _INSERT_SEQUENCED, "fresh", columns)
-    query = select(events.c.id, events.c.seq).where(events.c.id.in_([one.id for one in told]))
+    query = select(events.c.id, events.c.seq).where(events.c.id.in_([one.id for one in recorded]))
     known = {row[0]: row[1] for row in tx.execute(query)}
     if any(known.get(each.event.id) != each.seq for each in found):
         raise DamagedObjectError("Events of this journal have other numbers in the catalog.")

@@ -73,7 +73,7 @@ def verify_token(
     now: Callable[[], float] = time.time,
 ) -> VerifiedToken:
     """Check a token with the store; NotAllowed, with the reason, if it is rejected."""
-    said = read_claims(token)
+    claims = read_claims(token)
     header = {"Authorization": f"Bearer {token}"}
     query = {"replica": "aws"}
     try:
@@ -83,7 +83,7 @@ def verify_token(
         if error.status == FORBIDDEN:
             return _describe_token(session, config, token, ahead_s=0.0)
         if error.status == UNAUTHORIZED:
-            raise _token_error(session, config, said, error) from error
+            raise _token_error(session, config, claims, error) from error
         raise
     ahead = clock_skew(answer, now())
     return _describe_token(session, config, token, ahead_s=ahead)
@@ -92,8 +92,8 @@ def verify_token(
 def clock_skew(answer: "httpx.Response", now_s: float) -> float:
     """Seconds that this machine's clock is ahead of the server's; 0 if unknown."""
     try:
-        said = email.utils.parsedate_to_datetime(answer.headers.get("Date", ""))
-        return now_s - said.timestamp()
+        date = email.utils.parsedate_to_datetime(answer.headers.get("Date", ""))
+        return now_s - date.timestamp()
     except (ValueError, TypeError, OverflowError):
         return 0.0
 
@@ -101,11 +101,11 @@ def clock_skew(answer: "httpx.Response", now_s: float) -> float:
 def _describe_token(
     session: HttpSession, config: Configuration, token: str, *, ahead_s: float
 ) -> VerifiedToken:
-    said, told = read_claims(token), _fetch_userinfo(session, config, token)
-    end, groups = claims_expiry(said), told.get("groups")
+    claims, userinfo = read_claims(token), _fetch_userinfo(session, config, token)
+    end, groups = claims_expiry(claims), userinfo.get("groups")
     return VerifiedToken(
-        email=claims_identity(told) or claims_identity(said),
-        issuer=make_printable(said.get("iss", "")),
+        email=claims_identity(userinfo) or claims_identity(claims),
+        issuer=make_printable(claims.get("iss", "")),
         groups=tuple(map(make_printable, groups)) if isinstance(groups, list) else (),
         expires=None if end is None else end + ahead_s,
         ahead_s=ahead_s,
@@ -140,36 +140,36 @@ def _find_service(session: HttpSession, config: Configuration) -> AuthService | 
 
 
 def _token_error(
-    session: HttpSession, config: Configuration, said: Mapping[str, Any], error: Refused
+    session: HttpSession, config: Configuration, claims: Mapping[str, Any], error: Refused
 ) -> NotAllowed:
     why = make_printable(error.problem.get("detail") or str(error)).rstrip(".")
     return NotAllowed(
-        f"{config.url} rejects this token: {why}{_explain_refusal(session, config, said)}",
-        hint=SERVICE_ACCOUNT_HINT if _is_self_signed(said) else "log in here: store login",
+        f"{config.url} rejects this token: {why}{_explain_refusal(session, config, claims)}",
+        hint=SERVICE_ACCOUNT_HINT if _is_self_signed(claims) else "log in here: store login",
         status=error.status,
         problem=error.problem,
     )
 
 
-def _explain_refusal(session: HttpSession, config: Configuration, said: Mapping[str, Any]) -> str:
+def _explain_refusal(session: HttpSession, config: Configuration, claims: Mapping[str, Any]) -> str:
     """The likely reason of a rejection, from the token's claims."""
-    issuer, end = said.get("iss"), claims_expiry(said)
-    service = None if _is_self_signed(said) else _find_service(session, config)
+    issuer, end = claims.get("iss"), claims_expiry(claims)
+    service = None if _is_self_signed(claims) else _find_service(session, config)
     if service is not None and issuer != service.issuer:
         named = make_printable(issuer)
         return f" (it was issued by {named}, not by {service.issuer})"
     if end is not None and end < time.time():
         return f" (it expired at {format_moment(end)})"
-    audience = said.get("aud")
+    audience = claims.get("aud")
     audiences = [audience] if isinstance(audience, str) else audience
     if isinstance(audiences, list):
         return f" (it is for {make_printable(', '.join(map(str, audiences)))})"
     return ""
 
 
-def _is_self_signed(said: Mapping[str, Any]) -> bool:
+def _is_self_signed(claims: Mapping[str, Any]) -> bool:
     """Whether a service account signed the token itself."""
-    return bool(said.get("iss")) and said.get("iss") == said.get("sub")
+    return bool(claims.get("iss")) and claims.get("iss") == claims.get("sub")
 
 
 ANONYMOUS, LOGIN, TOKEN, PROGRAM = "nobody", "login", "token", "service account"

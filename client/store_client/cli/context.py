@@ -161,9 +161,9 @@ class StoreCommand(click.Command):
             ("Options of every command", self.common),
         ):
             records = [one.get_help_record(ctx) for one in shown]
-            if told := [record for record in records if record]:
+            if filled := [record for record in records if record]:
                 with formatter.section(heading):
-                    formatter.write_dl(told)
+                    formatter.write_dl(filled)
 
 
 def command(

@@ -251,7 +251,7 @@ def _check_login(patient: DoctorContext) -> DoctorFinding:
 
 
 HASTY = RetryPolicy(waits_s=(1,), unknown_retries=0, retry_after_cap_s=5, connect_s=5, read_s=20)
-"""Who is ill does not want to wait long for being told so."""
+"""Short, because the doctor should answer fast."""
 COLOURS = {OK: "green", WARN: "yellow", FAIL: "red"}
 
 

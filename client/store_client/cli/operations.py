@@ -238,8 +238,8 @@ def build_operation(operation: "ApiOperation") -> click.Command:
 
     def run(here: CommandContext, no_paginate: bool = False, **given: Any) -> None:
         wanted = collect_arguments(operation.parameters, given)
-        if told := given.get(HEADERS):
-            wanted["headers"] = dict(told)
+        if headers := given.get(HEADERS):
+            wanted["headers"] = dict(headers)
         show_operation(here, operation, wanted, all_pages=not no_paginate)
 
     about = "\n\n".join(part for part in (operation.summary, operation.about) if part)

@@ -93,8 +93,8 @@ def upload(here: CommandContext, no_progress: bool, **given: Any) -> None:
     options = UploadOptions(**given)
     running: Any = importlib.import_module("store_client.upload.job")
     try:
-        with open_progress(enabled=not (no_progress or here.quiet), what="upload") as told:
-            done = running.upload(here.client, options, told)
+        with open_progress(enabled=not (no_progress or here.quiet), what="upload") as progress:
+            done = running.upload(here.client, options, progress)
     except KeyboardInterrupt:
         here.note(AGAIN)
         raise

@@ -172,8 +172,8 @@ class _CollectionWalk:
     def expand(self, collection: Mapping[str, Any], directory: Path) -> Iterable[Task]:
         """Write the collection's document, and return a task for each of its links."""
         if not self.job.options.dry_run:
-            told = json.dumps(collection, ensure_ascii=False, indent=2).encode() + b"\n"
-            write_if_changed(directory / "collection.json", told)
+            document = json.dumps(collection, ensure_ascii=False, indent=2).encode() + b"\n"
+            write_if_changed(directory / "collection.json", document)
         return [self._link_task(item, directory) for item in collection["contents"]]
 
     def _link_task(self, item: Mapping[str, str], directory: Path) -> Task:

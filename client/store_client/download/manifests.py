@@ -248,11 +248,11 @@ class _ManifestDownload:
 
     def _needs_listing(self, rows: tuple[ManifestRow, ...]) -> bool:
         """Whether the bundle has to be listed, because rows are too many or incomplete."""
-        told = all(row.version for row in rows)
+        has_versions = all(row.version for row in rows)
         cache = self.job.cache
         missing = sum(not cache.has_size(row.sha256, row.size) for row in rows)
         all_wanted = self.layout == "none" and self.filters == Filters()
-        return not (told and all_wanted and missing <= MAX_SINGLE_FILES)
+        return not (has_versions and all_wanted and missing <= MAX_SINGLE_FILES)
 
     def _fetch_rows(self, rows: tuple[ManifestRow, ...]) -> list[Task]:
         if self._needs_listing(rows):

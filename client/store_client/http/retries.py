@@ -263,7 +263,7 @@ class RequestAttempts:
         headers = asked.headers
         if not is_trusted(target, {parse_origin(asked.url)}):
             headers = {
-                name: told for name, told in headers.items() if name.lower() != AUTHORIZATION
+                name: value for name, value in headers.items() if name.lower() != AUTHORIZATION
             }
         return replace(asked, url=target, headers=headers)
 

@@ -174,7 +174,7 @@ class HttpSession:
                 raise Damaged(f"more pages follow {strip_query(here)}, and no link says where")
             return None
         following = resolve_url(here, link)
-        # A proxy that ends TLS may not have told the server so.
+        # A proxy that terminates TLS may not have reported it to the server.
         if upgrade_origin(_parse_page_origin(following)) != upgrade_origin(
             _parse_page_origin(here)
         ):
@@ -189,15 +189,15 @@ class HttpSession:
         whole = (
             url if url.startswith(("http://", "https://")) else f"{self.base_url}/{url.lstrip('/')}"
         )
-        told = {
+        values = {
             name: str(value).lower() if isinstance(value, bool) else value
             for name, value in (params or {}).items()
             if value is not None
         }
-        if not told:
+        if not values:
             return whole
         try:
-            return f"{whole}{'&' if '?' in whole else '?'}{urlencode(told, doseq=True)}"
+            return f"{whole}{'&' if '?' in whole else '?'}{urlencode(values, doseq=True)}"
         except UnicodeError as error:
             raise Misused(f"this cannot be part of a URL: {error}") from error
 

@@ -192,8 +192,8 @@ class _ResumableUpload:
         if answer.status_code in (200, 201):
             return self._size
         if answer.status_code == 308:
-            told = answer.headers.get("Range", "")
-            return int(told.rpartition("-")[2]) + 1 if told else 0
+            received = answer.headers.get("Range", "")
+            return int(received.rpartition("-")[2]) + 1 if received else 0
         if answer.status_code >= 500 or answer.status_code in (408, 429):
             return None
         raise UploadSessionEnded(f"Google Cloud Storage answered {answer.status_code} to an upload")

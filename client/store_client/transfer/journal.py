@@ -4,8 +4,8 @@
     <home>/uploads/area-<digest>.json   FileJournal: one large file sent into an upload area
 
 Each line of an UploadJournal is JSON with its CRC-32: a line that was cut off or damaged counts as
-never written, at the price of some work done again. What the store is to be told is written first,
-so that another run tells it the same.
+never written, at the price of some work done again. Requests to the store are written first, so
+that another run repeats the same ones.
 """
 
 import contextlib

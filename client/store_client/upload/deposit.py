@@ -86,7 +86,7 @@ class FileDepositor:
             together = self._put_batch(arrived)
             for each in arrived:
                 if each.one.name not in together:
-                    # By itself, what was wrong with it is mended, or told.
+                    # Alone, its problem is solved or reported.
                     self._put_alone(each)
                 else:
                     self._record_stored(each.one, each.kept)
@@ -118,9 +118,9 @@ class FileDepositor:
             self._batching = False
             return set()
         items = answer.json()["files"]
-        taken = {told["uuid"]: told for told in items if "code" not in told}
-        # What is busy now is busy for each of them: one wait serves all that are put alone.
-        wait_s = max(float(told.get("retry_after_s", 0)) for told in items)
+        taken = {item["uuid"]: item for item in items if "code" not in item}
+        # If one file is busy, all are: one wait serves all files that are registered alone.
+        wait_s = max(float(item.get("retry_after_s", 0)) for item in items)
         if 0 < wait_s <= self._session.policy.retry_after_cap_s:
             self._shared.stop.pause(wait_s)
         tasks = {
@@ -156,10 +156,10 @@ class FileDepositor:
 
     def verification_error(self, task: str) -> str | None:
         """Why verification failed; "" on success, None while it runs."""
-        told = self._session.request("GET", f"/v1/tasks/{task}").json()
-        if told["status"] == "FAILED":
-            return str((told.get("cause") or {}).get("detail", "no reason was given"))
-        return "" if told["status"] == "SUCCEEDED" else None
+        answer = self._session.request("GET", f"/v1/tasks/{task}").json()
+        if answer["status"] == "FAILED":
+            return str((answer.get("cause") or {}).get("detail", "no reason was given"))
+        return "" if answer["status"] == "SUCCEEDED" else None
 
     def damaged_error(self, name: str, detail: str) -> Damaged:
         """The error for a file that failed verification; it is sent again next time."""

@@ -385,7 +385,7 @@ def delete_account(catalog: Catalog, name: AccountKey, by: AuditContext) -> None
         if found.built_in:
             raise protected_error(name, "it cannot be deleted")
         state = _account_state(tx, found) | _members_state(tx, name)
-        accounts.delete(tx, name)
+        accounts.delete_account(tx, name)
         record_change(tx, by, name, before=state, after=None)
 
 

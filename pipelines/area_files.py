@@ -77,7 +77,7 @@ def record_upload(
     gone.
     """
     with stores.catalog.write() as tx:
-        area = areas.lock_shared(tx, file.area)
+        area = areas.find(tx, file.area, lock="shared")
         if _accepts_uploads(area):
             generation = areas.upsert_file(tx, file)
             is_next = generation == previous + 1
@@ -141,7 +141,7 @@ def register_upload(
         declared=(declared if is_declared(info) else None) or None,
     )
     with stores.catalog.write() as tx:
-        area = areas.lock_shared(tx, uuid)
+        area = areas.find(tx, uuid, lock="shared")
         if _accepts_uploads(area):
             row = areas.find_file(tx, uuid, name)
             is_same = row is not None and (row.pin, row.declared) == (file.pin, file.declared)

@@ -84,7 +84,7 @@ def begin(stores: Stores, new: AreaUploadRow, caller: str, *, limit: int) -> Are
     upload = replace(new, token=multipart.token, part_size=size)
     try:
         with stores.catalog.write() as tx:
-            areas.require_writable(tx, new.area, caller, read=catalog_areas.lock_shared)
+            areas.require_writable(tx, new.area, caller, lock="shared")
             catalog_areas.insert_upload(tx, upload)
     except BaseException:
         multipart.abort()
@@ -344,7 +344,7 @@ def grant_write_access(stores: Stores, request: AreaWriteRequest) -> AreaWriteGr
     grant = _issue_credentials(stores, request) or _sign_urls(stores, request, now)
     if grant.credentials or any(not signed.url.startswith("/") for signed in grant.urls.values()):
         with stores.catalog.write() as tx:
-            require_writable(tx, request.area, request.caller, read=catalog_areas.lock_exclusive)
+            require_writable(tx, request.area, request.caller, lock="exclusive")
             catalog_areas.record_credentials(tx, request.area, request.seconds + CLOCK_SKEW_S)
     return grant
 
@@ -425,7 +425,7 @@ def _empty_area(stores: Stores, uuid: str, heartbeat: Heartbeat) -> None:
 def _mark_deleted(stores: Stores, uuid: str) -> Area | None:
     """Mark an empty area deleted; its lock excludes uploads through the API."""
     with stores.catalog.write() as tx:
-        area = catalog_areas.lock_exclusive(tx, uuid)
+        area = catalog_areas.find(tx, uuid, lock="exclusive")
         if area is not None and area.state == "DELETING":
             catalog_areas.delete_files(tx, uuid)
             catalog_areas.set_state(tx, uuid, "DELETED")

@@ -4,7 +4,7 @@ The files of an area and their checks are in `area_files`, uploads directly to t
 removal of deleted areas in `area_uploads`.
 """
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from pipelines import area_files, checksums, formats
@@ -14,7 +14,7 @@ from pipelines.flow import Step
 from pipelines.limits import AREA_NAME_MAX_BYTES
 from storage import keys
 from storage.catalog import Tx, areas, jobs
-from storage.catalog.areas import Area, AreaFile
+from storage.catalog.areas import Area, AreaFile, AreaLock
 from storage.errors import ConflictError, Forbidden, Invalid, NotFoundError, TooLarge
 from storage.model import REPLICAS, Checksums, Job
 from storage.protocols import BlobInfo
@@ -81,11 +81,9 @@ def find_writable(stores: Stores, uuid: str, caller: str) -> Area:
     return stores.catalog.run_query(lambda tx: require_writable(tx, uuid, caller))
 
 
-def require_writable(
-    tx: Tx, uuid: str, caller: str, *, read: Callable[[Tx, str], Area | None] = areas.find
-) -> Area:
-    """Return the caller's unlocked area within a transaction; `read` may lock its row."""
-    area = _require_owner(_require_existing(read(tx, uuid), uuid), caller)
+def require_writable(tx: Tx, uuid: str, caller: str, *, lock: AreaLock | None = None) -> Area:
+    """Return the caller's unlocked area within a transaction, with a lock of its row."""
+    area = _require_owner(_require_existing(areas.find(tx, uuid, lock=lock), uuid), caller)
     if area.state != UNLOCKED:
         raise ConflictError(f"Area {area.uuid} is {area.state}.", code="area_locked")
     return area
@@ -129,7 +127,7 @@ def delete(stores: Stores, uuid: str, caller: str, *, request_id: str = "") -> t
 
 
 def _lock_owned(tx: Tx, uuid: str, caller: str) -> Area:
-    return _require_owner(_require_existing(areas.lock_exclusive(tx, uuid), uuid), caller)
+    return _require_owner(_require_existing(areas.find(tx, uuid, lock="exclusive"), uuid), caller)
 
 
 def check_file_name(name: str) -> None:

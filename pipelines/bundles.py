@@ -94,7 +94,7 @@ def put(stores: Stores, new: BundleDraft, author: str, *, request_id: str = "") 
     row, facts = _reserve(stores, new, author)
     if facts is None:
         # The first writer of these entries chose their order, which the record keeps.
-        manifest = build_manifest(stores, row.bundle)
+        manifest = build_manifest(stores, row)
     else:
         manifest = records.encode_manifest(
             new.creator_uid, records.encode_entries(new.entries, facts)
@@ -113,7 +113,7 @@ class _FilesAppeared(Exception):
 
 def _reserve(
     stores: Stores, new: BundleDraft, author: str
-) -> tuple[bundles.BundleRow, bundles.FileFacts | None]:
+) -> tuple[BundleVersion, bundles.FileFacts | None]:
     """Return the version's row, and the facts of its files unless an equal version exists."""
     digest = records.bundle_digest(new.creator_uid, new.entries)
     version = bundles.NewBundleVersion(
@@ -124,7 +124,7 @@ def _reserve(
         author=author,
         parent=new.parent,
         event_id=events.make_event_id("CREATE", new.replica, new.fqid),
-        runs=bundles.split_entries(new.entries, SEGMENT_ENTRIES),
+        runs=versions.split_runs(new.entries, SEGMENT_ENTRIES),
     )
     for _ in range(RESERVE_ATTEMPTS):
         with suppress(_FilesAppeared), stores.catalog.write() as tx:
@@ -145,26 +145,26 @@ def _reserve(
     return reservation.row, reservation.facts
 
 
-def _publish(tx: Tx, row: bundles.BundleRow) -> Publication:
+def _publish(tx: Tx, row: BundleVersion) -> Publication:
     publication = bundles.publish(tx, row)
     if publication is None:
-        return Publication((), bundles.find_with_tombstone(tx, row.bundle.fqid)[1])
+        return Publication((), bundles.find_with_tombstone(tx, row.fqid)[1])
     event, is_buried = publication.event or "", publication.is_buried
     follow = flow.following_jobs(
-        "publish", KIND, row.bundle.origin, str(row.fqid), event=event, is_buried=is_buried
+        "publish", KIND, row.origin, str(row.fqid), event=event, is_buried=is_buried
     )
     return Publication(follow, publication.is_buried)
 
 
 def publish_in_replica(
-    tx: Tx, row: bundles.BundleRow, replica: Replica, *, step: str
+    tx: Tx, row: BundleVersion, replica: Replica, *, step: str
 ) -> tuple[Job, ...]:
     """Publish a bundle in a replica that has all of it, and return the jobs that follow `step`.
 
     A tombstone keeps it hidden. The caller locks the head.
     """
-    is_buried = versions.find_covering_tombstone(tx, KIND, *row.bundle.fqid) is not None
-    change = 0 if is_buried else versions.count_change(tx, KIND, row.bundle.fqid.uuid)
+    is_buried = versions.find_covering_tombstone(tx, KIND, *row.fqid) is not None
+    change = 0 if is_buried else versions.count_change(tx, KIND, row.fqid.uuid)
     publication = bundles.publish_in_replica(tx, row, replica, change=change, is_buried=is_buried)
     event, is_buried = publication.event or "", publication.is_buried
     return flow.following_jobs(step, KIND, replica, str(row.fqid), event=event, is_buried=is_buried)
@@ -261,7 +261,7 @@ def patch_bundle(
 class _PatchBase:
     """The patched version; `kept` entries remain, `added` are JSON, `runs` are the new manifest."""
 
-    row: bundles.BundleRow
+    row: BundleVersion
     kept: Sequence[ManifestEntry]
     added: bytes
     runs: Sequence[bundles.ManifestRun]
@@ -269,9 +269,7 @@ class _PatchBase:
 
 def _read_base(tx: Tx, ident: int, patch: BundlePatch) -> _PatchBase:
     row = bundles.get(tx, ident)
-    entries = bundles.list_entries(
-        tx, ident, start=0, limit=row.bundle.file_count, span=SEGMENT_ENTRIES
-    )
+    entries = bundles.list_entries(tx, ident, start=0, limit=row.file_count, span=SEGMENT_ENTRIES)
     removals = {(entry.name, entry.file, entry.indexed) for entry in patch.remove}
     removed = {
         place
@@ -305,13 +303,13 @@ def _read_base(tx: Tx, ident: int, patch: BundlePatch) -> _PatchBase:
 
 def _build_patched(
     base: _PatchBase, patch: BundlePatch, author: str
-) -> PatchedVersion[bundles.BundleRow]:
+) -> PatchedVersion[BundleVersion]:
     _check_names(base.kept, patch)
-    creator_uid = base.row.bundle.creator_uid
+    creator_uid = base.row.creator_uid
     entries = [*((entry.name, entry.file, entry.indexed) for entry in base.kept), *patch.add]
     digest = records.bundle_digest(creator_uid, entries)
 
-    def insert(tx: Tx, fqid: FQID) -> bundles.BundleRow:
+    def insert(tx: Tx, fqid: FQID) -> BundleVersion:
         version = bundles.NewBundleVersion(
             fqid=fqid,
             digest=digest,
@@ -326,7 +324,7 @@ def _build_patched(
         recheck_files(tx, patch.replica, patch.add, pointer=ADD_POINTER)
         return row
 
-    def encode_record(row: bundles.BundleRow) -> bytes:
+    def encode_record(row: BundleVersion) -> bytes:
         kept = records.encode_stored_entries(base.kept)
         manifest = records.encode_manifest(creator_uid, kept, base.added)
         return records.encode_bundle_record(row, manifest)
@@ -372,7 +370,7 @@ def read_page(
 
 def _find_published(tx: Tx, replica: Replica, uuid: str, version: str | None) -> BundleVersion:
     ident = manifests.find_published_id(tx, KIND, replica, uuid, version)
-    return bundles.get(tx, ident).bundle
+    return bundles.get(tx, ident)
 
 
 def read_entries(

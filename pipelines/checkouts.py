@@ -176,7 +176,7 @@ def _copy_all(stores: Stores, job: Checkout, heartbeat: Heartbeat) -> str:
 
 def _iterate_batches(stores: Stores, job: Checkout) -> Iterator[Sequence[ManifestEntry]]:
     with stores.catalog.read() as tx:
-        bundle = catalog_bundles.get(tx, job.bundle_id).bundle
+        bundle = catalog_bundles.get(tx, job.bundle_id)
     for start in range(0, bundle.file_count, BATCH_ENTRIES):
         yield bundles.read_entries(stores, bundle, start, BATCH_ENTRIES)
 

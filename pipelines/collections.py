@@ -139,7 +139,7 @@ def _reserve(
             description=new.description,
             details=records.encode_details(new.details),
             event_id=events.make_event_id("CREATE", new.replica, new.fqid),
-            runs=collections.split_links(contents, SEGMENT_ENTRIES),
+            runs=versions.split_runs(contents, SEGMENT_ENTRIES),
         )
         return collections.reserve(tx, version)
 

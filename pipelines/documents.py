@@ -324,7 +324,7 @@ def open_document(
     stores: Stores, replica: Replica, bundle_id: int, beat: Heartbeat
 ) -> Iterator[dict[str, Any]]:
     """Yield the document of a bundle's CREATE event; raise Unavailable without memory for it."""
-    bundle = stores.catalog.run_query(lambda tx: bundles.get(tx, bundle_id)).bundle
+    bundle = stores.catalog.run_query(lambda tx: bundles.get(tx, bundle_id))
     cached, entries, memory = _find_sources(stores, bundle)
     with stores.memory.reserve(memory):
         document = _parse_or_assemble(stores, replica, bundle, cached, entries, beat)
@@ -347,7 +347,7 @@ def load_small_document(
 
 def load_document_text(stores: Stores, replica: Replica, bundle_id: int, beat: Heartbeat) -> bytes:
     """Return the JSON of a bundle's document; parsing it would take many times its size."""
-    bundle = stores.catalog.run_query(lambda tx: bundles.get(tx, bundle_id)).bundle
+    bundle = stores.catalog.run_query(lambda tx: bundles.get(tx, bundle_id))
     cached, entries, memory = _find_sources(stores, bundle)
     if cached:
         return cached

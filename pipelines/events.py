@@ -217,7 +217,7 @@ def load_event_document(stores: Stores, replica: Replica, fqid: FQID) -> bytes:
         gone = events.filter_purged(tx, [fqid])
     if created is None or row is None or gone:
         raise NotFoundError(f"There is no event of {fqid} in {replica}.")
-    return documents.load_document_text(stores, replica, row.bundle.id, lambda _moved: None)
+    return documents.load_document_text(stores, replica, row.id, lambda _moved: None)
 
 
 REPLAY_EXPIRY_BATCH = 1_000

@@ -44,10 +44,10 @@ def locate(stores: Stores, replica: Replica, uuid: str, version: str | None) -> 
 def _locate_latest(tx: Tx, replica: Replica, uuid: str) -> FileLocation | None:
     newest = versions.find_latest(tx, KIND, replica, uuid)
     if newest is not None:
-        return FileLocation("here", files.get(tx, newest[1]).file)
+        return FileLocation("here", files.get(tx, newest[1]))
     elsewhere = files.find_latest(tx, uuid)
     if elsewhere is not None:
-        return FileLocation("elsewhere", elsewhere.file)
+        return FileLocation("elsewhere", elsewhere)
     task = ingest.find_latest_open(tx, uuid)
     return None if task is None else FileLocation("pending", None, task)
 
@@ -60,10 +60,10 @@ def _locate_version(tx: Tx, replica: Replica, uuid: str, version: str) -> FileLo
     task = ingest.find_current(tx, fqid)
     if row is not None:
         if versions.find_published(tx, KIND, replica, fqid) is not None:
-            return FileLocation("here", row.file)
+            return FileLocation("here", row)
         if row.published:
-            return FileLocation("elsewhere", row.file)
-        return FileLocation("pending", row.file, task)
+            return FileLocation("elsewhere", row)
+        return FileLocation("pending", row, task)
     if task is None:
         return None
     if task.state == "FAILED":
@@ -95,38 +95,38 @@ def direct_url(stores: Stores, replica: Replica, sha256: str) -> str:
     return stores.replicas[replica].direct_url(keys.blob_key(sha256))
 
 
-def put_origin_record(stores: Stores, row: files.FileRow) -> None:
+def put_origin_record(stores: Stores, row: FileVersion) -> None:
     """Put the record of a reserved file into its origin's bucket; ConflictError if it differs."""
-    if not put_record(stores, row, row.file.origin):
-        raise ConflictError(f"The record of {row.file.fqid} differs.", code="file_already_exists")
+    if not put_record(stores, row, row.origin):
+        raise ConflictError(f"The record of {row.fqid} differs.", code="file_already_exists")
 
 
-def put_record(stores: Stores, row: files.FileRow, replica: Replica) -> bool:
+def put_record(stores: Stores, row: FileVersion, replica: Replica) -> bool:
     """Put a file's record into a bucket; return False, and record it, if other bytes exist."""
-    key = keys.record_key(KIND, row.file.fqid)
+    key = keys.record_key(KIND, row.fqid)
     if integrity.put_or_repair_record(stores, replica, key, records.encode_file_record(row)):
         return True
     with stores.catalog.write() as tx:
-        versions.record_stored(tx, KIND, row.file.id, replica, diverged=True)
+        versions.record_stored(tx, KIND, row.id, replica, diverged=True)
     return False
 
 
-def publish(tx: Tx, row: files.FileRow) -> tuple[Job, ...]:
+def publish(tx: Tx, row: FileVersion) -> tuple[Job, ...]:
     """Publish a file whose record is in its origin's bucket; return the jobs that follow."""
-    return publish_all(tx, [row]).get(row.file.fqid, ())
+    return publish_all(tx, [row]).get(row.fqid, ())
 
 
-def publish_all(tx: Tx, rows: Sequence[files.FileRow]) -> dict[FQID, tuple[Job, ...]]:
+def publish_all(tx: Tx, rows: Sequence[FileVersion]) -> dict[FQID, tuple[Job, ...]]:
     """Publish files of one origin; return nothing for those published before, or purged."""
-    versions.lock_heads(tx, KIND, [row.file.fqid.uuid for row in rows])
-    published = versions.mark_all_published(tx, KIND, [row.file.fqid for row in rows])
-    new = [row for row in rows if row.file.fqid in published]
+    versions.lock_heads(tx, KIND, [row.fqid.uuid for row in rows])
+    published = versions.mark_all_published(tx, KIND, [row.fqid for row in rows])
+    new = [row for row in rows if row.fqid in published]
     if new:
-        files.publish(tx, new, new[0].file.origin)
+        files.publish(tx, new, new[0].origin)
     following: dict[FQID, tuple[Job, ...]] = {}
     for row in new:
-        fqid, is_large = row.file.fqid, row.file.size >= flow.LARGE_BYTES
+        fqid, is_large = row.fqid, row.size >= flow.LARGE_BYTES
         step = flow.Step.SYNC_LARGE if is_large else flow.Step.SYNC
-        follow = flow.following_jobs("publish", KIND, row.file.origin, str(fqid))
+        follow = flow.following_jobs("publish", KIND, row.origin, str(fqid))
         following[fqid] = tuple(job._replace(step=step) for job in follow)
     return following

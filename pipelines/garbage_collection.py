@@ -9,8 +9,7 @@ from itertools import islice
 
 from storage import keys
 from storage.catalog import garbage_collection, now_us
-from storage.catalog.files import FileRow
-from storage.model import REPLICAS, Replica
+from storage.model import REPLICAS, FileVersion, Replica
 from storage.stores import Stores
 
 log = logging.getLogger(__name__)
@@ -19,9 +18,9 @@ BATCH_BLOBS = 500
 """Blobs that one transaction condemns, or one run deletes from a replica."""
 
 
-def revive_files(stores: Stores, replica: Replica, rows: Sequence[FileRow]) -> None:
+def revive_files(stores: Stores, replica: Replica, rows: Sequence[FileVersion]) -> None:
     """Revive the blobs of files, before a check whether a bucket holds them."""
-    revive_blobs(stores, replica, [row.file.checksums.sha256 for row in rows])
+    revive_blobs(stores, replica, [row.checksums.sha256 for row in rows])
 
 
 def revive_blobs(stores: Stores, replica: Replica, sums: Sequence[str]) -> None:

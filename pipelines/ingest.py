@@ -30,7 +30,7 @@ from storage.errors import (
     Unavailable,
     Unprocessable,
 )
-from storage.model import FQID, REPLICAS, Job, JobClaim, Replica
+from storage.model import FQID, REPLICAS, FileVersion, Job, JobClaim, Replica
 from storage.protocols import (
     DEFAULT_CONTENT_TYPE,
     BlobInfo,
@@ -227,7 +227,7 @@ def _find_existing(
     """Return the results of versions that exist: success for equal content, else a conflict."""
     results: dict[FQID, AcceptedIngest | DomainError] = {}
     for row in file_rows.find_all(tx, list(tasks)):
-        fqid = row.file.fqid
+        fqid = row.fqid
         if row.digest != tasks[fqid].digest:
             results[fqid] = ConflictError(
                 f"File {fqid} exists with other content.", code=_EXISTS_CODE
@@ -470,7 +470,7 @@ def _publish_files(
 
 def _reserve_files(
     stores: Stores, rows: Sequence[IngestTaskRow], computed: Mapping[str, ComputedChecksums]
-) -> dict[str, file_rows.FileRow]:
+) -> dict[str, FileVersion]:
     """Reserve versions that are not purged, or return their existing rows, by task id."""
     with stores.catalog.write() as tx:
         versions.lock_heads(tx, files.KIND, [row.fqid.uuid for row in rows])
@@ -478,23 +478,23 @@ def _reserve_files(
         open_tasks = {row.fqid: row for row in rows if row.fqid not in purged}
         new = [_make_new_file(row, computed[row.id]) for row in open_tasks.values()]
         reserved = file_rows.reserve_all(tx, new) if new else []
-    return {open_tasks[row.file.fqid].id: row for row in reserved}
+    return {open_tasks[row.fqid].id: row for row in reserved}
 
 
 def _publish_reserved(
-    stores: Stores, reserved: Mapping[str, file_rows.FileRow], claimed: Mapping[str, JobClaim]
+    stores: Stores, reserved: Mapping[str, FileVersion], claimed: Mapping[str, JobClaim]
 ) -> CompletedJobs:
     """Publish files whose records are stored, and complete their tasks and jobs."""
     with stores.catalog.write() as tx:
         published = files.publish_all(tx, list(reserved.values()))
         ingest.finish_all(tx, list(reserved))
         catalog_jobs.finish_all(tx, [claimed[ident] for ident in reserved])
-        follow = {ident: published.get(row.file.fqid, ()) for ident, row in reserved.items()}
+        follow = {ident: published.get(row.fqid, ()) for ident, row in reserved.items()}
         jobs = [(job, claimed[ident].request_id) for ident in follow for job in follow[ident]]
         catalog_jobs.insert_each(tx, jobs)
     stores.pubsub.publish(
         *map(flow.task_topic, reserved),
-        *(flow.file_topic(row.file.origin, row.file.fqid) for row in reserved.values()),
+        *(flow.file_topic(row.origin, row.fqid) for row in reserved.values()),
     )
     return {claimed[ident].job: jobs for ident, jobs in follow.items()}
 

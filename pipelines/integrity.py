@@ -132,10 +132,10 @@ def _rebuild_version(tx: Tx, key: RecordKey) -> bytes | None:
         bundle = bundles.find(tx, key.fqid)
         if bundle is None:
             return None
-        count = bundle.bundle.file_count
+        count = bundle.file_count
         entries = bundles.list_entries(tx, bundle.id, start=0, limit=count, span=SEGMENT_ENTRIES)
         lines = records.encode_stored_entries(entries)
-        manifest = records.encode_manifest(bundle.bundle.creator_uid, lines)
+        manifest = records.encode_manifest(bundle.creator_uid, lines)
         return records.encode_bundle_record(bundle, manifest)
     collection = collections.find(tx, key.fqid)
     if collection is None:

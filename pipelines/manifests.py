@@ -5,7 +5,7 @@ publishes it. A patch writes the version after its base, which keeps the segment
 change. A tombstone hides a version, or a uuid with all of its versions.
 """
 
-from collections.abc import Callable, Iterable, Sequence, Set
+from collections.abc import Callable, Hashable, Iterable, Sequence, Set
 from dataclasses import dataclass
 from itertools import accumulate
 from typing import Generic, NamedTuple, Protocol, TypeVar
@@ -40,6 +40,7 @@ Row = TypeVar("Row", bound=VersionRow)
 Base = TypeVar("Base")
 Segment = TypeVar("Segment")
 Line = TypeVar("Line")
+Key = TypeVar("Key", bound=Hashable)
 
 
 class Publication(NamedTuple):
@@ -209,13 +210,42 @@ def _choose_version(tx: Tx, kind: ManifestKind[Row], base: FQID) -> FQID:
     )
 
 
+def share_runs(
+    rows: Sequence[Key],
+    earlier: Sequence[tuple[Segment, Sequence[Key]]],
+    size: int = SEGMENT_ENTRIES,
+) -> list[Segment | Sequence[Key]]:
+    """Split rows into segments, reusing each earlier one that occurs whole; new ones have `size`.
+
+    As in a patch, the last earlier run is rewritten if it has room and rows follow it; otherwise
+    runs of one row would accumulate.
+    """
+    last = list(earlier[-1][1]) if earlier else []
+    starts = {run[0]: (run_before, list(run)) for run_before, run in earlier if run}
+    runs: list[Segment | Sequence[Key]] = []
+    start, at = 0, 0
+    while at < len(rows):
+        run_before, run = starts.get(rows[at], (None, []))
+        ends = at + len(run)
+        if (
+            run_before is not None
+            and list(rows[at:ends]) == run
+            and (ends == len(rows) or len(run) >= size or run != last)
+        ):
+            runs += [*versions.split_runs(rows[start:at], size), run_before]
+            start = at = ends
+        else:
+            at += 1
+    return [*runs, *versions.split_runs(rows[start:at], size)]
+
+
 def patch_segments(
     segments: Sequence[Segment],
     counts: Sequence[int],
     removed: Set[int],
     added: Sequence[Line],
     read_lines: Callable[[Sequence[Segment]], Iterable[Sequence[Line]]],
-) -> list[Segment | list[Line]]:
+) -> list[Segment | Sequence[Line]]:
     """Return a patched manifest: unchanged segments as they are, the others as new lines.
 
     `counts` are the lines of each segment, `removed` the ordinals of lines to leave out. A segment
@@ -229,7 +259,7 @@ def patch_segments(
         or (added and place == len(counts) - 1 and count < SEGMENT_ENTRIES)
     ]
     lines = dict(zip(changed, read_lines([segments[place] for place in changed]), strict=True))
-    runs: list[Segment | list[Line]] = []
+    runs: list[Segment | Sequence[Line]] = []
     tail: list[Line] = []
     for place, segment in enumerate(segments):
         if place not in lines:
@@ -242,11 +272,7 @@ def patch_segments(
             tail = left
     if tail:
         runs.pop()
-    tail = [*tail, *added]
-    return [
-        *runs,
-        *(tail[at : at + SEGMENT_ENTRIES] for at in range(0, len(tail), SEGMENT_ENTRIES)),
-    ]
+    return [*runs, *versions.split_runs([*tail, *added], SEGMENT_ENTRIES)]
 
 
 # Tombstones --------------------------------------------------------------------------------

@@ -275,13 +275,13 @@ def _purge_unreferenced_files(stores: Stores, purge: Purge, idents: Sequence[int
     """Hide and schedule for purging those files to which only purged bundles refer."""
     with stores.catalog.write() as tx:
         rows = file_rows.list_by_ids(tx, idents)
-        versions.lock_heads(tx, files.KIND, [row.file.fqid.uuid for row in rows])
+        versions.lock_heads(tx, files.KIND, [row.fqid.uuid for row in rows])
         unreferenced = set(purges.lock_unreferenced(tx, idents))
         follow: set[Job] = set()
         for row in rows:
-            if row.file.id in unreferenced:
-                fqid = row.file.fqid
-                purges.unpublish_file(tx, fqid)
+            if row.id in unreferenced:
+                fqid = row.fqid
+                versions.unpublish(tx, files.KIND, *fqid)
                 follow |= schedule_purge(
                     tx, files.KIND, fqid, reason=purge.reason, author=purge.author
                 )
@@ -292,11 +292,11 @@ def _delete_file_rows(tx: Tx, fqid: FQID) -> None:
     row = file_rows.find(tx, fqid)
     if row is None:
         return
-    if purges.is_referenced(tx, row.file.id):
+    if purges.is_referenced(tx, row.id):
         raise Unavailable(f"The purge of {fqid} waits for that of a bundle.")
-    purges.delete_file(tx, row.file.id, fqid)
+    purges.delete_file(tx, row.id, fqid)
     for replica in REPLICAS:
-        garbage_collection.condemn(tx, replica, [row.file.checksums.sha256])
+        garbage_collection.condemn(tx, replica, [row.checksums.sha256])
 
 
 def cancel_sync(stores: Stores, claim: JobClaim) -> tuple[Job, ...]:

@@ -21,14 +21,22 @@ from msgspec.json import Encoder
 
 from pipelines.formats import version_from_us, version_to_us
 from storage import json_codec
-from storage.catalog import bundles, files
+from storage.catalog import bundles
 from storage.catalog.collections import Collection
 from storage.catalog.files import NewFileVersion
 from storage.catalog.purges import Purge
 from storage.catalog.versions import Tombstone
 from storage.errors import AlreadyExists, DamagedObjectError, NotFoundError
 from storage.keys import MarkerKey, RecordKey
-from storage.model import FQID, Checksums, CollectionLink, ManifestEntry, Replica
+from storage.model import (
+    FQID,
+    BundleVersion,
+    Checksums,
+    CollectionLink,
+    FileVersion,
+    ManifestEntry,
+    Replica,
+)
 from storage.protocols import BlobStore
 
 FORMAT = "store-record/1"
@@ -161,37 +169,35 @@ def encode_manifest(creator_uid: int, *runs: bytes) -> bytes:
     return b'{"creator_uid":%d,"files":[%b]}' % (creator_uid, files_json)
 
 
-def encode_file_record(row: files.FileRow) -> bytes:
+def encode_file_record(row: FileVersion) -> bytes:
     """Return the record of a file."""
-    file = row.file
     return _encode_record(
         "file",
-        file.fqid,
+        row.fqid,
         row,
-        created_us=file.created_us,
-        origin=file.origin,
+        created_us=row.created_us,
+        origin=row.origin,
         author=row.author,
-        creator_uid=file.creator_uid,
-        content_type=file.content_type,
-        size=file.size,
-        sha1=file.checksums.sha1,
-        sha256=file.checksums.sha256,
-        crc32c=file.checksums.crc32c,
-        s3_etag=file.checksums.s3_etag,
+        creator_uid=row.creator_uid,
+        content_type=row.content_type,
+        size=row.size,
+        sha1=row.checksums.sha1,
+        sha256=row.checksums.sha256,
+        crc32c=row.checksums.crc32c,
+        s3_etag=row.checksums.s3_etag,
     )
 
 
-def encode_bundle_record(row: bundles.BundleRow, manifest_json: bytes) -> bytes:
+def encode_bundle_record(row: BundleVersion, manifest_json: bytes) -> bytes:
     """Return the record of a bundle, with its manifest."""
-    bundle = row.bundle
     head = _encode_record(
         "bundle",
-        bundle.fqid,
+        row.fqid,
         row,
-        created_us=bundle.created_us,
-        origin=bundle.origin,
+        created_us=row.created_us,
+        origin=row.origin,
         author=row.author,
-        parent=bundle.parent,
+        parent=row.parent,
     )
     # The manifest is encoded once for the response and the record.
     return b"".join([head[:-1], b',"manifest":', manifest_json, b"}"])
@@ -238,7 +244,7 @@ def encode_marker_record(row: Tombstone | Purge) -> bytes:
 def _encode_record(
     record_kind: str,
     fqid: FQID,
-    row: files.FileRow | bundles.BundleRow | Collection | Tombstone | Purge,
+    row: FileVersion | BundleVersion | Collection | Tombstone | Purge,
     *,
     created_us: int,
     **members: Any,

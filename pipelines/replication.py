@@ -33,9 +33,7 @@ from storage.catalog import collections as catalog_collections
 from storage.catalog import files as catalog_files
 from storage.catalog import jobs as catalog_jobs
 from storage.catalog import purges as catalog_purges
-from storage.catalog.bundles import BundleRow
 from storage.catalog.collections import Collection, LinkTarget
-from storage.catalog.files import FileRow
 from storage.catalog.replication import (
     DivergedVersion,
     ReplicationBacklog,
@@ -44,7 +42,16 @@ from storage.catalog.replication import (
 )
 from storage.errors import ConflictError, NotReady
 from storage.keys import KINDS, Kind
-from storage.model import FQID, REPLICAS, CollectionLink, FileVersion, Job, JobClaim, Replica
+from storage.model import (
+    FQID,
+    REPLICAS,
+    BundleVersion,
+    CollectionLink,
+    FileVersion,
+    Job,
+    JobClaim,
+    Replica,
+)
 from storage.protocols import BulkCopyTarget
 from storage.stores import Stores
 
@@ -121,33 +128,33 @@ def _sync_files(
 
 def _load_files(
     stores: Stores, target: Replica, fqids: Sequence[FQID]
-) -> tuple[dict[FQID, FileRow], Set[int]]:
+) -> tuple[dict[FQID, FileVersion], Set[int]]:
     """Return the files that are not purged, and the ids of blobs that should be in the replica."""
     with stores.catalog.read() as tx:
         purged = catalog_purges.filter_purged(tx, files.KIND, fqids)
-        rows = [row for row in catalog_files.find_all(tx, fqids) if row.file.fqid not in purged]
+        rows = [row for row in catalog_files.find_all(tx, fqids) if row.fqid not in purged]
         stored = catalog_files.filter_stored_blobs(tx, target, rows)
     garbage_collection.revive_files(stores, target, rows)
-    return {row.file.fqid: row for row in rows}, stored
+    return {row.fqid: row for row in rows}, stored
 
 
 def _finish_files(
-    stores: Stores, target: Replica, claimed: Mapping[FQID, JobClaim], rows: Sequence[FileRow]
+    stores: Stores, target: Replica, claimed: Mapping[FQID, JobClaim], rows: Sequence[FileVersion]
 ) -> CompletedJobs:
     """Publish files whose blobs and records are stored, and finish their jobs."""
     with stores.catalog.write() as tx:
         purged = _publish_files(tx, rows, target)
-        done = [row.file.fqid for row in rows if row.file.fqid not in purged]
+        done = [row.fqid for row in rows if row.fqid not in purged]
         catalog_jobs.finish_all(tx, [claimed[fqid] for fqid in done])
-    stores.pubsub.publish(*(flow.file_topic(target, row.file.fqid) for row in rows))
+    stores.pubsub.publish(*(flow.file_topic(target, row.fqid) for row in rows))
     return {claimed[fqid].job: () for fqid in done}
 
 
-def _publish_files(tx: Tx, rows: Sequence[FileRow], target: Replica) -> dict[FQID, bool]:
+def _publish_files(tx: Tx, rows: Sequence[FileVersion], target: Replica) -> dict[FQID, bool]:
     """Publish files; return those that were purged meanwhile."""
-    versions.lock_heads(tx, files.KIND, [row.file.fqid.uuid for row in rows])
-    purged = catalog_purges.filter_purged(tx, files.KIND, [row.file.fqid for row in rows])
-    catalog_files.publish(tx, [row for row in rows if row.file.fqid not in purged], target)
+    versions.lock_heads(tx, files.KIND, [row.fqid.uuid for row in rows])
+    purged = catalog_purges.filter_purged(tx, files.KIND, [row.fqid for row in rows])
+    catalog_files.publish(tx, [row for row in rows if row.fqid not in purged], target)
     return purged
 
 
@@ -156,7 +163,7 @@ def _copy_file(
     target: Replica,
     heartbeat: Heartbeat,
     stored: Set[int],
-    row: FileRow,
+    row: FileVersion,
     *,
     copied: Set[int] = frozenset(),
 ) -> None:
@@ -165,9 +172,9 @@ def _copy_file(
     A blob in `copied` is there and intact, one in `stored` is checked.
     """
     if row.blob_id not in copied:
-        _copy_blob(stores, row.file, target, heartbeat, is_stored=row.blob_id in stored)
+        _copy_blob(stores, row, target, heartbeat, is_stored=row.blob_id in stored)
     if not files.put_record(stores, row, target):
-        raise ConflictError(f"The record of {row.file.fqid} differs.", code="file_already_exists")
+        raise ConflictError(f"The record of {row.fqid} differs.", code="file_already_exists")
 
 
 def _copy_blob(
@@ -227,23 +234,23 @@ def _sync_bundles(stores: Stores, claimed: Mapping[FQID, JobClaim]) -> Completed
 
 def _load_bundles(
     stores: Stores, target: Replica, fqids: Sequence[FQID], *, max_files: int | None = None
-) -> list[tuple[BundleRow, Set[int]]]:
+) -> list[tuple[BundleVersion, Set[int]]]:
     """Return bundles that are not purged, each with the ids of files that the replica lacks."""
     with stores.catalog.read() as tx:
         purged = catalog_purges.filter_purged(tx, bundles.KIND, fqids)
         named = [
             (row, set(catalog_bundles.list_file_ids(tx, row.id)))
             for row in catalog_bundles.find_all(tx, fqids)
-            if row.fqid not in purged and (max_files is None or row.bundle.file_count <= max_files)
+            if row.fqid not in purged and (max_files is None or row.file_count <= max_files)
         ]
         idents = sorted(set[int]().union(*(file_ids for _, file_ids in named)))
         published = catalog_files.filter_published_ids(tx, target, idents)
     return [(row, file_ids - published) for row, file_ids in named]
 
 
-def _put_bundle_record(stores: Stores, row: BundleRow, target: Replica) -> bool:
+def _put_bundle_record(stores: Stores, row: BundleVersion, target: Replica) -> bool:
     """Put a bundle's record into a bucket; return False if other bytes exist."""
-    data = records.encode_bundle_record(row, bundles.build_manifest(stores, row.bundle))
+    data = records.encode_bundle_record(row, bundles.build_manifest(stores, row))
     key = keys.record_key(bundles.KIND, row.fqid)
     return integrity.put_or_repair_record(stores, target, key, data)
 
@@ -252,7 +259,7 @@ def _publish_bundles(
     stores: Stores,
     target: Replica,
     claimed: Mapping[FQID, JobClaim],
-    rows: Mapping[FQID, BundleRow],
+    rows: Mapping[FQID, BundleVersion],
     is_equal: Mapping[FQID, bool],
 ) -> CompletedJobs:
     """Publish bundles that are not purged and whose records are stored, and finish their jobs."""
@@ -289,12 +296,12 @@ def _copy_file_batch(
         stored = catalog_files.filter_stored_blobs(tx, target, rows)
         listed = catalog_files.estimate_blob_count(tx)
     garbage_collection.revive_files(stores, target, rows)
-    small = (row for row in rows if row.file.size <= copies.INLINE_BYTES)
-    new = {row.blob_id: row.file for row in small if row.blob_id not in stored}
+    small = (row for row in rows if row.size <= copies.INLINE_BYTES)
+    new = {row.blob_id: row for row in small if row.blob_id not in stored}
     is_worth_listing = len(new) * LISTED_PER_HEAD_REQUEST >= listed
     copied = _copy_in_bulk(stores, target, heartbeat, pool, new) if is_worth_listing else set()
 
-    def copy(row: FileRow) -> None:
+    def copy(row: FileVersion) -> None:
         _copy_file(stores, target, heartbeat, stored, row, copied=copied)
         heartbeat(0)
 

@@ -350,7 +350,7 @@ class ScrubRun:
         if found is not None:
             self.damaged.append(found)
             with self._stores.catalog.write(durable=False) as tx:
-                catalog_integrity.record_bytes_read(tx, replica, self._read)
+                catalog_integrity.add_totals(tx, replica, bytes=self._read)
         return self._read, found is None
 
     def _spend(self, size: int) -> None:

@@ -99,7 +99,7 @@ class _BundleIndexState:
 
 def _read_states(tx: Tx, replica: Replica, fqids: Sequence[FQID]) -> dict[FQID, _BundleIndexState]:
     """Read the index states of those bundles that exist."""
-    rows = {row.bundle.fqid: row.bundle for row in catalog_bundles.find_all(tx, fqids)}
+    rows = {row.fqid: row for row in catalog_bundles.find_all(tx, fqids)}
     live = versions.filter_published(tx, KIND, replica, list(rows))
     changes = versions.read_all_changes(tx, KIND, [fqid.uuid for fqid in rows])
     before = document_rows.find_states(tx, replica, [bundle.id for bundle in rows.values()])

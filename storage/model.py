@@ -44,7 +44,7 @@ CHECKSUM_NAMES = ("sha1", "sha256", "crc32c", "s3_etag")
 
 @dataclass(frozen=True, slots=True)
 class FileVersion:
-    """A file's row in the catalog; `id` is the catalog's key."""
+    """A file version with all that its record needs; `id` is the catalog's key."""
 
     id: int
     fqid: FQID
@@ -54,6 +54,11 @@ class FileVersion:
     checksums: Checksums
     origin: Replica
     created_us: int
+    blob_id: int
+    digest: str
+    author: str
+    event_id: str
+    published: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +75,7 @@ class ManifestEntry:
 
 @dataclass(frozen=True, slots=True)
 class BundleVersion:
-    """A bundle's head without its entries, which are read by page."""
+    """A bundle version with all that its record needs but the entries, which are read by page."""
 
     id: int
     fqid: FQID
@@ -78,7 +83,11 @@ class BundleVersion:
     origin: Replica
     file_count: int
     created_us: int
-    parent: str | None = None
+    parent: str | None
+    digest: str
+    author: str
+    event_id: str
+    published: bool
 
 
 class CollectionLink(NamedTuple):

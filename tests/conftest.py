@@ -14,7 +14,7 @@ from auth.tokens.signing_keys import SIGNING_KEYS_FILE, read_signing_keys
 from config import Settings
 from pipelines.flow import Step
 from storage.catalog import Catalog, jobs
-from storage.catalog.statements import execute
+from storage.catalog.sql import execute
 from storage.connect import connect
 from storage.model import Job
 from storage.pubsub import MemoryPubSub

@@ -3,7 +3,7 @@
 from pipelines import scrub
 from pipelines.scrub import ReadRateLimiter, ScrubBudget, ScrubRun
 from storage.catalog.integrity import DAY_US
-from storage.catalog.statements import sql
+from storage.catalog.sql import parse
 from storage.stores import Stores
 
 PLENTY = ScrubBudget(10**9, 10**12, 30)
@@ -38,6 +38,6 @@ def age(stores: Stores, days: float) -> None:
     past = {"past": int(days * DAY_US)}
     with stores.catalog.write() as tx:
         for table in ("blob_replicas", "presence"):
-            tx.execute(sql(f"UPDATE {table} SET verified_us = verified_us - :past"), past)
-        tx.execute(sql("UPDATE damaged_objects SET tried_us = tried_us - :past"), past)
-        tx.execute(sql("UPDATE scrubbed SET day = day - :days"), {"days": int(days)})
+            tx.execute(parse(f"UPDATE {table} SET verified_us = verified_us - :past"), past)
+        tx.execute(parse("UPDATE damaged_objects SET tried_us = tried_us - :past"), past)
+        tx.execute(parse("UPDATE scrubbed SET day = day - :days"), {"days": int(days)})

@@ -173,7 +173,7 @@ def _run_after_batch(
 def _renew_lease(working: WorkerContext, claim: JobClaim, lease_s: float) -> bool:
     try:
         with working.stores.catalog.write(durable=False) as tx:
-            return jobs.try_renew(tx, claim, lease_s=lease_s)
+            return jobs.renew(tx, claim, lease_s=lease_s)
     except Unavailable:
         return False
 
@@ -259,7 +259,7 @@ def make_heartbeat(stores: Stores, claims: Sequence[JobClaim], lease_s: float) -
         # Set first, so that other threads of the batch do not renew, too.
         due = time.monotonic() + lease_s / 3
         with stores.catalog.write(durable=False) as tx:
-            renewed = [claim for claim in in_order if jobs.try_renew(tx, claim, lease_s=lease_s)]
+            renewed = [claim for claim in in_order if jobs.renew(tx, claim, lease_s=lease_s)]
         if not renewed:
             raise ClaimLost("The claim was lost.")
 

@@ -289,7 +289,8 @@ def _import_group(
 def _mark_superseded(run: RebuildRun, replica: Replica, one: JournalCandidate) -> None:
     with run.transaction() as tx:
         journals.lock(tx, replica)
-        journals.insert_past(tx, replica, one.key, one.size)
+        # Another journal has its numbers.
+        journals.insert_journal(tx, replica, one.key, one.size, state="past")
 
 
 def _import_journal(

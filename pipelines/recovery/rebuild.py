@@ -34,7 +34,6 @@ from storage.catalog import (
     documents,
     events,
     jobs,
-    journals,
     now_us,
     purges,
     recovery,
@@ -207,7 +206,7 @@ def _save_bundles(run: RebuildRun, tx: Tx, batch: Sequence[BundleRecord]) -> Non
     files = recovery.find_file_ids(tx, {file for one in batch for _, file, _ in one.entries})
     whole = []
     for one in batch:
-        ident = reconcile.merge_bundle(tx, one, files, purged=one.fqid in purged).bundle.id
+        ident = reconcile.merge_bundle(tx, one, files, purged=one.fqid in purged).id
         # Files that still exist must be complete in this bucket.
         named = {files[file] for _, file, _ in one.entries if file in files}
         if len(file_rows.filter_published_ids(tx, run.replica, sorted(named))) == len(named):
@@ -283,8 +282,8 @@ def _list_missing_events(run: RebuildRun, tx: Tx, page: Sequence[FQID]) -> list[
 def _list_end_events(tx: Tx, kind: EventType, fqids: Sequence[FQID]) -> list[BundleEvent]:
     """Return the events that ended versions, in each replica that had published them."""
     begun = [_build_event("CREATE", replica, fqid) for fqid in fqids for replica in REPLICAS]
-    never = journals.filter_unknown_events(tx, [event.id for event in begun])
-    return [_build_event(kind, one.replica, one.fqid) for one in begun if one.id not in never]
+    known = events.filter_existing(tx, [event.id for event in begun])
+    return [_build_event(kind, one.replica, one.fqid) for one in begun if one.id in known]
 
 
 def _build_event(kind: EventType, replica: str, fqid: FQID) -> BundleEvent:
@@ -294,7 +293,8 @@ def _build_event(kind: EventType, replica: str, fqid: FQID) -> BundleEvent:
 
 def _append_events(tx: Tx, wanted: Sequence[BundleEvent], tally: RebuildTally) -> None:
     """Append those events that no journal had."""
-    lacking = journals.filter_unknown_events(tx, [event.id for event in wanted])
+    named = {event.id for event in wanted}
+    lacking = named - events.filter_existing(tx, named)
     idents = recovery.find_digests(tx, bundles.KIND, [event.fqid for event in wanted])
     for event in wanted:
         if event.id in lacking:

@@ -13,8 +13,7 @@ from pipelines import bundles, collections, copies, files, integrity, records
 from pipelines.collections import KIND
 from pipelines.flow import Step
 from pipelines.formats import new_uuid
-from pipelines.limits import SEGMENT_ENTRIES
-from pipelines.manifests import tombstone_jobs
+from pipelines.manifests import share_runs, tombstone_jobs
 from pipelines.records import BundleRecord, CollectionRecord, FileRecord
 from pipelines.recovery import bucket_reader, epochs
 from pipelines.recovery.bucket_reader import RebuildRun, RebuildTally
@@ -24,10 +23,11 @@ from storage.catalog import bundles as catalog_bundles
 from storage.catalog import collections as rows
 from storage.catalog import files as file_rows
 from storage.catalog.collections import Collection
+from storage.catalog.documents import IndexRecord
 from storage.catalog.versions import Tombstone
 from storage.errors import DamagedObjectError, DomainError, TimeLimitExceeded, Unavailable
 from storage.keys import MarkerKey, RecordKey
-from storage.model import FQID, REPLICAS, BundleVersion, Job, Replica
+from storage.model import FQID, REPLICAS, BundleVersion, FileVersion, Job, Replica
 from storage.stores import Stores
 
 BATCH = 500
@@ -37,7 +37,7 @@ Key = TypeVar("Key", RecordKey, MarkerKey)
 
 def merge_bundle(
     tx: Tx, one: BundleRecord, files: Mapping[FQID, int], *, purged: bool = False
-) -> catalog_bundles.BundleRow:
+) -> BundleVersion:
     """Insert or find the row of a record, published; the caller has locked its head.
 
     `files` are the ids of files. DamagedObjectError if the catalog has other content, or lacks a
@@ -48,8 +48,8 @@ def merge_bundle(
         raise DamagedObjectError(f"The catalog knows bundle {one.fqid} with other content.")
     kept = before or catalog_bundles.insert(tx, _new_bundle(tx, one, files, purged=purged))
     if before is None:
-        recovery.set_created(tx, bundles.KIND, kept.bundle.id, one.created_us)
-    versions.mark_published(tx, bundles.KIND, kept.bundle.fqid)
+        recovery.set_created(tx, bundles.KIND, kept.id, one.created_us)
+    versions.mark_published(tx, bundles.KIND, kept.fqid)
     return kept
 
 
@@ -57,7 +57,7 @@ def _new_bundle(
     tx: Tx, one: BundleRecord, files: Mapping[FQID, int], *, purged: bool
 ) -> catalog_bundles.NewBundleVersion:
     parent = catalog_bundles.find(tx, FQID(one.fqid.uuid, one.parent)) if one.parent else None
-    segments = [] if parent is None else catalog_bundles.list_segments(tx, parent.bundle.id)
+    segments = [] if parent is None else catalog_bundles.list_segments(tx, parent.id)
     shared = catalog_bundles.read_segment_rows(tx, [run.segment_id for run in segments])
     # Files of a bundle that is being purged may be gone already.
     lacking = {file for _, file, _ in one.entries if file not in files}
@@ -72,9 +72,7 @@ def _new_bundle(
         author=one.author,
         parent=one.parent,
         event_id=one.event_id,
-        runs=recovery.share_runs(
-            rows, [(run, shared[run.segment_id]) for run in segments], SEGMENT_ENTRIES
-        ),
+        runs=share_runs(rows, [(run, shared[run.segment_id]) for run in segments]),
     )
 
 
@@ -112,9 +110,7 @@ def _new_collection(tx: Tx, found: CollectionRecord) -> rows.NewCollectionVersio
         description=found.description,
         details=records.encode_details(found.details),
         event_id=found.event_id,
-        runs=recovery.share_runs(
-            found.contents, [(run, run.links) for run in segments], SEGMENT_ENTRIES
-        ),
+        runs=share_runs(found.contents, [(run, run.links) for run in segments]),
     )
 
 
@@ -263,14 +259,14 @@ def _sync_jobs(key: RecordKey, lacking: Sequence[Replica]) -> list[Job]:
     return [Job(Step.SYNC, replica, f"{key.kind}:{key.fqid}") for replica in lacking]
 
 
-def _merge_file(tx: Tx, found: FileRecord) -> file_rows.FileRow:
+def _merge_file(tx: Tx, found: FileRecord) -> FileVersion:
     before = file_rows.find(tx, found.fqid)
     if before is not None and before.digest != found.digest:
         raise DamagedObjectError(f"The catalog knows file {found.fqid} with other content.")
     row = before or file_rows.reserve(tx, records.make_file_row(found))
     if before is None:
-        recovery.set_created(tx, "file", row.file.id, found.created_us)
-    versions.mark_published(tx, files.KIND, row.file.fqid)
+        recovery.set_created(tx, "file", row.id, found.created_us)
+    versions.mark_published(tx, files.KIND, row.fqid)
     return row
 
 
@@ -287,7 +283,7 @@ def _import_bundle(stores: Stores, replica: Replica, key: RecordKey) -> None:
             # Its sync would publish it as new, and notify subscribers.
             jobs.delete(tx, Job(Step.SYNC, replica, f"{key.kind}:{key.fqid}"))
             jobs.insert_new(tx, _sync_jobs(key, lacking))
-            _publish_bundle(tx, row.bundle, replica)
+            _publish_bundle(tx, row, replica)
     with bucket_reader.name_failing_bucket(replica):
         integrity.delete_late_records(stores, replica, bundles.KIND, purged)
 
@@ -300,17 +296,10 @@ def _publish_bundle(tx: Tx, bundle: BundleVersion, replica: Replica) -> None:
     versions.publish(tx, bundles.KIND, replica, bundle.fqid, bundle.id)
     change = versions.count_change(tx, bundles.KIND, bundle.fqid.uuid)
     events.append(tx, "CREATE", replica, bundle.fqid, bundle.id)
-    if documents.find_state(tx, replica, bundle.id) is None:
+    if not documents.find_states(tx, replica, [bundle.id]):
         # With a state, INDEX does not evaluate stored queries.
-        documents.record_state(
-            tx,
-            replica,
-            bundle.id,
-            state="unindexed",
-            shape="",
-            change=change,
-            reason=IMPORTED_REASON,
-        )
+        state = IndexRecord(bundle.id, "unindexed", "", change, IMPORTED_REASON)
+        documents.record_states(tx, replica, [state])
     jobs.insert_new(tx, [Job(Step.INDEX, replica, str(bundle.fqid))])
 
 

@@ -6,23 +6,13 @@ accounts of every kind. Policies are stored uninterpreted.
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
-from typing import Any, Literal, NamedTuple
+from typing import Literal, NamedTuple
 
-from sqlalchemy import Row, select
+from sqlalchemy import delete, func, select, update
 
-from storage.catalog import versions
-from storage.catalog.statements import (
-    Tx,
-    attribute_columns,
-    execute,
-    execute_with,
-    find_row,
-    look_up_rows,
-    make_mapper,
-    sql,
-    tuple_columns,
-)
-from storage.catalog.tables.accounts import memberships
+from storage.catalog import sql, versions
+from storage.catalog.sql import Tx
+from storage.catalog.tables.accounts import accounts, memberships, service_keys
 
 AccountKind = Literal["user", "group", "role"]
 AccountStatus = Literal["enabled", "disabled"]
@@ -51,13 +41,6 @@ class AccountKey(NamedTuple):
     id: str
 
 
-_map_account = make_mapper(AccountRow)
-
-
-def _account_from_row(row: Row[Any]) -> AccountRow:
-    return _map_account(row, built_in=bool(row.built_in))
-
-
 def lock_all(tx: Tx) -> None:
     """Lock all accounts until the transaction ends."""
     versions.lock_heads(tx, ACCOUNTS_HEAD, [ALL_ACCOUNTS])
@@ -73,64 +56,64 @@ def read_change_count(tx: Tx) -> int:
     return versions.read_changes(tx, ACCOUNTS_HEAD, ALL_ACCOUNTS)
 
 
-_FIND = sql("SELECT * FROM accounts WHERE kind = :kind AND id = :id")
+_COLUMNS = sql.list_columns(accounts, "accounts")
+_FIND = sql.parse(f"SELECT {_COLUMNS} FROM accounts WHERE kind = :kind AND id = :id")
 
 
 def find(tx: Tx, name: AccountKey) -> AccountRow | None:
     """Return an account."""
-    return find_row(tx, _account_from_row, _FIND, name._asdict())
+    return sql.find_row(tx, AccountRow, _FIND, name._asdict())
 
 
 def filter_missing(tx: Tx, names: Collection[AccountKey]) -> set[AccountKey]:
     """Return those accounts that do not exist: one query."""
     if not names:
         return set()
-    wanted = attribute_columns(sorted(names), text="kind id")
+    wanted = sql.attribute_columns(sorted(names), text="kind id")
     same = "a.kind = wanted.kind AND a.id = wanted.id"
-    rows = look_up_rows(tx, "a.kind, a.id", wanted, ("accounts", "a", same))
+    rows = sql.look_up_rows(tx, "a.kind, a.id", wanted, ("accounts", "a", same))
     return set(names) - {AccountKey(row.kind, row.id) for row in rows}
-
-
-_ADD = (
-    "INSERT INTO accounts (kind, id, status, policy, created_us, changed_us)"
-    " VALUES (:kind, :id, 'enabled', :policy, :now, :now) RETURNING *"
-)
 
 
 def insert(tx: Tx, name: AccountKey, policy: str | None) -> AccountRow:
     """Insert an account; the caller holds the lock and checked that it is new."""
-    row = execute(tx, _ADD, {**name._asdict(), "policy": policy})
-    return _account_from_row(row.one())
-
-
-_SET = "UPDATE accounts SET {column} = :value, changed_us = :now WHERE kind = :kind AND id = :id"
+    row = sql.execute(
+        tx,
+        "INSERT INTO accounts (kind, id, status, policy, created_us, changed_us)"
+        f" VALUES (:kind, :id, 'enabled', :policy, :now, :now) RETURNING {_COLUMNS}",
+        {**name._asdict(), "policy": policy},
+    )
+    return sql.map_row(AccountRow, row.one())
 
 
 def set_status(tx: Tx, name: AccountKey, status: AccountStatus) -> None:
     """Enable or disable an account."""
-    execute(tx, _SET.format(column="status"), {**name._asdict(), "value": status})
+    _update(tx, name, status=status)
 
 
 def set_policy(tx: Tx, name: AccountKey, policy: str | None) -> None:
     """Set or remove the policy of an account."""
-    execute(tx, _SET.format(column="policy"), {**name._asdict(), "value": policy})
+    _update(tx, name, policy=policy)
 
 
-def delete(tx: Tx, account: AccountKey) -> None:
+def _update(tx: Tx, name: AccountKey, **values: str | None) -> None:
+    account = update(accounts).where(accounts.c.kind == name.kind, accounts.c.id == name.id)
+    tx.execute(account.values(**values, changed_us=sql.clock(tx)))
+
+
+def delete_account(tx: Tx, account: AccountKey) -> None:
     """Delete an account and all its memberships."""
-    for condition in (
-        "memberships WHERE member_kind = :kind AND member = :id",
-        "memberships WHERE kind = :kind AND name = :id",
-        "accounts WHERE kind = :kind AND id = :id",
-    ):
-        tx.execute(sql(f"DELETE FROM {condition}"), account._asdict())
+    m = memberships.c
+    tx.execute(delete(memberships).where(m.member_kind == account.kind, m.member == account.id))
+    tx.execute(delete(memberships).where(m.kind == account.kind, m.name == account.id))
+    c = accounts.c
+    tx.execute(delete(accounts).where(c.kind == account.kind, c.id == account.id))
 
 
 def list_ids(tx: Tx, kind: AccountKind, *, after: str, limit: int) -> list[str]:
     """List ids in byte order, after a given one: one index range."""
-    query = "SELECT id FROM accounts WHERE kind = :kind AND id > :after ORDER BY id LIMIT :limit"
-    rows = tx.execute(sql(query), {"kind": kind, "after": after, "limit": limit})
-    return list(rows.scalars())
+    query = select(accounts.c.id).where(accounts.c.kind == kind, accounts.c.id > after)
+    return list(tx.execute(query.order_by(accounts.c.id).limit(limit)).scalars())
 
 
 class Membership(NamedTuple):
@@ -144,8 +127,10 @@ def _change_memberships(tx: Tx, statement: str, pairs: Collection[Membership]) -
     if not pairs:
         return []
     rows_given = [(*pair.member, *pair.of) for pair in sorted(pairs)]
-    columns = tuple_columns(rows_given, member_kind="text", member="text", kind="text", name="text")
-    rows = execute_with(tx, statement, "given", columns)
+    columns = sql.tuple_columns(
+        rows_given, member_kind="text", member="text", kind="text", name="text"
+    )
+    rows = sql.execute_with(tx, statement, "given", columns)
     return sorted(
         Membership(AccountKey(row.member_kind, row.member), AccountKey(row.kind, row.name))
         for row in rows
@@ -194,11 +179,9 @@ def list_members(
 
 def count_members(tx: Tx, group: AccountKey) -> Mapping[str, int]:
     """Count the members of an account by kind."""
-    query = (
-        "SELECT member_kind, count(*) FROM memberships WHERE kind = :kind AND name = :id"
-        " GROUP BY member_kind"
-    )
-    return {row[0]: row[1] for row in tx.execute(sql(query), group._asdict())}
+    c = memberships.c
+    query = select(c.member_kind, func.count()).where(c.kind == group.kind, c.name == group.id)
+    return {row[0]: row[1] for row in tx.execute(query.group_by(c.member_kind))}
 
 
 def find_overfull(
@@ -207,13 +190,13 @@ def find_overfull(
     """Return those accounts with more than `most` memberships of a kind: one query."""
     if not names:
         return []
-    wanted = attribute_columns(sorted(names), text="kind id")
+    wanted = sql.attribute_columns(sorted(names), text="kind id")
     query = (
         "SELECT wanted.id FROM {source} JOIN memberships AS m ON m.member_kind = wanted.kind"
         " AND m.member = wanted.id AND m.kind = :of"
         " GROUP BY wanted.id HAVING count(*) > :most ORDER BY wanted.id"
     )
-    return [*execute_with(tx, query, "wanted", wanted, of=kind, most=most).scalars()]
+    return [*sql.execute_with(tx, query, "wanted", wanted, of=kind, most=most).scalars()]
 
 
 class EffectiveAccount(NamedTuple):
@@ -254,7 +237,7 @@ JOIN accounts a ON a.kind = 'role' AND a.id = m.name
 def list_effective_accounts(tx: Tx, email: str, claimed: Collection[str]) -> list[EffectiveAccount]:
     """List the accounts that apply to a user who claims these groups, too: one query."""
     groups = {"id": ("text", sorted(claimed))}
-    rows = execute_with(tx, _SELECT_EFFECTIVE, "claimed", groups, email=email)
+    rows = sql.execute_with(tx, _SELECT_EFFECTIVE, "claimed", groups, email=email)
     return sorted(
         (EffectiveAccount(*row) for row in rows), key=lambda one: (one.kind, one.via, one.id)
     )
@@ -289,7 +272,7 @@ def list_owned(
             begin = after.uuid if after is not None and type_ == after.type else ""
             query = f"{_OWNED_QUERIES[type_]} AND uuid > :after ORDER BY uuid LIMIT :limit"
             span = {"owner": owner, "after": begin, "limit": limit - len(resources)}
-            rows = tx.execute(sql(query), span)
+            rows = tx.execute(sql.parse(query), span)
             resources += [OwnedResource(type_, uuid) for uuid in rows.scalars()]
     return resources
 
@@ -304,34 +287,34 @@ class ServiceKey:
     created_us: int
 
 
-_SELECT_USABLE_KEY = (
-    "SELECT jwk FROM service_keys WHERE email = :email AND kid = :kid AND NOT EXISTS (SELECT 1"
-    " FROM accounts WHERE kind = 'user' AND id = :email AND status = 'disabled')"
-)
-
-
 def find_usable_service_key(tx: Tx, email: str, kid: str) -> str | None:
     """Return a key, unless its account is disabled: one query."""
-    return tx.execute(sql(_SELECT_USABLE_KEY), {"email": email, "kid": kid}).scalar_one_or_none()
+    return sql.execute(
+        tx,
+        "SELECT jwk FROM service_keys WHERE email = :email AND kid = :kid AND NOT EXISTS (SELECT 1"
+        " FROM accounts WHERE kind = 'user' AND id = :email AND status = 'disabled')",
+        {"email": email, "kid": kid},
+    ).scalar_one_or_none()
 
 
 def insert_service_key(tx: Tx, email: str, kid: str, jwk: str) -> bool:
     """Insert a key; False when the account has one with this id."""
-    statement = (
-        "INSERT INTO service_keys (email, kid, jwk, created_us) VALUES (:email, :kid, :jwk, :now)"
-        " ON CONFLICT (email, kid) DO NOTHING"
-    )
-    return execute(tx, statement, {"email": email, "kid": kid, "jwk": jwk}).rowcount == 1
+    row = {"email": email, "kid": kid, "jwk": jwk, "created_us": sql.clock(tx)}
+    return bool(sql.insert_missing(tx, service_keys, [row]))
 
 
 def delete_service_keys(tx: Tx, email: str, kid: str | None = None) -> list[str]:
     """Delete one key, or all keys if `kid` is None; return the ids of deleted ones."""
-    query = "DELETE FROM service_keys WHERE email = :email" + (" AND kid = :kid" if kid else "")
-    return sorted(tx.execute(sql(f"{query} RETURNING kid"), {"email": email, "kid": kid}).scalars())
+    statement = delete(service_keys).where(service_keys.c.email == email)
+    if kid:
+        statement = statement.where(service_keys.c.kid == kid)
+    return sorted(tx.execute(statement.returning(service_keys.c.kid)).scalars())
 
 
 def list_service_keys(tx: Tx, email: str | None = None) -> list[ServiceKey]:
     """List all keys, or those of one account, by account and then by age."""
-    where = "WHERE email = :email" if email else ""
-    query = sql(f"SELECT * FROM service_keys {where} ORDER BY email, created_us, kid")
-    return [ServiceKey(**row._mapping) for row in tx.execute(query, {"email": email})]
+    c = service_keys.c
+    query = select(service_keys).order_by(c.email, c.created_us, c.kid)
+    if email:
+        query = query.where(c.email == email)
+    return sql.map_rows(ServiceKey, tx.execute(query))

@@ -6,12 +6,13 @@ locks it exclusively. So no file enters an area that is deleted.
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
-from typing import Any
+from typing import Any, Literal
 
 import orjson
 from sqlalchemy import ColumnElement, Row, delete, func, insert, select, update
 
-from storage.catalog.statements import Tx, execute, find_row, insert_missing, make_mapper, now_us
+from storage.catalog import sql
+from storage.catalog.sql import Tx, now_us
 from storage.catalog.tables.versions import area_files, area_uploads, areas
 from storage.model import CHECKSUM_NAMES, Checksums
 
@@ -32,33 +33,24 @@ class Area:
 
 def insert_area(tx: Tx, area: Area) -> bool:
     """Insert an area; False when the uuid is taken."""
-    row = {"uuid": area.uuid, "owner": area.owner, "state": area.state, "created_us": now_us(tx)}
-    return bool(insert_missing(tx, areas, [row]))
+    row = {"uuid": area.uuid, "owner": area.owner, "state": area.state, "created_us": sql.clock(tx)}
+    return bool(sql.insert_missing(tx, areas, [row]))
 
 
-_area_from_row = make_mapper(Area)
+AreaLock = Literal["shared", "exclusive"]
 
 
-def find(tx: Tx, uuid: str) -> Area | None:
-    """Return an area by its uuid."""
-    return find_row(tx, _area_from_row, select(areas).where(areas.c.uuid == uuid))
-
-
-def lock_shared(tx: Tx, uuid: str) -> Area | None:
-    """Return an area and lock it shared, so that its state cannot change."""
+def find(tx: Tx, uuid: str, *, lock: AreaLock | None = None) -> Area | None:
+    """Return an area by its uuid; a lock, which others may share, keeps its state."""
     query = select(areas).where(areas.c.uuid == uuid)
-    return find_row(tx, _area_from_row, query.with_for_update(read=True))
-
-
-def lock_exclusive(tx: Tx, uuid: str) -> Area | None:
-    """Return an area and lock it exclusively."""
-    query = select(areas).where(areas.c.uuid == uuid)
-    return find_row(tx, _area_from_row, query.with_for_update())
+    if lock is not None:
+        query = query.with_for_update(read=lock == "shared")
+    return sql.find_row(tx, Area, query)
 
 
 def set_state(tx: Tx, uuid: str, state: str) -> None:
     """Set the state of a locked area."""
-    times = {"deleted_us": now_us(tx)} if state == "DELETED" else {}
+    times = {"deleted_us": sql.clock(tx)} if state == "DELETED" else {}
     tx.execute(update(areas).where(areas.c.uuid == uuid).values(state=state, **times))
 
 
@@ -101,7 +93,7 @@ def _matches_file(area: str, name: str) -> ColumnElement[bool]:
 
 def find_file(tx: Tx, area: str, name: str) -> AreaFile | None:
     """Return a file by its name."""
-    return find_row(tx, _file_from_row, select(area_files).where(_matches_file(area, name)))
+    return sql.find_row(tx, _file_from_row, select(area_files).where(_matches_file(area, name)))
 
 
 def list_files_between(tx: Tx, area: str, after: str, last: str) -> dict[str, AreaFile]:
@@ -114,7 +106,7 @@ def list_files_between(tx: Tx, area: str, after: str, last: str) -> dict[str, Ar
 def upsert_file(tx: Tx, file: AreaFile) -> int:
     """Insert or replace a file; return its new generation."""
     values = {**_file_values(file), "area": file.area, "name": file.name}
-    return int(execute(tx, _UPSERT_FILE, values).scalar_one())
+    return int(sql.execute(tx, _UPSERT_FILE, values).scalar_one())
 
 
 _UPSERT_COLUMNS = (*FILE_COLUMNS, *CHECKSUM_NAMES, "declared")
@@ -132,7 +124,7 @@ _UPSERT_FILE = (
 def update_file(tx: Tx, file: AreaFile) -> bool:
     """Write results for a file's generation; False when it was replaced or deleted."""
     generation = _matches_file(file.area, file.name) & (area_files.c.generation == file.generation)
-    values = {**_file_values(file), "changed_us": now_us(tx)}
+    values = {**_file_values(file), "changed_us": sql.clock(tx)}
     return tx.execute(update(area_files).where(generation).values(**values)).rowcount == 1
 
 
@@ -163,15 +155,9 @@ def _sanitize_text(value: Any) -> Any:
     return value.encode(errors="replace").decode().replace("\0", "\ufffd")
 
 
-_map_file = make_mapper(AreaFile)
-
-
 def _file_from_row(row: Row[Any]) -> AreaFile:
-    sums = None
-    if row.sha256 is not None:
-        sums = Checksums(row.sha1, row.sha256, row.crc32c, row.s3_etag)
     declared = None if row.declared is None else orjson.loads(row.declared)
-    return _map_file(row, checksums=sums, declared=declared)
+    return sql.map_row(AreaFile, row, declared=declared)
 
 
 @dataclass(frozen=True, slots=True)
@@ -187,23 +173,20 @@ class AreaUploadRow:
     part_size: int
 
 
-_upload_from_row = make_mapper(AreaUploadRow)
-
-
 def insert_upload(tx: Tx, upload: AreaUploadRow) -> None:
     """Insert a new upload."""
-    tx.execute(insert(area_uploads).values(**asdict(upload), at_us=now_us(tx)))
+    tx.execute(insert(area_uploads).values(**asdict(upload), at_us=sql.clock(tx)))
 
 
 def find_upload(tx: Tx, ident: str) -> AreaUploadRow | None:
     """Return an upload by its id."""
-    return find_row(tx, _upload_from_row, select(area_uploads).where(area_uploads.c.id == ident))
+    return sql.find_row(tx, AreaUploadRow, select(area_uploads).where(area_uploads.c.id == ident))
 
 
 def touch_upload(tx: Tx, ident: str) -> bool:
     """Restart the expiry of an upload; False when it is gone."""
     statement = update(area_uploads).where(area_uploads.c.id == ident)
-    return tx.execute(statement.values(at_us=now_us(tx))).rowcount == 1
+    return tx.execute(statement.values(at_us=sql.clock(tx))).rowcount == 1
 
 
 def delete_upload(tx: Tx, ident: str) -> bool:
@@ -214,10 +197,10 @@ def delete_upload(tx: Tx, ident: str) -> bool:
 def list_uploads(tx: Tx, area: str, *, limit: int = 100) -> list[AreaUploadRow]:
     """List unfinished uploads of an area, by name."""
     query = select(area_uploads).where(area_uploads.c.area == area).order_by(area_uploads.c.name)
-    return [_upload_from_row(row) for row in tx.execute(query.limit(limit))]
+    return sql.map_rows(AreaUploadRow, tx.execute(query.limit(limit)))
 
 
 def list_stale_uploads(tx: Tx, us: int, *, limit: int = 100) -> list[AreaUploadRow]:
     """List uploads that were not touched since a moment."""
     query = select(area_uploads).where(area_uploads.c.at_us < us).limit(limit)
-    return [_upload_from_row(row) for row in tx.execute(query)]
+    return sql.map_rows(AreaUploadRow, tx.execute(query))

@@ -3,7 +3,11 @@
 from dataclasses import asdict, dataclass
 from uuid import uuid4
 
-from storage.catalog.statements import Tx, execute, sql
+from sqlalchemy import select
+
+from storage.catalog import sql
+from storage.catalog.sql import Tx
+from storage.catalog.tables.accounts import audit
 
 OPERATOR = "the operator"
 """Author of changes made at a terminal.
@@ -41,15 +45,14 @@ class AuditRecord(AuditChange):
     at_us: int
 
 
-_ADD = (
-    "INSERT INTO audit (uuid, at_us, who, what, target, before, after, request_id)"
-    " VALUES (:uuid, :now, :who, :what, :target, :before, :after, :request_id)"
-)
-
-
 def append(tx: Tx, change: AuditChange) -> None:
     """Record a change."""
-    execute(tx, _ADD, {**asdict(change), "uuid": str(uuid4())}).close()
+    sql.execute(
+        tx,
+        "INSERT INTO audit (uuid, at_us, who, what, target, before, after, request_id)"
+        " VALUES (:uuid, :now, :who, :what, :target, :before, :after, :request_id)",
+        {**asdict(change), "uuid": str(uuid4())},
+    ).close()
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,27 +64,23 @@ class AuditFilter:
     since_us: int | None = None
 
 
-_CONDITIONS = {
-    "who": "who = :who",
-    "what": "what = :what",
-    "since_us": "at_us >= :since_us",
-    "before_id": "id < :before_id",
-}
-
-
 def list_records(
     tx: Tx, filter_: AuditFilter, *, before_id: int | None, limit: int
 ) -> list[AuditRecord]:
     """List changes with ids below `before_id`, the newest first."""
-    values = {**asdict(filter_), "before_id": before_id}
-    conditions = [condition for name, condition in _CONDITIONS.items() if values[name] is not None]
-    where = f"WHERE {' AND '.join(conditions)}" if conditions else ""
-    query = f"SELECT * FROM audit {where} ORDER BY id DESC LIMIT :limit"
-    rows = tx.execute(sql(query), {**values, "limit": limit})
-    return [AuditRecord(**row._mapping) for row in rows]
+    query = select(audit).order_by(audit.c.id.desc()).limit(limit)
+    if filter_.who is not None:
+        query = query.where(audit.c.who == filter_.who)
+    if filter_.what is not None:
+        query = query.where(audit.c.what == filter_.what)
+    if filter_.since_us is not None:
+        query = query.where(audit.c.at_us >= filter_.since_us)
+    if before_id is not None:
+        query = query.where(audit.c.id < before_id)
+    return sql.map_rows(AuditRecord, tx.execute(query))
 
 
-_EXPIRE = sql(
+_EXPIRE = sql.parse(
     "DELETE FROM audit WHERE at_us < :before AND id IN"
     " (SELECT id FROM audit WHERE what = :what ORDER BY id LIMIT :limit)"
 )

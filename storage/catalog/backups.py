@@ -13,9 +13,9 @@ from sqlalchemy import Column, ColumnElement, Select, Table, and_, select, tuple
 
 from storage.catalog import accounts as catalog_accounts
 from storage.catalog import deliveries as delivery_rows
-from storage.catalog import events, jobs, journals, purges, recovery
+from storage.catalog import events, jobs, purges, recovery, sql
 from storage.catalog import subscriptions as subscription_rows
-from storage.catalog.statements import Tx, insert_missing, now_us
+from storage.catalog.sql import Tx, now_us
 from storage.catalog.tables.accounts import (
     accounts,
     audit,
@@ -90,12 +90,12 @@ def read_rows(tx: Tx) -> Iterator[tuple[str, dict[str, Any]]]:
 
 
 def _restore_plain(table: Table, tx: Tx, rows: BackupRows) -> int:
-    return insert_missing(tx, table, rows)
+    return sql.insert_missing(tx, table, rows)
 
 
 def _restore_accounts(table: Table, tx: Tx, rows: BackupRows) -> int:
     catalog_accounts.lock_all(tx)
-    added = insert_missing(tx, table, rows)
+    added = sql.insert_missing(tx, table, rows)
     if added:
         catalog_accounts.count_change(tx)
     return added
@@ -127,7 +127,7 @@ def _insert_missing(
     existing = _find_known(tx, key, rows)
     fresh = [dict(row) for row in rows if _name_row(row, key) not in existing]
     work = [(row.pop(JOB_STEP, None), row.pop(JOB_REQUEST_ID, None), row) for row in fresh]
-    insert_missing(tx, table, fresh)
+    sql.insert_missing(tx, table, fresh)
     stored = _find_known(tx, key, fresh)
     for step, request_id, row in work:
         if step is not None and _name_row(row, key) in stored:
@@ -198,18 +198,17 @@ def _restore_deliveries(tx: Tx, rows: BackupRows) -> int:
 
 
 def _find_superseded(tx: Tx, rows: BackupRows) -> set[str]:
-    """Return uuids of pending deliveries whose versions have ended."""
-    ends = {row["uuid"]: _end_event_ids(row) for row in rows if row["state"] == "pending"}
-    wanted = sorted({event_id for batch in ends.values() for event_id in batch})
-    unknown = journals.filter_unknown_events(tx, wanted)
-    return {uuid for uuid, batch in ends.items() if not batch <= unknown}
-
-
-def _end_event_ids(row: Mapping[str, Any]) -> set[str]:
-    if row["event_type"] != "CREATE":
-        return set()
-    fqid = FQID(row["bundle_uuid"], row["bundle_version"])
-    return {events.make_event_id(kind, row["replica"], fqid) for kind in ("TOMBSTONE", "DELETE")}
+    """Return uuids of pending CREATE deliveries whose versions have ended."""
+    ends = {
+        row["uuid"]: events.make_end_event_ids(
+            row["replica"], FQID(row["bundle_uuid"], row["bundle_version"])
+        )
+        for row in rows
+        if row["state"] == "pending" and row["event_type"] == "CREATE"
+    }
+    wanted = {event_id for event_ids in ends.values() for event_id in event_ids}
+    existing = events.filter_existing(tx, wanted)
+    return {uuid for uuid, event_ids in ends.items() if not existing.isdisjoint(event_ids)}
 
 
 def _restore_attempts(tx: Tx, rows: BackupRows) -> int:
@@ -220,7 +219,7 @@ def _restore_attempts(tx: Tx, rows: BackupRows) -> int:
         for row in rows
         if row["delivery"] in owners
     ]
-    return insert_missing(tx, attempts, values)
+    return sql.insert_missing(tx, attempts, values)
 
 
 def _restore_replays(tx: Tx, rows: BackupRows) -> int:

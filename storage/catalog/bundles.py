@@ -7,30 +7,16 @@ many entries rewrites only the segments that contain them.
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from itertools import chain
+from itertools import accumulate, chain
 from typing import Any
 
 import orjson
 from sqlalchemy import Row, Select, bindparam, func, join, select
 from sqlalchemy.exc import IntegrityError
 
-from storage.catalog import documents, events, purges, versions
+from storage.catalog import documents, events, purges, sql, versions
 from storage.catalog import files as catalog_files
-from storage.catalog.statements import (
-    Columns,
-    Tx,
-    execute,
-    execute_with,
-    fetch_columns,
-    find_row,
-    fqid_columns,
-    join_one,
-    list_columns,
-    look_up_rows,
-    make_mapper,
-    sql,
-    tuple_columns,
-)
+from storage.catalog.sql import Tx
 from storage.catalog.tables.versions import (
     blobs,
     bundle_segments,
@@ -60,52 +46,6 @@ ManifestRun = StoredSegment | Sequence[EntryRow] | Sequence[NamedEntryRow]
 """An existing segment, or the entries of a new one."""
 
 
-def split_entries(
-    rows: Sequence[EntryRow] | Sequence[NamedEntryRow], size: int
-) -> list[ManifestRun]:
-    """Split entries into new segments of at most `size` entries."""
-    return [rows[start : start + size] for start in range(0, len(rows), size)]
-
-
-def count_entries(run: ManifestRun) -> int:
-    """Return the number of entries of a run."""
-    return run.count if isinstance(run, StoredSegment) else len(run)
-
-
-def insert_manifest(
-    tx: Tx, bundle_id: int, runs: Sequence[ManifestRun], *, seen_in: Replica | None = None
-) -> None:
-    """Insert the manifest of a bundle, in order: three statements whatever the size.
-
-    With `seen_in` the runs hold `NamedEntryRow`s: files are looked up among those published in this
-    replica, and entries without such a file are left out.
-    """
-    if not runs:
-        return
-    fresh: list[Any] = [run for run in runs if not isinstance(run, StoredSegment)]
-    new_ids = _insert_segments(tx, [len(run) for run in fresh])
-    places = iter(new_ids)
-    idents = [run.segment_id if isinstance(run, StoredSegment) else next(places) for run in runs]
-    starts = [0]
-    for run in runs[:-1]:
-        starts.append(starts[-1] + count_entries(run))
-    columns: Columns = {"start": ("integer", starts), "segment_id": ("bigint", idents)}
-    execute_with(tx, _INSERT_PLACES, "fresh", columns, bundle_id=bundle_id)
-    insert = _insert_on_sqlite if tx.dialect.name == "sqlite" else _insert_on_postgresql
-    try:
-        if fresh:
-            insert(tx, new_ids, fresh, seen_in)
-    except IntegrityError as error:
-        message = "A file of the bundle was purged meanwhile."
-        raise Invalid(message, code="file_missing") from error
-
-
-_INSERT_PLACES = (
-    "INSERT INTO bundle_segments (bundle_id, start, segment_id)"
-    " SELECT :bundle_id, start, segment_id FROM {source}"
-)
-
-
 def _insert_segments(tx: Tx, counts: Sequence[int]) -> list[int]:
     """Insert segments and return their ids; empty segments of one size are interchangeable."""
     if not counts:
@@ -114,7 +54,7 @@ def _insert_segments(tx: Tx, counts: Sequence[int]) -> list[int]:
         "INSERT INTO segments (entry_count) SELECT entry_count FROM {source}"
         " RETURNING id, entry_count"
     )
-    inserted = execute_with(tx, statement, "fresh", {"entry_count": ("integer", counts)})
+    inserted = sql.execute_with(tx, statement, "fresh", {"entry_count": ("integer", counts)})
     of_size: dict[int, list[int]] = defaultdict(list)
     for ident, count in sorted(map(tuple, inserted), reverse=True):
         of_size[count].append(ident)
@@ -169,17 +109,17 @@ def _insert_on_postgresql(
     if seen_in is None:
         file_id, join = "file_id", ""
         flat = [(*place, name, flag, file) for place, (file, name, flag) in rows]
-        columns = tuple_columns(flat, **kinds, file_id="bigint")
+        columns = sql.tuple_columns(flat, **kinds, file_id="bigint")
     else:
         # In index order of the files: neighbours lie on one page.
-        file_id, join = "v.id", join_one(tx, "visible", "v", _IS_PUBLISHED)
+        file_id, join = "v.id", sql.join_one(tx, "visible", "v", _IS_PUBLISHED)
         named = sorted((*file, *place, name, flag) for place, (name, file, flag) in rows)
-        columns = tuple_columns(named, uuid="text", version="text", **kinds)
+        columns = sql.tuple_columns(named, uuid="text", version="text", **kinds)
     statement = (
         f"{_INSERT_ENTRIES} SELECT segment_id, position, {file_id}, name, indexed"
         f" FROM {{source}} {join}"
     )
-    execute_with(tx, statement, "fresh", columns, replica=seen_in)
+    sql.execute_with(tx, statement, "fresh", columns, replica=seen_in)
 
 
 _IS_PUBLISHED = (
@@ -211,32 +151,6 @@ def read_segment_rows(tx: Tx, idents: Sequence[int]) -> Mapping[int, list[EntryR
     return rows
 
 
-@dataclass(frozen=True, slots=True)
-class BundleRow:
-    """A bundle version with everything its record needs except the entries."""
-
-    bundle: BundleVersion
-    digest: str
-    author: str
-    event_id: str
-    published: bool
-
-    @property
-    def id(self) -> int:
-        """The row id of the version."""
-        return self.bundle.id
-
-    @property
-    def fqid(self) -> FQID:
-        """The uuid and version."""
-        return self.bundle.fqid
-
-    @property
-    def origin(self) -> Replica:
-        """The replica that the version was written to first."""
-        return self.bundle.origin
-
-
 FileFacts = Sequence[Sequence[Any]]
 """Columns of a manifest's files: content type, size, sha1, sha256, crc32c, s3_etag."""
 
@@ -249,7 +163,7 @@ class BundleReservation:
     not publish all files.
     """
 
-    row: BundleRow | None
+    row: BundleVersion | None
     is_buried: bool
     facts: FileFacts | None = None
     lacks_files: bool = False
@@ -277,39 +191,30 @@ class NewBundleVersion:
     runs: Sequence[ManifestRun]
 
 
-_map_bundle = make_mapper(BundleVersion)
-
-
-def _bundle_from_row(row: Row[Any]) -> BundleRow:
-    bundle = _map_bundle(row, fqid=FQID(row.uuid, row.version))
-    return BundleRow(bundle, row.digest, row.author, row.event_id, row.published_us is not None)
-
-
-def get(tx: Tx, ident: int) -> BundleRow:
+def get(tx: Tx, ident: int) -> BundleVersion:
     """Return a row by its id; raise NotFoundError once it was purged."""
-    row = find_row(tx, _bundle_from_row, _BY_ID, {"id": ident})
+    row = sql.find_row(tx, BundleVersion, _BY_ID, {"id": ident})
     if row is None:
         raise NotFoundError("This bundle was purged.")
     return row
 
 
 _BY_ID = select(bundles).where(bundles.c.id == bindparam("id"))
+_BY_FQID = select(bundles).where(
+    bundles.c.uuid == bindparam("uuid"), bundles.c.version == bindparam("version")
+)
 
 
-def find(tx: Tx, fqid: FQID) -> BundleRow | None:
+def find(tx: Tx, fqid: FQID) -> BundleVersion | None:
     """Return the row of a version, published or not."""
-    query = sql(
-        f"SELECT {list_columns(bundles, 'b')} FROM bundles AS b"
-        " WHERE uuid = :uuid AND version = :version"
-    )
-    return find_row(tx, _bundle_from_row, query, fqid._asdict())
+    return sql.find_row(tx, BundleVersion, _BY_FQID, fqid._asdict())
 
 
-def find_all(tx: Tx, fqids: Sequence[FQID]) -> list[BundleRow]:
+def find_all(tx: Tx, fqids: Sequence[FQID]) -> list[BundleVersion]:
     """Return the rows of those versions that exist, in any order."""
     bundle = ("bundles", "b", "b.uuid = wanted.uuid AND b.version = wanted.version")
-    rows = look_up_rows(tx, list_columns(bundles, "b"), fqid_columns(fqids), bundle)
-    return [_bundle_from_row(row) for row in rows]
+    rows = sql.look_up_rows(tx, sql.list_columns(bundles, "b"), sql.fqid_columns(fqids), bundle)
+    return sql.map_rows(BundleVersion, rows)
 
 
 _IS_BURIED = (
@@ -317,7 +222,8 @@ _IS_BURIED = (
     " AND t.version IN ('', :version))"
 )
 _SELECT_WITH_TOMBSTONE = (
-    f"SELECT {_IS_BURIED} AS is_buried, {list_columns(bundles, 'b')} FROM (SELECT 1 AS one) AS one"
+    f"SELECT {_IS_BURIED} AS is_buried, {sql.list_columns(bundles, 'b')}"
+    " FROM (SELECT 1 AS one) AS one"
     " LEFT JOIN bundles AS b ON b.uuid = :uuid AND b.version = :version"
 )
 _PUBLISH = (
@@ -326,39 +232,38 @@ _PUBLISH = (
 )
 
 
-def find_with_tombstone(tx: Tx, fqid: FQID) -> tuple[BundleRow | None, bool]:
+def find_with_tombstone(tx: Tx, fqid: FQID) -> tuple[BundleVersion | None, bool]:
     """Return the row of a version, and whether a tombstone hides it: one query."""
-    row = execute(tx, _SELECT_WITH_TOMBSTONE, fqid._asdict()).one()
-    return None if row.id is None else _bundle_from_row(row), bool(row.is_buried)
+    row = sql.execute(tx, _SELECT_WITH_TOMBSTONE, fqid._asdict()).one()
+    return None if row.id is None else sql.map_row(BundleVersion, row), bool(row.is_buried)
 
 
-def publish(tx: Tx, row: BundleRow) -> BundlePublication | None:
+def publish(tx: Tx, row: BundleVersion) -> BundlePublication | None:
     """Lock the head and publish a version in its origin; None if published before, or purged."""
-    fqid = row.bundle.fqid
-    change = versions.lock_and_count(tx, "bundle", fqid.uuid)
-    found = execute(tx, _PUBLISH, fqid._asdict()).first()
+    fqid = row.fqid
+    change = versions.count_change(tx, "bundle", fqid.uuid)
+    found = sql.execute(tx, _PUBLISH, fqid._asdict()).first()
     if found is None:
         return None
     is_buried = bool(found.is_buried)
-    return publish_in_replica(tx, row, row.bundle.origin, change=change, is_buried=is_buried)
+    return publish_in_replica(tx, row, row.origin, change=change, is_buried=is_buried)
 
 
 def publish_in_replica(
-    tx: Tx, row: BundleRow, replica: Replica, *, change: int, is_buried: bool
+    tx: Tx, row: BundleVersion, replica: Replica, *, change: int, is_buried: bool
 ) -> BundlePublication:
     """Publish a complete bundle in a replica and append its event, unless a tombstone hides it.
 
     The caller holds the lock of its head, whose change count is `change`.
     """
-    bundle = row.bundle
-    versions.record_stored(tx, "bundle", bundle.id, replica)
+    versions.record_stored(tx, "bundle", row.id, replica)
     if is_buried:
         return BundlePublication(is_buried=True)
-    versions.publish(tx, "bundle", replica, bundle.fqid, bundle.id)
-    event, is_new = events.append_if_new(tx, "CREATE", replica, bundle.fqid, bundle.id)
+    versions.publish(tx, "bundle", replica, row.fqid, row.id)
+    event, is_new = events.append_if_new(tx, "CREATE", replica, row.fqid, row.id)
     if not is_new:
         # A lost record or a restored catalog: subscribers were notified already.
-        documents.record_unindexed(tx, replica, [bundle.id], change=change, reason=REINDEX_REASON)
+        documents.record_unindexed(tx, replica, [row.id], change=change, reason=REINDEX_REASON)
     return BundlePublication(event if is_new else None)
 
 
@@ -372,8 +277,8 @@ def reserve(tx: Tx, new: NewBundleVersion) -> BundleReservation:
     if row is not None or is_buried:
         return BundleReservation(row, is_buried)
     row = insert(tx, new, seen_in=new.origin)
-    facts = _list_file_facts(tx, row.bundle.id)
-    lacks_files = len(facts[0]) < row.bundle.file_count
+    facts = _list_file_facts(tx, row.id)
+    lacks_files = len(facts[0]) < row.file_count
     # On SQLite the transaction locks the whole catalog.
     if tx.dialect.name != "sqlite" and not lacks_files:
         lacks_files = _lacks_files(tx, new)
@@ -392,13 +297,13 @@ def _lacks_files(tx: Tx, new: NewBundleVersion) -> bool:
 def _list_file_facts(tx: Tx, bundle_id: int) -> FileFacts:
     """Return the columns of a bundle's files, in manifest order."""
     names = ("f.content_type", "b.size", "b.sha1", "b.sha256", "b.crc32c", "f.s3_etag")
-    file = join_one(tx, "files", "f", "f.id = e.file_id")
-    blob = join_one(tx, "blobs", "b", "b.id = f.blob_id")
+    file = sql.join_one(tx, "files", "f", "f.id = e.file_id")
+    blob = sql.join_one(tx, "blobs", "b", "b.id = f.blob_id")
     source = (
         "bundle_segments AS s CROSS JOIN entries AS e"
         f" {file} {blob} WHERE s.bundle_id = :id AND e.segment_id = s.segment_id"
     )
-    return fetch_columns(tx, names, source, "s.start, e.position", {"id": bundle_id})
+    return sql.fetch_columns(tx, names, source, "s.start, e.position", {"id": bundle_id})
 
 
 REINDEX_REASON = "The bundle was published here before and will be indexed again."
@@ -406,20 +311,44 @@ REINDEX_REASON = "The bundle was published here before and will be indexed again
 _INSERT = (
     "INSERT INTO bundles (uuid, version, digest, origin, creator_uid, author, parent, file_count,"
     " event_id, created_us) VALUES (:uuid, :version, :digest, :origin, :creator_uid, :author,"
-    f" :parent, :file_count, :event_id, :now) RETURNING {list_columns(bundles, 'bundles')}"
+    f" :parent, :file_count, :event_id, :now) RETURNING {sql.list_columns(bundles, 'bundles')}"
 )
 
 
-def insert(tx: Tx, new: NewBundleVersion, *, seen_in: Replica | None = None) -> BundleRow:
+def insert(tx: Tx, new: NewBundleVersion, *, seen_in: Replica | None = None) -> BundleVersion:
     """Insert a version with its manifest; the caller holds the lock and checked that it is new.
 
-    With `seen_in`, `runs` hold `NamedEntryRow`s.
+    The manifest takes three statements, whatever its size. With `seen_in` the runs hold
+    `NamedEntryRow`s: files are looked up among those published in this replica, and entries without
+    such a file are left out.
     """
-    count = sum(map(count_entries, new.runs))
+    counts = [run.count if isinstance(run, StoredSegment) else len(run) for run in new.runs]
     values = {name: getattr(new, name) for name in new.__slots__ if name not in ("fqid", "runs")}
-    row = execute(tx, _INSERT, {**values, **new.fqid._asdict(), "file_count": count}).one()
-    insert_manifest(tx, row.id, new.runs, seen_in=seen_in)
-    return _bundle_from_row(row)
+    values |= {**new.fqid._asdict(), "file_count": sum(counts)}
+    row = sql.map_row(BundleVersion, sql.execute(tx, _INSERT, values).one())
+    if not new.runs:
+        return row
+    fresh: list[Any] = [run for run in new.runs if not isinstance(run, StoredSegment)]
+    new_ids = _insert_segments(tx, [len(run) for run in fresh])
+    unused = iter(new_ids)
+    idents = [
+        run.segment_id if isinstance(run, StoredSegment) else next(unused) for run in new.runs
+    ]
+    starts = [*accumulate(counts[:-1], initial=0)]
+    columns: sql.Columns = {"start": ("integer", starts), "segment_id": ("bigint", idents)}
+    statement = (
+        "INSERT INTO bundle_segments (bundle_id, start, segment_id)"
+        " SELECT :bundle_id, start, segment_id FROM {source}"
+    )
+    sql.execute_with(tx, statement, "fresh", columns, bundle_id=row.id)
+    insert_entries = _insert_on_sqlite if tx.dialect.name == "sqlite" else _insert_on_postgresql
+    try:
+        if fresh:
+            insert_entries(tx, new_ids, fresh, seen_in)
+    except IntegrityError as error:
+        message = "A file of the bundle was purged meanwhile."
+        raise Invalid(message, code="file_missing") from error
+    return row
 
 
 def list_entries(

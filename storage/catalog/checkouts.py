@@ -4,7 +4,8 @@ from dataclasses import asdict, dataclass
 
 from sqlalchemy import insert, select, update
 
-from storage.catalog.statements import Tx, find_row, make_mapper, now_us
+from storage.catalog import sql
+from storage.catalog.sql import Tx, now_us
 from storage.catalog.tables.jobs import checkouts
 from storage.model import Replica
 
@@ -32,9 +33,6 @@ class Checkout:
     finished_us: int | None
 
 
-_checkout_from_row = make_mapper(Checkout)
-
-
 def insert_checkout(tx: Tx, job: Checkout) -> None:
     """Insert a checkout; the catalog sets its time."""
     tx.execute(insert(checkouts), {**asdict(job), "created_us": now_us(tx)})
@@ -42,7 +40,7 @@ def insert_checkout(tx: Tx, job: Checkout) -> None:
 
 def find(tx: Tx, ident: str) -> Checkout | None:
     """Return a checkout by its id."""
-    return find_row(tx, _checkout_from_row, select(checkouts).where(checkouts.c.id == ident))
+    return sql.find_row(tx, Checkout, select(checkouts).where(checkouts.c.id == ident))
 
 
 def record_progress(tx: Tx, ident: str, *, files: int, size: int) -> None:
@@ -54,7 +52,7 @@ def finish(
     tx: Tx, ident: str, *, state: str, location: str | None = None, cause: str | None = None
 ) -> None:
     """Finish a checkout."""
-    values = {"state": state, "location": location, "cause": cause, "finished_us": now_us(tx)}
+    values = {"state": state, "location": location, "cause": cause, "finished_us": sql.clock(tx)}
     tx.execute(update(checkouts).where(checkouts.c.id == ident).values(**values))
 
 
@@ -65,7 +63,7 @@ def list_expirable(tx: Tx, us: int, *, limit: int = 20) -> list[Checkout]:
         checkouts.c.destination.is_(None),
         checkouts.c.state.in_(("SUCCEEDED", "FAILED")),
     )
-    return [_checkout_from_row(row) for row in tx.execute(query.limit(limit))]
+    return sql.map_rows(Checkout, tx.execute(query.limit(limit)))
 
 
 def mark_expired(tx: Tx, ident: str) -> None:

@@ -3,23 +3,12 @@
 from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import orjson
-from sqlalchemy import Row, delete, select
+from sqlalchemy import delete, select
 
-from storage.catalog.statements import (
-    Tx,
-    derive_table,
-    execute,
-    execute_with,
-    fetch_versions,
-    find_row,
-    join_one,
-    make_mapper,
-    sql,
-    tuple_columns,
-)
+from storage.catalog import sql
+from storage.catalog.sql import Tx
 from storage.catalog.tables.versions import (
     collection_segments,
     collections,
@@ -45,11 +34,6 @@ LinkRun = StoredLinkSegment | Sequence[CollectionLink]
 """An existing segment, or the links of a new one."""
 
 
-def split_links(links: Sequence[CollectionLink], size: int) -> list[LinkRun]:
-    """Split links into new segments of at most `size` links."""
-    return [links[start : start + size] for start in range(0, len(links), size)]
-
-
 def insert_links(tx: Tx, collection_id: int, runs: Sequence[LinkRun]) -> None:
     """Insert the links of a collection, in order: two statements whatever the size."""
     if not runs:
@@ -58,21 +42,23 @@ def insert_links(tx: Tx, collection_id: int, runs: Sequence[LinkRun]) -> None:
         _insert_link_segments(tx, [run for run in runs if not isinstance(run, StoredLinkSegment)])
     )
     idents = [run.segment_id if isinstance(run, StoredLinkSegment) else next(made) for run in runs]
-    columns = tuple_columns(enumerate(idents), position="integer", segment_id="bigint")
+    columns = sql.tuple_columns(enumerate(idents), position="integer", segment_id="bigint")
     statement = (
         "INSERT INTO collection_segments (collection_id, position, segment_id)"
         " SELECT :collection_id, position, segment_id FROM {source}"
     )
-    execute_with(tx, statement, "fresh", columns, collection_id=collection_id)
+    sql.execute_with(tx, statement, "fresh", columns, collection_id=collection_id)
 
 
 def _insert_link_segments(tx: Tx, runs: Sequence[Sequence[CollectionLink]]) -> list[int]:
     """Insert segments and return their ids; segments with the same links are interchangeable."""
     if not runs:
         return []
-    texts = [_dump_links(run) for run in runs]
+    texts = [
+        orjson.dumps([(one.type, *one.target, one.path) for one in run]).decode() for run in runs
+    ]
     statement = "INSERT INTO link_segments (links) SELECT links FROM {source} RETURNING id, links"
-    inserted = execute_with(tx, statement, "fresh", {"links": ("text", texts)})
+    inserted = sql.execute_with(tx, statement, "fresh", {"links": ("text", texts)})
     of_text: dict[str, list[int]] = defaultdict(list)
     for row in inserted:
         of_text[row.links].append(row.id)
@@ -87,7 +73,16 @@ def list_link_segments(tx: Tx, collection_id: int) -> list[StoredLinkSegment]:
         .where(collection_segments.c.collection_id == collection_id)
         .order_by(collection_segments.c.position)
     )
-    return [StoredLinkSegment(row.id, _load_links(row.links)) for row in tx.execute(query)]
+    return [
+        StoredLinkSegment(
+            row.id,
+            [
+                CollectionLink(type_, FQID(uuid, version), path)
+                for type_, uuid, version, path in orjson.loads(row.links)
+            ],
+        )
+        for row in tx.execute(query)
+    ]
 
 
 def delete_links(tx: Tx, collection_id: int) -> None:
@@ -103,17 +98,6 @@ def delete_links(tx: Tx, collection_id: int) -> None:
         shared = collection_segments.c.segment_id
         used = set(tx.execute(select(shared).where(shared.in_(chunk))).scalars())
         tx.execute(delete(link_segments).where(link_segments.c.id.in_(sorted(set(chunk) - used))))
-
-
-def _dump_links(links: Sequence[CollectionLink]) -> str:
-    return orjson.dumps([(one.type, *one.target, one.path) for one in links]).decode()
-
-
-def _load_links(text: str) -> list[CollectionLink]:
-    return [
-        CollectionLink(type_, FQID(uuid, version), path)
-        for type_, uuid, version, path in orjson.loads(text)
-    ]
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,20 +134,12 @@ class NewCollectionVersion:
     runs: Sequence[LinkRun]
 
 
-_map_collection = make_mapper(Collection)
-
-
-def _collection_from_row(row: Row[Any]) -> Collection:
-    fqid = FQID(row.uuid, row.version)
-    return _map_collection(row, fqid=fqid, published=row.published_us is not None)
-
-
 def get(tx: Tx, ident: int) -> Collection:
     """Return a row by its id."""
     row = tx.execute(select(collections).where(collections.c.id == ident)).first()
     if row is None:
         raise NotFoundError("The collection was deleted.")
-    return _collection_from_row(row)
+    return sql.map_row(Collection, row)
 
 
 def find(tx: Tx, fqid: FQID) -> Collection | None:
@@ -171,7 +147,7 @@ def find(tx: Tx, fqid: FQID) -> Collection | None:
     query = select(collections).where(
         collections.c.uuid == fqid.uuid, collections.c.version == fqid.version
     )
-    return find_row(tx, _collection_from_row, query)
+    return sql.find_row(tx, Collection, query)
 
 
 def find_owner(tx: Tx, uuid: str) -> str | None:
@@ -183,39 +159,37 @@ def find_owner(tx: Tx, uuid: str) -> str | None:
 _RESERVE = (
     "INSERT INTO collections (uuid, version, digest, origin, owner, parent, name, description,"
     " details, event_id, created_us) VALUES (:uuid, :version, :digest, :origin, :owner, :parent,"
-    " :name, :description, :details, :event_id, :now) RETURNING *"
+    " :name, :description, :details, :event_id, :now)"
+    f" RETURNING {sql.list_columns(collections, 'collections')}"
 )
 
 
 def reserve(tx: Tx, new: NewCollectionVersion) -> Collection:
     """Insert a version with its links; the caller holds the lock and checked that it is new."""
     values = {name: getattr(new, name) for name in new.__slots__ if name not in ("fqid", "runs")}
-    row = execute(tx, _RESERVE, {**values, **new.fqid._asdict()}).one()
-    reserved = _collection_from_row(row)
+    row = sql.execute(tx, _RESERVE, {**values, **new.fqid._asdict()}).one()
+    reserved = sql.map_row(Collection, row)
     insert_links(tx, reserved.id, new.runs)
     return reserved
 
 
 def insert_owned(tx: Tx, owner: str, fqid: FQID) -> None:
     """Add a version to its owner's list, idempotently; the caller holds the lock of its head."""
-    execute(
-        tx,
-        "INSERT INTO owned (owner, uuid, version) VALUES (:owner, :uuid, :version)"
-        " ON CONFLICT DO NOTHING",
-        {"owner": owner, **fqid._asdict()},
-    )
+    sql.insert_missing(tx, owned, [{"owner": owner, **fqid._asdict()}])
 
 
 def delete_owned(tx: Tx, uuid: str) -> None:
     """Remove a uuid from its owner's list; the caller holds the lock of its head."""
     owner = "SELECT owner FROM collections WHERE uuid = :uuid LIMIT 1"
-    tx.execute(sql(f"DELETE FROM owned WHERE uuid = :uuid AND owner = ({owner})"), {"uuid": uuid})
+    tx.execute(
+        sql.parse(f"DELETE FROM owned WHERE uuid = :uuid AND owner = ({owner})"), {"uuid": uuid}
+    )
 
 
 def list_owned(tx: Tx, owner: str, *, after: FQID | None, limit: int) -> list[FQID]:
     """List an owner's live versions, in byte order of uuid and version: one index range."""
     query = select(owned.c.uuid, owned.c.version).where(owned.c.owner == owner)
-    return fetch_versions(tx, query, after=after, limit=limit)
+    return sql.fetch_versions(tx, query, after=after, limit=limit)
 
 
 def list_versions(tx: Tx, uuid: str) -> list[FQID]:
@@ -254,13 +228,13 @@ def filter_visible_targets(
     if not targets:
         return set()
     names = sorted((kind, *fqid) for kind, fqid in set(targets))
-    columns = tuple_columns(names, kind="text", uuid="text", version="text")
-    source, parameters = derive_table(tx, "wanted", columns)
+    columns = sql.tuple_columns(names, kind="text", uuid="text", version="text")
+    source, parameters = sql.derive_table(tx, "wanted", columns)
     same = "v.kind = wanted.kind AND v.replica = :replica"
     same += " AND v.uuid = wanted.uuid AND v.version = wanted.version"
     theirs = "SELECT 1 FROM collections AS c WHERE c.id = v.id AND c.owner = :owner"
-    statement = sql(
-        f"SELECT v.kind, v.uuid, v.version FROM {source} {join_one(tx, 'visible', 'v', same)}"
+    statement = sql.parse(
+        f"SELECT v.kind, v.uuid, v.version FROM {source} {sql.join_one(tx, 'visible', 'v', same)}"
         f" WHERE v.kind <> 'collection' OR EXISTS ({theirs})"
     )
     return {

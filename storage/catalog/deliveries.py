@@ -17,17 +17,8 @@ from typing import Final, Literal
 import orjson
 from sqlalchemy import text
 
-from storage.catalog import events, versions
-from storage.catalog.statements import (
-    Tx,
-    attribute_columns,
-    derive_table,
-    execute,
-    join_one,
-    lock_clause,
-    now_us,
-    sql,
-)
+from storage.catalog import events, sql, versions
+from storage.catalog.sql import Tx, now_us
 from storage.catalog.tables.event_log import PAUSED_DUE_US
 from storage.model import BundleEvent
 
@@ -118,7 +109,8 @@ def insert_matches(
     matched first: the lock on the head makes one of the two matches see the other.
     """
     versions.lock_heads(tx, "bundle", [event.fqid.uuid])
-    ended = event.type == "CREATE" and _is_superseded(tx, event)
+    ends = events.make_end_event_ids(event.replica, event.fqid)
+    ended = event.type == "CREATE" and bool(events.filter_existing(tx, ends))
     endpoints = [
         endpoint
         for chunk in _split_chunks(fresh)
@@ -127,13 +119,6 @@ def insert_matches(
     if event.type != "CREATE":
         _supersede(tx, event)
     return endpoints
-
-
-def _is_superseded(tx: Tx, event: BundleEvent) -> bool:
-    ends = (
-        events.make_event_id(kind, event.replica, event.fqid) for kind in ("TOMBSTONE", "DELETE")
-    )
-    return any(events.find(tx, end) is not None for end in ends)
 
 
 def _split_chunks(fresh: Sequence[NewDelivery]) -> Iterable[list[NewDelivery]]:
@@ -152,8 +137,8 @@ def _split_chunks(fresh: Sequence[NewDelivery]) -> Iterable[list[NewDelivery]]:
 def _insert_chunk(
     tx: Tx, chunk: Sequence[NewDelivery], event: BundleEvent, *, ended: bool, request_id: str
 ) -> list[int]:
-    columns = attribute_columns(chunk, bigint="subscription_id", text="uuid payload failure")
-    source, parameters = derive_table(tx, "fresh", columns)
+    columns = sql.attribute_columns(chunk, bigint="subscription_id", text="uuid payload failure")
+    source, parameters = sql.derive_table(tx, "fresh", columns)
     statement = text(
         "INSERT INTO deliveries (uuid, subscription_id, event_id, endpoint_id, event_type,"
         " bundle_uuid, bundle_version, payload, state, event_us, due_us, created_us, finished_us,"
@@ -192,26 +177,26 @@ def _supersede(tx: Tx, event: BundleEvent) -> None:
     )
     fqid = event.fqid
     parameters = {"uuid": fqid.uuid, "version": fqid.version, "replica": event.replica}
-    locked = f"SELECT id FROM deliveries WHERE {condition} ORDER BY id{lock_clause(tx)}"
+    locked = f"SELECT id FROM deliveries WHERE {condition} ORDER BY id{sql.lock_clause(tx)}"
     statement = (
         "UPDATE deliveries SET state = 'superseded', finished_us = :now, reason = :reason"
         f" WHERE id IN ({locked})"
     )
-    execute(tx, statement, {**parameters, "reason": SUPERSEDED_REASON})
+    sql.execute(tx, statement, {**parameters, "reason": SUPERSEDED_REASON})
 
 
 def insert_test(
     tx: Tx, fresh: NewDelivery, *, bundle_uuid: str, version: str, request_id: str = ""
 ) -> None:
     """Record a test delivery, which no event caused."""
-    statement = sql(
+    statement = (
         "INSERT INTO deliveries (uuid, subscription_id, event_id, endpoint_id, event_type,"
         " bundle_uuid, bundle_version, payload, state, event_us, due_us, created_us, request_id)"
         f" SELECT :uuid, id, :uuid, endpoint_id, '{TEST_EVENT}', :bundle_uuid, :version, :payload,"
         " 'pending', :now, :now, :now, :request_id FROM subscriptions WHERE id = :subscription_id"
     )
-    event = {"bundle_uuid": bundle_uuid, "version": version, "now": now_us(tx)}
-    tx.execute(statement, {**asdict(fresh), **event, "request_id": request_id})
+    event = {"bundle_uuid": bundle_uuid, "version": version, "request_id": request_id}
+    sql.execute(tx, statement, {**asdict(fresh), **event})
 
 
 # In the order of the fields of `DueDelivery`.
@@ -256,18 +241,18 @@ def record_attempts(tx: Tx, results: Sequence[AttemptResult]) -> None:
     if not results:
         return
     lock(tx, [result.delivery_id for result in results])
-    columns = attribute_columns(
+    columns = sql.attribute_columns(
         results,
         bigint="delivery_id at_us due_us",
         integer="status",
         float8="seconds",
         text="error body state reason",
     )
-    source, parameters = derive_table(tx, "done", columns)
+    source, parameters = sql.derive_table(tx, "done", columns)
     insert = (
         "INSERT INTO attempts (delivery_id, number, at_us, seconds, status, error, body)"
         " SELECT d.id, d.attempts + 1, done.at_us, done.seconds, done.status, done.error, done.body"
-        f" FROM {source} {join_one(tx, 'deliveries', 'd', 'd.id = done.delivery_id')}"
+        f" FROM {source} {sql.join_one(tx, 'deliveries', 'd', 'd.id = done.delivery_id')}"
         " WHERE true ON CONFLICT DO NOTHING"
     )
     # PostgreSQL estimates next to no rows of `done` and would scan all deliveries.
@@ -283,8 +268,8 @@ def record_attempts(tx: Tx, results: Sequence[AttemptResult]) -> None:
         " ELSE deliveries.finished_us END"
         f" FROM {source} WHERE deliveries.id = done.delivery_id{restriction}"
     )
-    execute(tx, insert, parameters)
-    execute(tx, update, parameters)
+    sql.execute(tx, insert, parameters)
+    sql.execute(tx, update, parameters)
 
 
 _OPEN = "(deliveries.state = 'pending' OR done.state = 'delivered')"
@@ -294,9 +279,9 @@ def lock(tx: Tx, ids: Collection[int]) -> None:
     """Lock deliveries in the order of their ids, so that simultaneous attempts count in turn."""
     if tx.dialect.name == "sqlite":
         return
-    source, parameters = derive_table(tx, "held", {"id": ("bigint", sorted(ids))})
-    each = join_one(tx, "deliveries", "d", "d.id = held.id", lock=True)
-    tx.execute(sql(f"SELECT d.id FROM {source} {each}"), parameters)
+    source, parameters = sql.derive_table(tx, "held", {"id": ("bigint", sorted(ids))})
+    each = sql.join_one(tx, "deliveries", "d", "d.id = held.id", lock=True)
+    tx.execute(sql.parse(f"SELECT d.id FROM {source} {each}"), parameters)
 
 
 def cancel_pending(tx: Tx, subscription_id: int, endpoint_id: int) -> int:
@@ -312,7 +297,7 @@ def _select_first(tx: Tx, which: str, *, limit: int = PAUSE_BATCH, where: str = 
     # after each row that is changed, and so change all of them.
     return (
         f"WITH first AS MATERIALIZED (SELECT id, created_us FROM deliveries WHERE {which}"
-        f" AND subscription_id = :id ORDER BY id LIMIT {limit}{lock_clause(tx)})"
+        f" AND subscription_id = :id ORDER BY id LIMIT {limit}{sql.lock_clause(tx)})"
         f" SELECT id FROM first{where}"
     )
 
@@ -322,8 +307,7 @@ def _cancel(tx: Tx, subscription_id: int, selected: str, reason: str, **values: 
         "UPDATE deliveries SET state = 'cancelled', finished_us = :now, reason = :reason"
         f" WHERE id IN ({selected})"
     )
-    parameters = {"id": subscription_id, "reason": reason, "now": now_us(tx), **values}
-    return tx.execute(sql(statement), parameters).rowcount
+    return sql.execute(tx, statement, {"id": subscription_id, "reason": reason, **values}).rowcount
 
 
 # Both conditions are spelled as in the partial index.
@@ -343,7 +327,7 @@ def pause(tx: Tx, ids: Collection[int]) -> int:
     if not ids:
         return 0
     lock(tx, ids)
-    source, parameters = derive_table(tx, "met", {"id": ("bigint", sorted(ids))})
+    source, parameters = sql.derive_table(tx, "met", {"id": ("bigint", sorted(ids))})
     condition = _SELECT_PAUSABLE_ON_SQLITE if tx.dialect.name == "sqlite" else _SELECT_PAUSABLE
     statement = f"UPDATE deliveries SET due_us = due_us + {PAUSED_DUE_US} WHERE {condition}"
     return tx.execute(text(statement.format(source=source)), parameters).rowcount
@@ -375,7 +359,7 @@ def release_paused(tx: Tx, subscription_id: int) -> int:
     """Release up to PAUSE_BATCH paused deliveries of a subscription; return how many."""
     selected = _select_first(tx, _IS_PAUSED)
     statement = f"UPDATE deliveries SET due_us = due_us - {PAUSED_DUE_US} WHERE id IN ({selected})"
-    return tx.execute(sql(statement), {"id": subscription_id}).rowcount
+    return tx.execute(sql.parse(statement), {"id": subscription_id}).rowcount
 
 
 def cancel_paused(tx: Tx, subscription_id: int) -> int:
@@ -405,7 +389,7 @@ _SELECT_RELEASABLE = f"""{_PAUSED_SUBSCRIPTIONS}
 
 def list_releasable(tx: Tx, *, limit: int) -> list[ReleasableSubscription]:
     """List subscriptions with deliveries to release or cancel, at one index step each."""
-    rows = tx.execute(sql(_SELECT_RELEASABLE), {"limit": limit})
+    rows = tx.execute(sql.parse(_SELECT_RELEASABLE), {"limit": limit})
     return [ReleasableSubscription(row.id, bool(row.deleted)) for row in rows]
 
 
@@ -424,7 +408,7 @@ _SELECT_PAUSED_BEFORE = f"""{_PAUSED_SUBSCRIPTIONS}
 def list_paused_before(tx: Tx, before_us: int, *, limit: int) -> list[int]:
     """List subscriptions with deliveries paused since before a moment: two index steps each."""
     parameters = {"before": before_us, "limit": limit}
-    return list(tx.execute(sql(_SELECT_PAUSED_BEFORE), parameters).scalars())
+    return list(tx.execute(sql.parse(_SELECT_PAUSED_BEFORE), parameters).scalars())
 
 
 PAUSED_TOO_LONG_REASON = "The delivery was paused for longer than undelivered ones are kept."
@@ -438,5 +422,5 @@ def cancel_paused_before(tx: Tx, subscription_id: int, before_us: int) -> int:
 
 def count_pending(tx: Tx) -> int:
     """Count pending deliveries."""
-    query = sql("SELECT count(*) FROM deliveries WHERE state = 'pending'")
+    query = sql.parse("SELECT count(*) FROM deliveries WHERE state = 'pending'")
     return int(tx.execute(query).scalar_one())

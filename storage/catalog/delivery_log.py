@@ -11,9 +11,9 @@ from typing import Any, get_args
 from sqlalchemy import Row, delete, select
 
 from storage.catalog import deliveries as catalog_deliveries
-from storage.catalog import endpoints, events, versions
+from storage.catalog import endpoints, events, sql, versions
 from storage.catalog.deliveries import TEST_EVENT, DeliveryState
-from storage.catalog.statements import Tx, execute_with, lock_clause, make_mapper, now_us, sql
+from storage.catalog.sql import Tx, now_us
 from storage.catalog.subscriptions import Subscription
 from storage.catalog.tables.event_log import PAUSED_DUE_US, attempts, deliveries
 from storage.model import FQID, EventType
@@ -63,7 +63,6 @@ class DeliveryFilter:
     until_us: int | None = None
 
 
-_attempt_from_row, _map_delivery = make_mapper(DeliveryAttempt), make_mapper(LoggedDelivery)
 ALL_DELIVERIES = DeliveryFilter()
 DeliveryPosition = tuple[int, int]
 """Creation time and id of a delivery."""
@@ -88,7 +87,7 @@ def list_deliveries(
     end = min(after or (_MAX_US, 0), (_MAX_US if only.until_us is None else only.until_us, 0))
     span = {"since": only.since_us or 0, "until": end[0], "before": end[1]}
     which = {"subscription_id": subscription_id, "limit": limit, **asdict(only)}
-    places = tx.execute(sql(_select_positions(only)), {**which, **span})
+    places = tx.execute(sql.parse(_select_positions(only)), {**which, **span})
     ids = [ident for _, ident in places]
     rows = {row.id: row for row in tx.execute(select(deliveries).where(deliveries.c.id.in_(ids)))}
     attempts_made = _list_attempts(tx, ids)
@@ -140,9 +139,9 @@ def expire_deliveries(tx: Tx, before_us: int, *, failed: bool = False, limit: in
     old = (
         f"SELECT id FROM deliveries WHERE {_IS_FAILED if failed else _IS_SETTLED}"
         " AND finished_us < :before ORDER BY finished_us LIMIT :limit"
-        f"{lock_clause(tx, skip_locked=True)}"
+        f"{sql.lock_clause(tx, skip_locked=True)}"
     )
-    ids = tx.execute(sql(old), {"before": before_us, "limit": limit})
+    ids = tx.execute(sql.parse(old), {"before": before_us, "limit": limit})
     return _delete_by_ids(tx, ids.scalars().all())
 
 
@@ -150,9 +149,9 @@ def delete_deliveries(tx: Tx, subscription_id: int, *, limit: int) -> int:
     """Delete up to `limit` finished deliveries of a subscription; return how many."""
     query = (
         "SELECT id FROM deliveries WHERE subscription_id = :id AND state <> 'pending'"
-        f" LIMIT :limit{lock_clause(tx, skip_locked=True)}"
+        f" LIMIT :limit{sql.lock_clause(tx, skip_locked=True)}"
     )
-    ids = tx.execute(sql(query), {"id": subscription_id, "limit": limit})
+    ids = tx.execute(sql.parse(query), {"id": subscription_id, "limit": limit})
     return _delete_by_ids(tx, ids.scalars().all())
 
 
@@ -167,13 +166,15 @@ def _list_attempts(tx: Tx, ids: Sequence[int]) -> dict[int, tuple[DeliveryAttemp
     query = select(attempts).where(attempts.c.delivery_id.in_(ids)).order_by(attempts.c.number)
     by_delivery: dict[int, tuple[DeliveryAttempt, ...]] = defaultdict(tuple)
     for row in tx.execute(query):
-        by_delivery[row.delivery_id] += (_attempt_from_row(row),)
+        by_delivery[row.delivery_id] += (sql.map_row(DeliveryAttempt, row),)
     return by_delivery
 
 
 def _delivery_from_row(row: Row[Any], attempts_made: tuple[DeliveryAttempt, ...]) -> LoggedDelivery:
     is_due = row.state == "pending" and row.due_us < PAUSED_DUE_US
-    return _map_delivery(row, attempts=attempts_made, next_us=row.due_us if is_due else None)
+    return sql.map_row(
+        LoggedDelivery, row, attempts=attempts_made, next_us=row.due_us if is_due else None
+    )
 
 
 _SELECT_RETRY = """
@@ -200,7 +201,7 @@ def retry_delivery(tx: Tx, ident: int) -> bool:
     """Make a delivery due now; False when it is superseded or its subscription is deleted."""
     open_states = "d.payload <> '' AND d.state IN ('pending', 'failed', 'delivered')"
     rows = tx.execute(
-        sql(f"{_SELECT_RETRY} WHERE d.id = :id AND {open_states}"), {"id": ident}
+        sql.parse(f"{_SELECT_RETRY} WHERE d.id = :id AND {open_states}"), {"id": ident}
     ).all()
     return bool(_make_due(tx, rows))
 
@@ -237,7 +238,7 @@ def _retry_selected(
 ) -> tuple[int, int]:
     kind = "" if window.event_type is None else " AND d.event_type = :event_type"
     parameters = {"id": subscription.id, **asdict(window), **more}
-    rows = tx.execute(sql(statement.format(kind=kind)), parameters).all()
+    rows = tx.execute(sql.parse(statement.format(kind=kind)), parameters).all()
     return len(rows), _make_due(tx, rows)
 
 
@@ -276,15 +277,16 @@ def _update_deliveries(tx: Tx, ids: Sequence[int] | set[int], change: str, still
     )
     again = {"id": ("bigint", sorted(ids))}
     reason = catalog_deliveries.SUPERSEDED_REASON
-    return execute_with(tx, statement, "again", again, reason=reason).rowcount
+    return sql.execute_with(tx, statement, "again", again, reason=reason).rowcount
 
 
 def _find_superseded(tx: Tx, rows: Sequence[Row[Any]]) -> set[int]:
     """Return the deliveries whose versions have ended."""
-    kinds: tuple[EventType, ...] = ("TOMBSTONE", "DELETE")
     ends = {
-        events.make_event_id(kind, row.replica, FQID(row.bundle_uuid, row.bundle_version)): row.id
+        ident: row.id
         for row in rows
-        for kind in kinds
+        for ident in events.make_end_event_ids(
+            row.replica, FQID(row.bundle_uuid, row.bundle_version)
+        )
     }
     return {ends[ident] for ident in events.filter_existing(tx, ends)}

@@ -6,7 +6,8 @@ from typing import NamedTuple
 import orjson
 from sqlalchemy import bindparam, func, literal_column, select
 
-from storage.catalog.statements import Tx, attribute_columns, execute, execute_with, fetch_versions
+from storage.catalog import sql
+from storage.catalog.sql import Tx
 from storage.catalog.tables.versions import bundles, documents, shapes
 from storage.model import FQID, Replica
 
@@ -36,11 +37,6 @@ class IndexRecord(NamedTuple):
     told: bool = True
 
 
-def find_state(tx: Tx, replica: Replica, bundle_id: int) -> IndexState | None:
-    """Return the index state of a bundle; None before it was ever indexed."""
-    return find_states(tx, replica, [bundle_id]).get(bundle_id)
-
-
 def find_states(tx: Tx, replica: Replica, bundle_ids: Sequence[int]) -> dict[int, IndexState]:
     """Return the index states of several bundles, by id."""
     rows = tx.execute(_SELECT_STATES, {"replica": replica, "idents": bundle_ids})
@@ -55,27 +51,12 @@ _SELECT_STATES = select(
 )
 
 
-def record_state(
-    tx: Tx,
-    replica: Replica,
-    bundle_id: int,
-    *,
-    state: str,
-    shape: str,
-    change: int,
-    reason: str | None = None,
-    told: bool = True,
-) -> None:
-    """Record the index state of one bundle."""
-    record_states(tx, replica, [IndexRecord(bundle_id, state, shape, change, reason, told)])
-
-
 def record_states(tx: Tx, replica: Replica, rows: Sequence[IndexRecord]) -> None:
     """Record the index states of bundles."""
-    columns = attribute_columns(
+    columns = sql.attribute_columns(
         rows, bigint="bundle_id change", text="state shape reason", boolean="told"
     )
-    execute_with(tx, _RECORD, "fresh", columns, replica=replica)
+    sql.execute_with(tx, _RECORD, "fresh", columns, replica=replica)
 
 
 _RECORD = (
@@ -98,7 +79,7 @@ def record_unindexed(
         " ON CONFLICT (replica, bundle_id) DO NOTHING"
     )
     values = {"replica": replica, "change": change, "reason": reason}
-    execute_with(tx, statement, "those", {"id": ("bigint", bundle_ids)}, **values)
+    sql.execute_with(tx, statement, "those", {"id": ("bigint", bundle_ids)}, **values)
 
 
 def list_indexed_after(
@@ -111,7 +92,7 @@ def list_indexed_after(
         .where(documents.c.replica == replica, documents.c.state.in_(("indexed", "stub")))
         .where(documents.c.at_us < before_us)
     )
-    return fetch_versions(tx, query, after=after, limit=limit)
+    return sql.fetch_versions(tx, query, after=after, limit=limit)
 
 
 def list_shapes(tx: Tx, replica: Replica, descriptor: str) -> list[LeafKinds]:
@@ -124,14 +105,9 @@ def list_shapes(tx: Tx, replica: Replica, descriptor: str) -> list[LeafKinds]:
 
 def save_shape(tx: Tx, replica: Replica, descriptor: str, number: int, kinds: LeafKinds) -> None:
     """Insert or replace a shape."""
-    statement = (
-        "INSERT INTO shapes (replica, descriptor, number, kinds)"
-        " VALUES (:replica, :descriptor, :number, :kinds)"
-        " ON CONFLICT (replica, descriptor, number) DO UPDATE SET kinds = excluded.kinds"
-    )
     text = orjson.dumps(dict(kinds), option=orjson.OPT_SORT_KEYS).decode()
     row = {"replica": replica, "descriptor": descriptor, "number": number, "kinds": text}
-    execute(tx, statement, row)
+    sql.upsert(tx, shapes, row)
 
 
 # A literal: with a parameter no engine would use the partial index.

@@ -12,16 +12,9 @@ from dataclasses import dataclass, replace
 
 from sqlalchemy import delete, select, text
 
-from storage.catalog import deliveries, store_state, subscriptions
+from storage.catalog import deliveries, sql, store_state, subscriptions
 from storage.catalog.deliveries import AttemptResult, DueDelivery
-from storage.catalog.statements import (
-    Tx,
-    attribute_columns,
-    execute_with,
-    now_us,
-    sql,
-    tuple_columns,
-)
+from storage.catalog.sql import Tx, now_us
 from storage.catalog.tables.event_log import endpoints
 
 # Every statement spells `'pending'` as a literal: the partial indexes require it. The statements
@@ -114,7 +107,7 @@ def claim(
     """
     if not probes:
         return []
-    columns = tuple_columns(probes.items(), id="bigint", probe="boolean")
+    columns = sql.tuple_columns(probes.items(), id="bigint", probe="boolean")
     taken = (
         "UPDATE endpoints SET token = :token, lease_us = :now + :lease_us FROM {source}"
         " WHERE endpoints.id = wanted.id AND endpoints.lease_us < :now"
@@ -122,7 +115,7 @@ def claim(
         " RETURNING endpoints.id, failures, width, resume_us"
     )
     limits = {"token": token, "lease_us": int(lease_s * 1e6), "patience": patience}
-    return [Endpoint(*row) for row in execute_with(tx, taken, "wanted", columns, **limits)]
+    return [Endpoint(*row) for row in sql.execute_with(tx, taken, "wanted", columns, **limits)]
 
 
 def filter_leased(tx: Tx, ids: Collection[int]) -> set[int]:
@@ -152,7 +145,7 @@ def renew(tx: Tx, ids: Collection[int], *, token: str, lease_s: float) -> set[in
     )
     held = {"id": ("bigint", sorted(ids))}
     lease_us = int(lease_s * 1e6)
-    return {*execute_with(tx, kept, "held", held, token=token, lease_us=lease_us).scalars()}
+    return {*sql.execute_with(tx, kept, "held", held, token=token, lease_us=lease_us).scalars()}
 
 
 def release(tx: Tx, rows: Iterable[Endpoint], *, token: str) -> None:
@@ -160,13 +153,15 @@ def release(tx: Tx, rows: Iterable[Endpoint], *, token: str) -> None:
     listed = sorted(rows, key=lambda row: row.id)
     if not listed:
         return
-    columns = attribute_columns(listed, bigint="id resume_us", integer="failures", float8="width")
+    columns = sql.attribute_columns(
+        listed, bigint="id resume_us", integer="failures", float8="width"
+    )
     released = (
         "UPDATE endpoints SET token = NULL, lease_us = :now - 1, failures = back.failures,"
         " width = back.width, resume_us = back.resume_us FROM {source}"
         " WHERE endpoints.id = back.id AND endpoints.token = :token"
     )
-    execute_with(tx, released, "back", columns, token=token)
+    sql.execute_with(tx, released, "back", columns, token=token)
 
 
 def wake(tx: Tx, ident: int) -> None:
@@ -307,7 +302,7 @@ def _defer_blocked(tx: Tx, row: Endpoint) -> Endpoint:
     """Let an endpoint rest if all its due deliveries wait for earlier ones."""
     now = now_us(tx)
     which = "state = 'pending' AND endpoint_id = :id AND due_us > :after"
-    query = sql(f"SELECT due_us FROM deliveries WHERE {which} ORDER BY due_us LIMIT 1")
+    query = sql.parse(f"SELECT due_us FROM deliveries WHERE {which} ORDER BY due_us LIMIT 1")
     first = tx.execute(query, {"id": row.id, "after": 0}).scalar()
     if first is None or first > now:
         return row

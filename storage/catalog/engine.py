@@ -24,7 +24,8 @@ from sqlalchemy.exc import TimeoutError as PoolTimeoutError
 from sqlalchemy.pool import ConnectionPoolEntry, QueuePool
 
 from config import SettingsError
-from storage.catalog.statements import Answer, Tx, execute, now_us
+from storage.catalog.sql import Answer, Tx, now_us, upsert
+from storage.catalog.tables.jobs import meta
 from storage.errors import CatalogDamagedError, Unavailable
 
 TransactionKind = Literal["reading", "durable", "passing"]
@@ -324,11 +325,7 @@ class Catalog:
     def probe(self) -> None:
         """Write one row, always the same; Unavailable when writes fail."""
         with self.write() as tx:
-            statement = (
-                "INSERT INTO meta (key, value) VALUES ('probe', :time) ON CONFLICT (key)"
-                " DO UPDATE SET value = excluded.value"
-            )
-            execute(tx, statement, {"time": str(now_us(tx))})
+            upsert(tx, meta, {"key": "probe", "value": str(now_us(tx))})
 
     def close(self) -> None:
         """Close all pooled connections."""

@@ -11,12 +11,11 @@ of numbers.
 import uuid
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
-from sqlalchemy import Row, bindparam, select, update
+from sqlalchemy import bindparam, select, update
 
-from storage.catalog import store_state, versions
-from storage.catalog.statements import Tx, execute, find_row, look_up_rows, make_mapper, sql
+from storage.catalog import sql, store_state, versions
+from storage.catalog.sql import Tx
 from storage.catalog.tables.event_log import events, replays
 from storage.model import FQID, REPLICAS, BundleEvent, EventType, Replica
 
@@ -29,6 +28,11 @@ def make_event_id(kind: EventType, replica: Replica, fqid: FQID) -> str:
     return str(uuid.uuid5(EVENT_NAMESPACE, f"{kind}/{replica}/{fqid}"))
 
 
+def make_end_event_ids(replica: Replica, fqid: FQID) -> list[str]:
+    """Return the ids of the events that end a version: its TOMBSTONE and its DELETE."""
+    return [make_event_id("TOMBSTONE", replica, fqid), make_event_id("DELETE", replica, fqid)]
+
+
 def append(tx: Tx, kind: EventType, replica: Replica, fqid: FQID, bundle_id: int) -> str:
     """Append an event, idempotently; return its id."""
     return append_if_new(tx, kind, replica, fqid, bundle_id)[0]
@@ -39,7 +43,7 @@ def append_if_new(
 ) -> tuple[str, bool]:
     """Append an event, idempotently; return its id and whether it is new."""
     ident = make_event_id(kind, replica, fqid)
-    added = execute(
+    added = sql.execute(
         tx,
         "INSERT INTO events (id, replica, type, uuid, version, bundle_id, at_us)"
         " VALUES (:id, :replica, :type, :uuid, :version, :bundle_id, :now)"
@@ -57,15 +61,7 @@ def find(tx: Tx, ident: str) -> BundleEvent | None:
 
 def find_all(tx: Tx, idents: Sequence[str]) -> list[BundleEvent]:
     """Return events by id, in the order in which they happened."""
-    rows = tx.execute(_SELECT_BY_IDS, {"idents": idents})
-    return [_event_from_row(row) for row in rows]
-
-
-_map_event = make_mapper(BundleEvent)
-
-
-def _event_from_row(row: Row[Any]) -> BundleEvent:
-    return _map_event(row, fqid=FQID(row.uuid, row.version))
+    return sql.map_rows(BundleEvent, tx.execute(_SELECT_BY_IDS, {"idents": idents}))
 
 
 _SELECT_BY_IDS = (
@@ -79,7 +75,7 @@ def assign_sequence(tx: Tx, *, limit: int = 1000) -> int:
     """Assign sequence numbers to committed events; return how many."""
     # A second sequencer waits here and then sees the numbers of the first.
     versions.lock_heads(tx, "feed", ["sequence"])
-    return execute(tx, _ASSIGN_SEQUENCE, {"limit": limit}).rowcount
+    return sql.execute(tx, _ASSIGN_SEQUENCE, {"limit": limit}).rowcount
 
 
 # The floor in `meta` comes from a bucket's journals after a restore: no number is assigned twice.
@@ -116,14 +112,9 @@ class SequencedEvent:
     size: int | None = None
 
 
-def _sequenced_from_row(row: Row[Any]) -> SequencedEvent:
-    event = _event_from_row(row)
-    return SequencedEvent(event, row.seq, row.seq_us, row.byte_offset, row.byte_size)
-
-
-_SELECT_RANGE = sql(
-    "SELECT * FROM events WHERE replica = :replica AND seq >= :first AND seq < :until"
-    " ORDER BY seq LIMIT :limit"
+_SELECT_RANGE = sql.parse(
+    f"SELECT {sql.list_columns(events, 'events')} FROM events"
+    " WHERE replica = :replica AND seq >= :first AND seq < :until ORDER BY seq LIMIT :limit"
 )
 MAX_SEQUENCE = 2**62
 """Greater than every sequence number."""
@@ -134,19 +125,24 @@ def list_range(
 ) -> list[SequencedEvent]:
     """List events by number, from `first` up to, but not including, `until`."""
     parameters = {"replica": replica, "first": first, "until": until, "limit": limit}
-    return [_sequenced_from_row(row) for row in tx.execute(_SELECT_RANGE, parameters)]
+    return [
+        SequencedEvent(
+            sql.map_row(BundleEvent, row), row.seq, row.seq_us, row.byte_offset, row.byte_size
+        )
+        for row in tx.execute(_SELECT_RANGE, parameters)
+    ]
 
 
 def find_latest_sequence(tx: Tx, replica: Replica) -> int:
     """Return the last assigned number; 0 when there is none."""
-    query = sql("SELECT max(seq) FROM events WHERE replica = :replica")
+    query = sql.parse("SELECT max(seq) FROM events WHERE replica = :replica")
     return int(tx.execute(query, {"replica": replica}).scalar_one() or 0)
 
 
 def find_sequence_at(tx: Tx, replica: Replica, us: int) -> int | None:
     """Return the first number assigned at this time or later; None when there is none."""
     query = "SELECT seq FROM events WHERE replica = :replica AND seq_us >= :us"
-    first = sql(f"{query} ORDER BY seq_us, seq LIMIT 1")
+    first = sql.parse(f"{query} ORDER BY seq_us, seq LIMIT 1")
     return tx.execute(first, {"replica": replica, "us": us}).scalar_one_or_none()
 
 
@@ -177,7 +173,7 @@ def start_sequence(tx: Tx, name: str) -> None:
 
 def find_sequence_time(tx: Tx, replica: Replica, seq: int) -> int:
     """Return when a number was assigned; 0 for the place before the first one."""
-    query = sql("SELECT seq_us FROM events WHERE replica = :replica AND seq = :seq")
+    query = sql.parse("SELECT seq_us FROM events WHERE replica = :replica AND seq = :seq")
     return int(tx.execute(query, {"replica": replica, "seq": seq}).scalar_one_or_none() or 0)
 
 
@@ -207,7 +203,7 @@ def list_latest_created(tx: Tx, replica: Replica, *, limit: int) -> list[BundleE
     """Return CREATE events of the latest bundles published in a replica, the latest first."""
     parameters = {"replica": replica, "limit": limit, "looked": limit * SCAN_FACTOR}
     created = []
-    for row in tx.execute(sql(_SELECT_LATEST_BUNDLES), parameters):
+    for row in tx.execute(sql.parse(_SELECT_LATEST_BUNDLES), parameters):
         fqid = FQID(row.uuid, row.version)
         ident = make_event_id("CREATE", replica, fqid)
         created.append(BundleEvent(ident, replica, "CREATE", fqid, row.id, row.published_us))
@@ -219,7 +215,7 @@ def _find_times(tx: Tx, idents: Collection[str]) -> dict[str, int]:
     if not idents:
         return {}
     wanted = {"id": ("text", sorted(idents))}
-    rows = look_up_rows(tx, "e.id, e.at_us", wanted, ("events", "e", "e.id = wanted.id"))
+    rows = sql.look_up_rows(tx, "e.id, e.at_us", wanted, ("events", "e", "e.id = wanted.id"))
     return {row.id: row.at_us for row in rows}
 
 
@@ -237,26 +233,18 @@ class Replay:
     finished_us: int | None
 
 
-_replay_from_row = make_mapper(Replay)
-
-
 def insert_replay(
     tx: Tx, ident: str, subscription_id: int, replica: Replica, *, first: int, end: int
 ) -> bool:
     """Insert a replay; False when another one of this subscription is open."""
-    added = execute(
-        tx,
-        "INSERT INTO replays (id, subscription_id, replica, next_seq, end_seq, created_us)"
-        " VALUES (:id, :subscription, :replica, :first, :end, :now) ON CONFLICT DO NOTHING",
-        {"id": ident, "subscription": subscription_id, "replica": replica}
-        | {"first": first, "end": end},
-    )
-    return bool(added.rowcount)
+    row = {"id": ident, "subscription_id": subscription_id, "replica": replica}
+    span = {"next_seq": first, "end_seq": end, "created_us": sql.clock(tx)}
+    return bool(sql.insert_missing(tx, replays, [row | span]))
 
 
 def find_replay(tx: Tx, ident: str) -> Replay | None:
     """Return a replay by its id."""
-    return find_row(tx, _replay_from_row, select(replays).where(replays.c.id == ident))
+    return sql.find_row(tx, Replay, select(replays).where(replays.c.id == ident))
 
 
 def advance_replay(tx: Tx, replay: Replay, next_seq: int, *, deliveries: int) -> None:
@@ -267,13 +255,10 @@ def advance_replay(tx: Tx, replay: Replay, next_seq: int, *, deliveries: int) ->
 
 def finish_replay(tx: Tx, replay: Replay) -> None:
     """Mark a replay finished."""
-    execute(tx, "UPDATE replays SET finished_us = :now WHERE id = :id", {"id": replay.id})
+    finished = update(replays).where(replays.c.id == replay.id)
+    tx.execute(finished.values(finished_us=sql.clock(tx)))
 
 
 def expire_replays(tx: Tx, before_us: int, *, limit: int) -> int:
     """Delete up to `limit` replays that finished before a moment; return how many."""
-    statement = sql(
-        "DELETE FROM replays WHERE id IN (SELECT id FROM replays"
-        " WHERE finished_us < :before ORDER BY finished_us LIMIT :limit)"
-    )
-    return tx.execute(statement, {"before": before_us, "limit": limit}).rowcount
+    return sql.delete_oldest(tx, "replays", before_us=before_us, time="finished_us", limit=limit)

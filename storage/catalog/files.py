@@ -5,37 +5,13 @@ from dataclasses import dataclass
 from typing import Any
 
 import orjson
-from sqlalchemy import Row, Select, bindparam, func, select
+from sqlalchemy import Select, bindparam, func, select
 
 from storage.catalog import purges as catalog_purges
-from storage.catalog.statements import (
-    Columns,
-    Tx,
-    attribute_columns,
-    derive_table,
-    execute,
-    fetch_rows,
-    find_row,
-    fqid_columns,
-    join_one,
-    look_up_rows,
-    make_mapper,
-)
-from storage.catalog.tables.integrity import purges
-from storage.catalog.tables.versions import blob_replicas, blobs, files
+from storage.catalog import sql
+from storage.catalog.sql import Tx
+from storage.catalog.tables.versions import blob_replicas, blobs, files, purges
 from storage.model import CHECKSUM_NAMES, FQID, Checksums, FileVersion, Replica
-
-
-@dataclass(frozen=True, slots=True)
-class FileRow:
-    """A file version with everything its record needs."""
-
-    file: FileVersion
-    blob_id: int
-    digest: str
-    author: str
-    event_id: str
-    published: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,15 +30,6 @@ class NewFileVersion:
     event_id: str
 
 
-_map_file, _map_row = make_mapper(FileVersion), make_mapper(FileRow)
-
-
-def _file_row_from_row(row: Row[Any]) -> FileRow:
-    checksums = Checksums(row.sha1, row.sha256, row.crc32c, row.s3_etag)
-    file = _map_file(row, fqid=FQID(row.uuid, row.version), checksums=checksums)
-    return _map_row(row, file=file, published=row.published_us is not None)
-
-
 _SELECT_ROWS: Select[Any] = select(
     *files.c, blobs.c.size, blobs.c.sha1, blobs.c.sha256, blobs.c.crc32c
 ).join(blobs, blobs.c.id == files.c.blob_id)
@@ -75,26 +42,26 @@ _ROW_COLUMNS = ", ".join(str(column) for column in _SELECT_ROWS.selected_columns
 _BLOB_OF_FILE = ("blobs", "blobs", "blobs.id = files.blob_id")
 
 
-def get(tx: Tx, ident: int) -> FileRow:
+def get(tx: Tx, ident: int) -> FileVersion:
     """Return a row by its id."""
-    return _file_row_from_row(tx.execute(_BY_ID, {"id": ident}).one())
+    return sql.map_row(FileVersion, tx.execute(_BY_ID, {"id": ident}).one())
 
 
-def list_by_ids(tx: Tx, idents: Sequence[int]) -> list[FileRow]:
+def list_by_ids(tx: Tx, idents: Sequence[int]) -> list[FileVersion]:
     """Return a few hundred rows by their ids, in order."""
     wanted = {"id": ("bigint", sorted(idents))}
-    rows = look_up_rows(
+    rows = sql.look_up_rows(
         tx, _ROW_COLUMNS, wanted, ("files", "files", "files.id = wanted.id"), _BLOB_OF_FILE
     )
-    return sorted(map(_file_row_from_row, rows), key=lambda row: row.file.id)
+    return sorted(sql.map_rows(FileVersion, rows), key=lambda row: row.id)
 
 
-def find(tx: Tx, fqid: FQID) -> FileRow | None:
+def find(tx: Tx, fqid: FQID) -> FileVersion | None:
     """Return the row of a version, published or not, in any replica."""
-    return find_row(tx, _file_row_from_row, _BY_FQID, fqid._asdict())
+    return sql.find_row(tx, FileVersion, _BY_FQID, fqid._asdict())
 
 
-def find_latest(tx: Tx, uuid: str) -> FileRow | None:
+def find_latest(tx: Tx, uuid: str) -> FileVersion | None:
     """Return the greatest published version of a uuid in any replica."""
     query = _SELECT_ROWS.where(files.c.uuid == uuid, files.c.published_us.is_not(None))
     purged = select(purges.c.id).where(
@@ -103,37 +70,37 @@ def find_latest(tx: Tx, uuid: str) -> FileRow | None:
         purges.c.version == files.c.version,
     )
     query = query.where(~purged.exists())
-    return find_row(tx, _file_row_from_row, query.order_by(files.c.version.desc()).limit(1))
+    return sql.find_row(tx, FileVersion, query.order_by(files.c.version.desc()).limit(1))
 
 
-def find_all(tx: Tx, fqids: Sequence[FQID]) -> list[FileRow]:
+def find_all(tx: Tx, fqids: Sequence[FQID]) -> list[FileVersion]:
     """Return the rows of those versions that exist, in any order."""
     file = ("files", "files", "files.uuid = wanted.uuid AND files.version = wanted.version")
-    rows = look_up_rows(tx, _ROW_COLUMNS, fqid_columns(fqids), file, _BLOB_OF_FILE)
-    return [_file_row_from_row(row) for row in rows]
+    rows = sql.look_up_rows(tx, _ROW_COLUMNS, sql.fqid_columns(fqids), file, _BLOB_OF_FILE)
+    return sql.map_rows(FileVersion, rows)
 
 
-def reserve(tx: Tx, new: NewFileVersion) -> FileRow:
+def reserve(tx: Tx, new: NewFileVersion) -> FileVersion:
     """Insert a version, or return its existing row; the caller compares digests."""
     (reserved,) = reserve_all(tx, [new])
     return reserved
 
 
-def reserve_all(tx: Tx, new: Sequence[NewFileVersion]) -> list[FileRow]:
+def reserve_all(tx: Tx, new: Sequence[NewFileVersion]) -> list[FileVersion]:
     """Reserve several versions, in any order; the caller holds the locks of their heads."""
-    source, parameters = derive_table(tx, "new", new_file_columns(new))
+    source, parameters = sql.derive_table(tx, "new", new_file_columns(new))
     for statement in _RESERVE:
-        execute(tx, statement.format(source=source), parameters)
+        sql.execute(tx, statement.format(source=source), parameters)
     return find_all(tx, [file.fqid for file in new])
 
 
-def new_file_columns(new: Sequence[NewFileVersion]) -> Columns:
+def new_file_columns(new: Sequence[NewFileVersion]) -> sql.Columns:
     """Return the columns of files and of their blobs."""
     names = "blob_etag digest origin author content_type event_id"
     return {
-        **fqid_columns(file.fqid for file in new),
-        **attribute_columns(new, bigint="size creator_uid", text=names),
-        **attribute_columns([file.checksums for file in new], text=" ".join(CHECKSUM_NAMES)),
+        **sql.fqid_columns(file.fqid for file in new),
+        **sql.attribute_columns(new, bigint="size creator_uid", text=names),
+        **sql.attribute_columns([file.checksums for file in new], text=" ".join(CHECKSUM_NAMES)),
     }
 
 
@@ -151,19 +118,19 @@ _RESERVE = (
 )
 
 
-def publish(tx: Tx, rows: Sequence[FileRow], replica: Replica) -> None:
+def publish(tx: Tx, rows: Sequence[FileVersion], replica: Replica) -> None:
     """Publish files whose bytes and records are in a bucket, and revive their condemned blobs.
 
     The caller holds the locks of their heads.
     """
-    columns: Columns = {
-        "id": ("bigint", [row.file.id for row in rows]),
-        **fqid_columns(row.file.fqid for row in rows),
-        **attribute_columns(rows, bigint="blob_id"),
+    columns: sql.Columns = {
+        "id": ("bigint", [row.id for row in rows]),
+        **sql.fqid_columns(row.fqid for row in rows),
+        **sql.attribute_columns(rows, bigint="blob_id"),
     }
-    source, parameters = derive_table(tx, "whole", columns)
+    source, parameters = sql.derive_table(tx, "whole", columns)
     for statement in _PUBLISH:
-        execute(tx, statement.format(source=source), {**parameters, "replica": replica})
+        sql.execute(tx, statement.format(source=source), {**parameters, "replica": replica})
 
 
 _PUBLISH = (
@@ -184,12 +151,12 @@ _PUBLISH = (
 )
 
 
-def filter_stored_blobs(tx: Tx, replica: Replica, rows: Sequence[FileRow]) -> set[int]:
+def filter_stored_blobs(tx: Tx, replica: Replica, rows: Sequence[FileVersion]) -> set[int]:
     """Return the blob ids of these files that are stored in a replica's bucket."""
     wanted = {"id": ("bigint", sorted({row.blob_id for row in rows}))}
     same = "r.blob_id = wanted.id AND r.replica = :replica AND r.state = 'present'"
     stored = ("blob_replicas", "r", same)
-    return {*look_up_rows(tx, "wanted.id", wanted, stored, replica=replica).scalars()}
+    return {*sql.look_up_rows(tx, "wanted.id", wanted, stored, replica=replica).scalars()}
 
 
 def estimate_blob_count(tx: Tx) -> int:
@@ -241,7 +208,7 @@ def look_up(tx: Tx, replica: Replica, keys: Sequence[FileKey]) -> list[FoundFile
     `ordinal` is the index into `keys`.
     """
     source, parameters = build_lookup(tx, replica, keys)
-    return sorted(fetch_rows(tx, _FOUND_COLUMNS, source, parameters))
+    return sorted(sql.fetch_rows(tx, _FOUND_COLUMNS, source, parameters))
 
 
 def build_lookup(tx: Tx, replica: Replica, keys: Sequence[FileKey]) -> tuple[str, dict[str, Any]]:
@@ -252,29 +219,29 @@ def build_lookup(tx: Tx, replica: Replica, keys: Sequence[FileKey]) -> tuple[str
     else:
         # In index order: neighbours lie on one page.
         order = sorted(range(len(keys)), key=keys.__getitem__)
-        columns: Columns = {
+        columns: sql.Columns = {
             "ordinal": ("bigint", order),
             "uuid": ("text", [keys[place][0] for place in order]),
             "version": ("text", [keys[place][1] for place in order]),
         }
-        source, parameters = derive_table(tx, "wanted", columns)
-    published = join_one(tx, "visible", "v", _IS_PUBLISHED.format(of="wanted"))
-    file = join_one(tx, "files", "f", "f.id = v.id")
-    blob = join_one(tx, "blobs", "b", "b.id = f.blob_id")
+        source, parameters = sql.derive_table(tx, "wanted", columns)
+    published = sql.join_one(tx, "visible", "v", _IS_PUBLISHED.format(of="wanted"))
+    file = sql.join_one(tx, "files", "f", "f.id = v.id")
+    blob = sql.join_one(tx, "blobs", "b", "b.id = f.blob_id")
     return f"{source} {published} {file} {blob}", {**parameters, "replica": replica}
 
 
 def locate(tx: Tx, keys: Sequence[FQID]) -> dict[FQID, str]:
     """Return which keys exist at all: `elsewhere` (published) or `pending`."""
     same = "t.uuid = wanted.uuid AND t.version = wanted.version"
-    wanted = fqid_columns(keys)
+    wanted = sql.fqid_columns(keys)
     columns = "t.uuid, t.version, t.published_us IS NOT NULL"
-    rows = look_up_rows(tx, columns, wanted, ("files", "t", same))
+    rows = sql.look_up_rows(tx, columns, wanted, ("files", "t", same))
     places = {FQID(row[0], row[1]): "elsewhere" if row[2] else "pending" for row in rows}
     for purged in catalog_purges.filter_purged(tx, "file", list(places)):
         del places[purged]
     task = ("tasks", "t", f"{same} AND t.finished_us IS NULL")
-    for row in look_up_rows(tx, "t.uuid, t.version", wanted, task):
+    for row in sql.look_up_rows(tx, "t.uuid, t.version", wanted, task):
         places.setdefault(FQID(row[0], row[1]), "pending")
     return places
 
@@ -284,7 +251,7 @@ def filter_published_ids(tx: Tx, replica: Replica, idents: Sequence[int]) -> set
     wanted = {"id": ("bigint", idents)}
     file = ("files", "f", "f.id = wanted.id")
     published = ("visible", "v", _IS_PUBLISHED.format(of="f"))
-    return {*look_up_rows(tx, "wanted.id", wanted, file, published, replica=replica).scalars()}
+    return {*sql.look_up_rows(tx, "wanted.id", wanted, file, published, replica=replica).scalars()}
 
 
 def list_blobs(

@@ -9,10 +9,10 @@ from collections.abc import Sequence
 
 from sqlalchemy import ColumnElement, delete, select, update
 
-from storage.catalog.statements import Tx, execute_with
-from storage.catalog.tables.integrity import condemned
+from storage.catalog import sql
+from storage.catalog.sql import Tx
 from storage.catalog.tables.jobs import tasks
-from storage.catalog.tables.versions import blob_replicas, blobs, files
+from storage.catalog.tables.versions import blob_replicas, blobs, condemned, files
 from storage.model import Replica
 
 
@@ -40,7 +40,7 @@ def condemn(tx: Tx, replica: Replica, sums: Sequence[str]) -> int:
         " ON CONFLICT (replica, sha256) DO NOTHING"
     )
     columns = {"sha256": ("text", free)}
-    result = execute_with(tx, statement, "free", columns, replica=replica)
+    result = sql.execute_with(tx, statement, "free", columns, replica=replica)
     tx.execute(update(blob_replicas).where(_is_copy(replica, free)).values(state="condemned"))
     return result.rowcount
 
@@ -75,15 +75,11 @@ def lock_for_deletion(tx: Tx, replica: Replica, sha256: str, before_us: int) -> 
     if tx.execute(query.with_for_update()).first() is None:
         return False
     if sha256 in filter_referenced(tx, [sha256]):
-        _mark_present(tx, replica, sha256)
+        revive(tx, replica, sha256)
+        copies = _is_copy(replica, [sha256]) & (blob_replicas.c.state == "condemned")
+        tx.execute(update(blob_replicas).where(copies).values(state="present"))
         return False
     return True
-
-
-def _mark_present(tx: Tx, replica: Replica, sha256: str) -> None:
-    revive(tx, replica, sha256)
-    copies = _is_copy(replica, [sha256]) & (blob_replicas.c.state == "condemned")
-    tx.execute(update(blob_replicas).where(copies).values(state="present"))
 
 
 def record_deletion(tx: Tx, replica: Replica, sha256: str) -> None:

@@ -7,18 +7,8 @@ from typing import Any
 import orjson
 from sqlalchemy import Row, bindparam, delete, insert, select, update
 
-from storage.catalog.statements import (
-    Columns,
-    Tx,
-    attribute_columns,
-    execute_with,
-    find_row,
-    fqid_columns,
-    list_columns,
-    look_up_rows,
-    make_mapper,
-    now_us,
-)
+from storage.catalog import sql
+from storage.catalog.sql import Tx
 from storage.catalog.tables.jobs import tasks
 from storage.catalog.tables.versions import uploads
 from storage.model import CHECKSUM_NAMES, FQID, Checksums, Replica
@@ -48,13 +38,10 @@ class IngestTaskRow:
     created_us: int
 
 
-_map_task = make_mapper(IngestTaskRow)
-
-
 def _task_from_row(row: Row[Any]) -> IngestTaskRow:
-    return _map_task(
+    return sql.map_row(
+        IngestTaskRow,
         row,
-        fqid=FQID(row.uuid, row.version),
         declared=Checksums(row.sha1, row.sha256, row.crc32c, row.s3_etag),
         cause=None if row.cause is None else orjson.loads(row.cause),
     )
@@ -78,7 +65,7 @@ _SELECT_LATEST_OPEN = (
 
 def find(tx: Tx, ident: str) -> IngestTaskRow | None:
     """Return a task by its id."""
-    return find_row(tx, _task_from_row, _GET, {"id": ident})
+    return sql.find_row(tx, _task_from_row, _GET, {"id": ident})
 
 
 def find_all(tx: Tx, idents: Sequence[str]) -> list[IngestTaskRow]:
@@ -88,18 +75,20 @@ def find_all(tx: Tx, idents: Sequence[str]) -> list[IngestTaskRow]:
 
 def find_current(tx: Tx, fqid: FQID) -> IngestTaskRow | None:
     """Return the latest task of a version: the open one, if any."""
-    return find_row(tx, _task_from_row, _SELECT_CURRENT, fqid._asdict())
+    return sql.find_row(tx, _task_from_row, _SELECT_CURRENT, fqid._asdict())
 
 
 def find_latest_open(tx: Tx, uuid: str) -> IngestTaskRow | None:
     """Return the open task of a uuid's greatest version."""
-    return find_row(tx, _task_from_row, _SELECT_LATEST_OPEN, {"uuid": uuid})
+    return sql.find_row(tx, _task_from_row, _SELECT_LATEST_OPEN, {"uuid": uuid})
 
 
 def list_open(tx: Tx, fqids: Sequence[FQID]) -> list[IngestTaskRow]:
     """Return the open tasks of these versions."""
     same = "t.uuid = wanted.uuid AND t.version = wanted.version AND t.finished_us IS NULL"
-    rows = look_up_rows(tx, list_columns(tasks, "t"), fqid_columns(fqids), ("tasks", "t", same))
+    rows = sql.look_up_rows(
+        tx, sql.list_columns(tasks, "t"), sql.fqid_columns(fqids), ("tasks", "t", same)
+    )
     return [_task_from_row(row) for row in rows]
 
 
@@ -107,18 +96,18 @@ def insert_all(tx: Tx, new: Sequence[IngestTaskRow]) -> None:
     """Insert open tasks; the caller holds the heads' locks and checked that none is open."""
     if not new:
         return
-    columns: Columns = {
-        **fqid_columns(task.fqid for task in new),
-        **attribute_columns(
+    columns: sql.Columns = {
+        **sql.fqid_columns(task.fqid for task in new),
+        **sql.attribute_columns(
             new,
             bigint="size creator_uid",
             text="id replica state digest source_url pin content_type author",
         ),
-        **attribute_columns([task.declared for task in new], text=" ".join(CHECKSUM_NAMES)),
+        **sql.attribute_columns([task.declared for task in new], text=" ".join(CHECKSUM_NAMES)),
     }
     names = ", ".join(columns)
     statement = f"INSERT INTO tasks ({names}, created_us) SELECT {names}, :now FROM {{source}}"
-    execute_with(tx, statement, "new", columns)
+    sql.execute_with(tx, statement, "new", columns)
 
 
 def record_progress(tx: Tx, ident: str, bytes_done: int) -> None:
@@ -130,26 +119,26 @@ def finish(tx: Tx, ident: str, *, state: str, cause: Mapping[str, Any] | None = 
     """Finish a task; a successful one has read every byte."""
     text = None if cause is None else orjson.dumps(cause).decode()
     done = {"bytes_done": tasks.c.size} if state == "SUCCEEDED" else {}
-    values = {"state": state, "cause": text, "finished_us": now_us(tx), **done}
+    values = {"state": state, "cause": text, "finished_us": sql.clock(tx), **done}
     tx.execute(update(tasks).where(tasks.c.id == ident).values(**values))
 
 
 def finish_all(tx: Tx, idents: Sequence[str]) -> None:
     """Finish several tasks whose files are published."""
-    values = {"state": "SUCCEEDED", "cause": None, "finished_us": now_us(tx)}
+    values = {"state": "SUCCEEDED", "cause": None, "finished_us": sql.clock(tx)}
     done = update(tasks).where(tasks.c.id.in_(idents))
     tx.execute(done.values(bytes_done=tasks.c.size, **values))
 
 
 def insert_upload(tx: Tx, replica: str, key: str, token: str) -> None:
     """Insert an upload."""
-    tx.execute(insert(uploads).values(replica=replica, key=key, token=token, at_us=now_us(tx)))
+    tx.execute(insert(uploads).values(replica=replica, key=key, token=token, at_us=sql.clock(tx)))
 
 
 def touch_upload(tx: Tx, replica: str, key: str, token: str) -> None:
     """Restart the expiry of an upload."""
     upload = update(uploads).where(uploads.c.replica == replica, uploads.c.key == key)
-    tx.execute(upload.where(uploads.c.token == token).values(at_us=now_us(tx)))
+    tx.execute(upload.where(uploads.c.token == token).values(at_us=sql.clock(tx)))
 
 
 def delete_upload(tx: Tx, replica: str, key: str, token: str) -> None:

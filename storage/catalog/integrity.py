@@ -10,34 +10,24 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from sqlalchemy import Select, TextClause, select
+from sqlalchemy import Select, TextClause, delete, select
 
 from storage import keys
+from storage.catalog import sql
 from storage.catalog.engine import Catalog
 from storage.catalog.files import select_stored_blobs
-from storage.catalog.statements import (
-    Tx,
-    execute,
-    execute_with,
-    fetch_versions,
-    fqid_columns,
-    join_one,
-    look_up_rows,
-    now_us,
-    sql,
-    tuple_columns,
+from storage.catalog.sql import Tx, now_us
+from storage.catalog.tables.versions import (
+    VERSION_TABLES,
+    blobs,
+    damaged_objects,
+    presence,
+    purge_replicas,
+    purges,
+    tombstones,
+    verified_objects,
 )
-from storage.catalog.tables.integrity import purge_replicas, purges
-from storage.catalog.tables.versions import VERSION_TABLES, blobs, presence, tombstones
 from storage.model import FQID, Replica
-
-
-def record_verified_objects(tx: Tx, replica: Replica, objects: Sequence[str]) -> None:
-    """Record that journals and markers were verified now; skip keys of blobs and records."""
-    rest = [key for key in objects if key.startswith((keys.JOURNALS, keys.PURGE_MARKERS))]
-    if rest:
-        execute_with(tx, _RECORD, "found", {"key": ("text", rest)}, replica=replica)
-
 
 # Without a condition SQLite would take ON for that of a join.
 _RECORD = (
@@ -51,18 +41,8 @@ def find_verified_times(tx: Tx, replica: Replica, objects: Sequence[str]) -> dic
     """Return when these objects were last verified, without those that never were."""
     wanted = {"key": ("text", list(objects))}
     verified = ("verified_objects", "v", "v.replica = :replica AND v.key = wanted.key")
-    rows = look_up_rows(tx, "v.key, v.verified_us", wanted, verified, replica=replica)
+    rows = sql.look_up_rows(tx, "v.key, v.verified_us", wanted, verified, replica=replica)
     return {row.key: row.verified_us for row in rows}
-
-
-def forget_verified_object(tx: Tx, replica: Replica, key: str) -> None:
-    """Forget an object that was deleted deliberately."""
-    _forget(tx, "verified_objects", replica, key)
-
-
-def _forget(tx: Tx, table: str, replica: Replica, key: str) -> None:
-    statement = f"DELETE FROM {table} WHERE replica = :replica AND key = :key"
-    tx.execute(sql(statement), {"replica": replica, "key": key})
 
 
 DAY_US = 86_400_000_000
@@ -113,13 +93,13 @@ class IntegrityCounts:
 
 
 # Literals: with a parameter no engine would use the partial index.
-_DUE_BLOBS = sql(
+_DUE_BLOBS = sql.parse(
     "SELECT b.sha256, b.size, r.verified_us FROM blob_replicas AS r"
     " JOIN blobs AS b ON b.id = r.blob_id"
     " WHERE r.replica = :replica AND r.state = 'present' AND r.verified_us < :before"
     " ORDER BY r.verified_us LIMIT :limit"
 )
-_DUE_RECORDS = sql(
+_DUE_RECORDS = sql.parse(
     "SELECT kind, id, verified_us FROM presence"
     " WHERE replica = :replica AND verified_us < :before ORDER BY verified_us LIMIT :limit"
 )
@@ -127,7 +107,9 @@ _DUE_RECORDS = sql(
 
 def list_due(tx: Tx, replica: Replica, before_us: int, *, limit: int) -> list[StoredObject]:
     """List objects verified before a moment, the longest ago first, without damaged ones."""
-    query = sql("SELECT key FROM damaged_objects WHERE replica = :replica AND repaired_us IS NULL")
+    query = sql.parse(
+        "SELECT key FROM damaged_objects WHERE replica = :replica AND repaired_us IS NULL"
+    )
     damaged = set(tx.execute(query, {"replica": replica}).scalars())
     parameters = {"replica": replica, "before": before_us, "limit": limit + len(damaged)}
     found = _blobs_from_rows(replica, tx.execute(_DUE_BLOBS, parameters))
@@ -195,12 +177,12 @@ def _fetch_page(
         return tx.execute(statement, {**parameters, "limit": OBJECTS_PER_PAGE}).all()
 
 
-_PAGE_BLOBS = sql(
+_PAGE_BLOBS = sql.parse(
     "SELECT b.sha256, b.size, r.verified_us FROM blobs AS b"
     " JOIN blob_replicas AS r ON r.blob_id = b.id AND r.replica = :replica"
     " WHERE r.state = 'present' AND b.sha256 > :after ORDER BY b.sha256 LIMIT :limit"
 )
-_PAGE_RECORDS = sql(
+_PAGE_RECORDS = sql.parse(
     "SELECT kind, id, verified_us FROM presence"
     " WHERE kind = :kind AND replica = :replica AND id > :after ORDER BY id LIMIT :limit"
 )
@@ -222,13 +204,20 @@ def record_verified(tx: Tx, replica: Replica, found: Iterable[str], *, size: int
             records["tombstone " + stone.kind].append(FQID(stone.uuid, stone.version or ""))
     if sums:
         columns = {"sha256": ("text", sums)}
-        execute_with(tx, _UPDATE_VERIFIED_BLOBS, "found", columns, replica=replica)
-    record_verified_objects(tx, replica, every)
+        sql.execute_with(tx, _UPDATE_VERIFIED_BLOBS, "found", columns, replica=replica)
+    _record_verified_objects(tx, replica, every)
     for kind, names in records.items():
         _record_verified_versions(tx, replica, kind, names)
     names_found = {"key": ("text", every)}
-    repaired = execute_with(tx, _UPDATE_REPAIRED, "found", names_found, replica=replica)
-    _add_totals(tx, replica, objects=len(every), bytes=size, repaired=repaired.rowcount)
+    repaired = sql.execute_with(tx, _UPDATE_REPAIRED, "found", names_found, replica=replica)
+    add_totals(tx, replica, objects=len(every), bytes=size, repaired=repaired.rowcount)
+
+
+def _record_verified_objects(tx: Tx, replica: Replica, objects: Sequence[str]) -> None:
+    """Record that journals and markers were verified now; skip keys of blobs and records."""
+    rest = [key for key in objects if key.startswith((keys.JOURNALS, keys.PURGE_MARKERS))]
+    if rest:
+        sql.execute_with(tx, _RECORD, "found", {"key": ("text", rest)}, replica=replica)
 
 
 def _record_verified_versions(tx: Tx, replica: Replica, kind: str, names: list[FQID]) -> None:
@@ -236,10 +225,10 @@ def _record_verified_versions(tx: Tx, replica: Replica, kind: str, names: list[F
     same = "t.uuid = found.uuid AND t.version = found.version"
     if of:
         same += f" AND t.kind = '{of}'"
-    row = join_one(tx, f"{named}s", "t", same)
-    columns = fqid_columns(names)
+    row = sql.join_one(tx, f"{named}s", "t", same)
+    columns = sql.fqid_columns(names)
     statement = f"{_UPDATE_VERIFIED_RECORDS} (SELECT t.id FROM {{source}} {row})"
-    execute_with(tx, statement, "found", columns, replica=replica, kind=named)
+    sql.execute_with(tx, statement, "found", columns, replica=replica, kind=named)
 
 
 _UPDATE_VERIFIED_BLOBS = (
@@ -260,10 +249,10 @@ def filter_changed(tx: Tx, replica: Replica, modified: Mapping[str, int]) -> set
     found: set[str] = set()
     sums = {keys.parse_blob(key): at_us for key, at_us in modified.items() if keys.parse_blob(key)}
     if sums:
-        changed = look_up_rows(
+        changed = sql.look_up_rows(
             tx,
             "wanted.sha256",
-            tuple_columns(sums.items(), sha256="text", at_us="bigint"),
+            sql.tuple_columns(sums.items(), sha256="text", at_us="bigint"),
             ("blobs", "b", "b.sha256 = wanted.sha256"),
             ("blob_replicas", "r", f"r.blob_id = b.id AND r.replica = :replica{_IS_CHANGED}"),
             replica=replica,
@@ -282,9 +271,9 @@ def _filter_changed_records(
     named = [(*key.fqid, at_us) for key, at_us in parsed if key is not None and key.kind == kind]
     if not named:
         return set()
-    columns = tuple_columns(named, uuid="text", version="text", at_us="bigint")
+    columns = sql.tuple_columns(named, uuid="text", version="text", at_us="bigint")
     stored = f"r.kind = :kind AND r.id = t.id AND r.replica = :replica{_IS_CHANGED}"
-    changed = look_up_rows(
+    changed = sql.look_up_rows(
         tx,
         "wanted.uuid, wanted.version",
         columns,
@@ -303,16 +292,11 @@ _IS_CHANGED = " AND r.verified_us + :slack < wanted.at_us AND r.at_us + :slack <
 def record_damage(tx: Tx, replica: Replica, key: str, reason: str) -> bool:
     """Record that an object is damaged; False when that is known already."""
     row = {"replica": replica, "key": key, "reason": reason}
-    existing = execute(tx, _UPDATE_DAMAGE, row).rowcount > 0
+    existing = sql.execute(tx, _UPDATE_DAMAGE, row).rowcount > 0
     if not existing:
-        execute(tx, _INSERT_DAMAGE, row)
-        _add_totals(tx, replica, damaged=1)
+        sql.execute(tx, _INSERT_DAMAGE, row)
+        add_totals(tx, replica, damaged=1)
     return not existing
-
-
-def record_bytes_read(tx: Tx, replica: Replica, size: int) -> None:
-    """Count bytes that were read and were not intact."""
-    _add_totals(tx, replica, bytes=size)
 
 
 _UPDATE_DAMAGE = (
@@ -333,17 +317,16 @@ def list_damaged(tx: Tx, *, before_us: int | None = None, limit: int) -> list[Da
     `before_us` selects only those tried before that time.
     """
     before = now_us(tx) + 1 if before_us is None else before_us
-    query = sql(
+    query = sql.parse(
         "SELECT replica, key, reason, found_us FROM damaged_objects WHERE repaired_us IS NULL"
         " AND tried_us < :before ORDER BY tried_us, replica, key LIMIT :limit"
     )
-    rows = tx.execute(query, {"before": before, "limit": limit})
-    return [DamagedObjectRow(*row) for row in rows]
+    return [DamagedObjectRow(*row) for row in tx.execute(query, {"before": before, "limit": limit})]
 
 
 def count_damaged(tx: Tx) -> int:
     """Count unrepaired objects in all replicas."""
-    query = sql("SELECT count(*) FROM damaged_objects WHERE repaired_us IS NULL")
+    query = sql.parse("SELECT count(*) FROM damaged_objects WHERE repaired_us IS NULL")
     return int(tx.execute(query).scalar_one())
 
 
@@ -351,14 +334,14 @@ def filter_damaged(tx: Tx, replica: Replica, some: Sequence[str]) -> dict[str, s
     """Return which of these keys are damaged, with the reason."""
     same = "d.replica = :replica AND d.key = wanted.key AND d.repaired_us IS NULL"
     wanted, damaged = {"key": ("text", list(some))}, ("damaged_objects", "d", same)
-    rows = look_up_rows(tx, "d.key, d.reason", wanted, damaged, replica=replica)
+    rows = sql.look_up_rows(tx, "d.key, d.reason", wanted, damaged, replica=replica)
     return {row.key: row.reason for row in rows}
 
 
 def forget_object(tx: Tx, replica: Replica, key: str) -> None:
     """Forget the findings about an object that was deleted deliberately."""
-    _forget(tx, "damaged_objects", replica, key)
-    forget_verified_object(tx, replica, key)
+    for table in (damaged_objects, verified_objects):
+        tx.execute(delete(table).where(table.c.replica == replica, table.c.key == key))
 
 
 def count_objects(tx: Tx, replica: Replica, *, since_us: int) -> IntegrityCounts:
@@ -377,7 +360,7 @@ def count_objects(tx: Tx, replica: Replica, *, since_us: int) -> IntegrityCounts
     )
 
 
-_COUNTS = sql(
+_COUNTS = sql.parse(
     "SELECT"
     " (SELECT count(*) FROM blob_replicas WHERE replica = :replica AND state = 'present') AS blobs,"
     " (SELECT count(*) FROM blob_replicas WHERE replica = :replica AND state = 'present'"
@@ -391,7 +374,7 @@ _COUNTS = sql(
     " (SELECT coalesce(sum(damaged), 0) FROM scrubbed WHERE replica = :replica) AS found,"
     " (SELECT coalesce(sum(bytes), 0) FROM scrubbed WHERE replica = :replica) AS bytes"
 )
-_SELECT_OLDEST = sql(
+_SELECT_OLDEST = sql.parse(
     "SELECT * FROM (SELECT CASE WHEN verified_us = 0 THEN at_us ELSE verified_us END FROM"
     " blob_replicas WHERE replica = :replica AND state = 'present' ORDER BY verified_us LIMIT 1)"
     " AS blob UNION ALL"
@@ -400,25 +383,24 @@ _SELECT_OLDEST = sql(
 )
 
 
-_ADD = sql(
-    "INSERT INTO scrubbed (replica, day, objects, bytes, damaged, repaired)"
-    " VALUES (:replica, :day, :objects, :bytes, :damaged, :repaired)"
-    " ON CONFLICT (replica, day) DO UPDATE SET objects = scrubbed.objects + excluded.objects,"
-    " bytes = scrubbed.bytes + excluded.bytes, damaged = scrubbed.damaged + excluded.damaged,"
-    " repaired = scrubbed.repaired + excluded.repaired"
-)
-
-
-def _add_totals(tx: Tx, replica: Replica, **more: int) -> None:
+def add_totals(tx: Tx, replica: Replica, **more: int) -> None:
     """Add to today's totals of a replica."""
     row = {"objects": 0, "bytes": 0, "damaged": 0, "repaired": 0, **more}
-    tx.execute(_ADD, {**row, "replica": replica, "day": now_us(tx) // DAY_US})
+    sql.execute(
+        tx,
+        "INSERT INTO scrubbed (replica, day, objects, bytes, damaged, repaired)"
+        " VALUES (:replica, :day, :objects, :bytes, :damaged, :repaired)"
+        " ON CONFLICT (replica, day) DO UPDATE SET objects = scrubbed.objects + excluded.objects,"
+        " bytes = scrubbed.bytes + excluded.bytes, damaged = scrubbed.damaged + excluded.damaged,"
+        " repaired = scrubbed.repaired + excluded.repaired",
+        {**row, "replica": replica, "day": now_us(tx) // DAY_US},
+    )
 
 
 def compute_allowance(tx: Tx, bytes_per_day: int) -> int:
     """Return how many bytes may still be read today, after paying back days over budget."""
     today = now_us(tx) // DAY_US
-    query = sql(
+    query = sql.parse(
         "SELECT day, sum(bytes) AS bytes FROM scrubbed WHERE day > :from GROUP BY day ORDER BY day"
     )
     debt, last = 0, today
@@ -452,7 +434,9 @@ def list_expected(
 
     In the byte order of uuid and version.
     """
-    return fetch_versions(tx, _select_expected(section, kind, replica), after=after, limit=limit)
+    return sql.fetch_versions(
+        tx, _select_expected(section, kind, replica), after=after, limit=limit
+    )
 
 
 def is_expected(tx: Tx, section: RecordSection, kind: str, replica: Replica, fqid: FQID) -> bool:

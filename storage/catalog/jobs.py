@@ -7,20 +7,13 @@ is repeated with the new state.
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from sqlalchemy import func, select, update
 from sqlalchemy.sql.elements import ColumnElement
 
-from storage.catalog.statements import (
-    Columns,
-    Tx,
-    attribute_columns,
-    execute,
-    execute_with,
-    lock_clause,
-    now_us,
-    sql,
-)
+from storage.catalog import sql
+from storage.catalog.sql import Tx, now_us
 from storage.catalog.store_state import EPOCH_IN_DOUBT_KEY
 from storage.catalog.tables.jobs import todo
 from storage.errors import ClaimLost
@@ -57,12 +50,26 @@ def insert(tx: Tx, rows: Iterable[Job], *, request_id: str = "", sent: bool = Tr
 
     `sent` says that the caller sends the messages; otherwise the scheduler does.
     """
-    insert_each(tx, [(row, request_id) for row in rows], sent=sent)
+    _insert_rows(tx, dict.fromkeys(rows, request_id), _ADD, sent=sent)
 
 
 def insert_each(tx: Tx, rows: Iterable[tuple[Job, str]], *, sent: bool = True) -> None:
     """Insert jobs, each with its own request id; see `insert`."""
     _insert_rows(tx, dict(rows), _ADD, sent=sent)
+
+
+def insert_new(tx: Tx, rows: Iterable[Job]) -> None:
+    """Insert jobs for the scheduler to send; leave existing ones as they are."""
+    _insert_rows(tx, dict.fromkeys(rows, "sweep"), _ADD_NEW)
+
+
+def _insert_rows(tx: Tx, requests: Mapping[Job, str], statement: str, **more: bool) -> None:
+    if requests:
+        columns: sql.Columns = {
+            **sql.attribute_columns(list(requests), text="step replica ref"),
+            "request_id": ("text", list(requests.values())),
+        }
+        sql.execute_with(tx, statement, "fresh", columns, **more)
 
 
 # Sorted, so that two transactions that insert the same rows cannot deadlock.
@@ -80,21 +87,6 @@ _ADD_NEW = (
     " ORDER BY step, replica, ref ON CONFLICT (step, replica, ref) DO NOTHING"
 )
 
-
-def _insert_rows(tx: Tx, requests: Mapping[Job, str], statement: str, **more: bool) -> None:
-    if requests:
-        columns: Columns = {
-            **attribute_columns(list(requests), text="step replica ref"),
-            "request_id": ("text", list(requests.values())),
-        }
-        execute_with(tx, statement, "fresh", columns, **more)
-
-
-def insert_new(tx: Tx, rows: Iterable[Job]) -> None:
-    """Insert jobs for the scheduler to send; leave existing ones as they are."""
-    _insert_rows(tx, dict.fromkeys(rows, "sweep"), _ADD_NEW)
-
-
 # Every step of every bundle runs these statements: build them once.
 _FREE = f"{_IS} AND parked_us IS NULL AND due_us <= :now"
 _TAKE = (
@@ -108,7 +100,7 @@ _MARK_SPENT_DEAD = (
     " reason = coalesce(reason, 'Claimed too often without finishing.')"
     f" WHERE {_FREE} AND attempts >= :most"
 )
-_FINISH = sql(f"DELETE FROM todo WHERE {_IS} AND token = :token")
+_FINISH = sql.parse(f"DELETE FROM todo WHERE {_IS} AND token = :token")
 
 
 def claim(tx: Tx, key: Job, *, token: str, lease_s: float, max_claims: int) -> JobClaim | None:
@@ -119,9 +111,9 @@ def claim(tx: Tx, key: Job, *, token: str, lease_s: float, max_claims: int) -> J
     """
     free = {**key._asdict(), "most": max_claims}
     lease_us = int(lease_s * 1e6)
-    row = execute(tx, _TAKE, {**free, "token": token, "lease_us": lease_us}).first()
+    row = sql.execute(tx, _TAKE, {**free, "token": token, "lease_us": lease_us}).first()
     if row is None:
-        execute(tx, _MARK_SPENT_DEAD, free)
+        sql.execute(tx, _MARK_SPENT_DEAD, free)
         return None
     return JobClaim(key, token, row.attempts, row.request_id)
 
@@ -132,10 +124,10 @@ def claim_more(tx: Tx, like: Job, *, token: str, lease_s: float, limit: int) -> 
     Only jobs that were never attempted: a job that failed or killed its worker is retried alone, so
     that it cannot harm others.
     """
-    statement = _TAKE_MORE.format(locking=lock_clause(tx, of="t", skip_locked=True))
+    statement = _TAKE_MORE.format(locking=sql.lock_clause(tx, of="t", skip_locked=True))
     lease = {"token": token, "lease_us": int(lease_s * 1e6), "limit": limit}
     parameters = {"step": like.step, "replica": like.replica, **lease}
-    rows = execute(tx, statement, parameters).all()
+    rows = sql.execute(tx, statement, parameters).all()
     return [JobClaim(like._replace(ref=row.ref), token, 1, row.request_id) for row in rows]
 
 
@@ -160,19 +152,13 @@ _IS_ANY_DUE = (
 
 def is_any_due(tx: Tx, key: Job) -> bool:
     """Return whether the job, or an unattempted one of its step and replica, is due."""
-    return execute(tx, _IS_ANY_DUE, key._asdict()).first() is not None
+    return sql.execute(tx, _IS_ANY_DUE, key._asdict()).first() is not None
 
 
-def renew(tx: Tx, claim: JobClaim, *, lease_s: float) -> None:
-    """Extend a lease; raise ClaimLost when the claim is gone."""
-    if not try_renew(tx, claim, lease_s=lease_s):
-        raise ClaimLost("The claim was lost.")
-
-
-def try_renew(tx: Tx, claim: JobClaim, *, lease_s: float) -> bool:
+def renew(tx: Tx, claim: JobClaim, *, lease_s: float) -> bool:
     """Extend a lease; False when the claim is gone."""
     parameters = {**claim.job._asdict(), "token": claim.token, "lease_us": int(lease_s * 1e6)}
-    return execute(tx, _RENEW, parameters).rowcount == 1
+    return sql.execute(tx, _RENEW, parameters).rowcount == 1
 
 
 def finish(tx: Tx, claim: JobClaim) -> None:
@@ -186,13 +172,13 @@ def finish_all(tx: Tx, claims: Sequence[JobClaim]) -> None:
     """Delete several jobs; raise ClaimLost if the claim on any of them is gone."""
     if not claims:
         return
-    columns: Columns = {
-        **attribute_columns([claim.job for claim in claims], text="step replica ref"),
-        **attribute_columns(claims, text="token"),
+    columns: sql.Columns = {
+        **sql.attribute_columns([claim.job for claim in claims], text="step replica ref"),
+        **sql.attribute_columns(claims, text="token"),
     }
     # Locked in the order in which `insert` touches the same rows.
-    statement = _FINISH_ALL.replace("{locking}", lock_clause(tx, of="t"))
-    if execute_with(tx, statement, "held", columns).rowcount != len(claims):
+    statement = _FINISH_ALL.replace("{locking}", sql.lock_clause(tx, of="t"))
+    if sql.execute_with(tx, statement, "held", columns).rowcount != len(claims):
         raise ClaimLost("A claim was lost.")
 
 
@@ -220,8 +206,14 @@ def postpone(
     again at 0: this attempt ended in order, unlike those that killed their workers.
     """
     claimed = _matches_key(claim.job) & (todo.c.token == claim.token)
-    due = now_us(tx) + int(delay_s * 1e6)
-    values = {"token": None, "due_us": due, "sent_us": None, "reason": reason, "waits_for": until}
+    due = sql.clock(tx) + int(delay_s * 1e6)
+    values: dict[str, Any] = {
+        "token": None,
+        "due_us": due,
+        "sent_us": None,
+        "reason": reason,
+        "waits_for": until,
+    }
     if not counted:
         values["attempts"] = 0
     tx.execute(update(todo).where(claimed).values(**values))
@@ -232,9 +224,9 @@ def wake(tx: Tx, step: str, replica: str, ref: str) -> tuple[Job, ...]:
 
     Others become due at their own time.
     """
-    statement = _WAKE.format(locking=lock_clause(tx, skip_locked=True))
+    statement = _WAKE.format(locking=sql.lock_clause(tx, skip_locked=True))
     parameters = {"step": step, "replica": replica, "awaited": ref, "limit": WAKE_LIMIT}
-    return tuple(Job(step, replica, row.ref) for row in execute(tx, statement, parameters))
+    return tuple(Job(step, replica, row.ref) for row in sql.execute(tx, statement, parameters))
 
 
 _WAKE = (
@@ -251,12 +243,14 @@ _WAKE = (
 def mark_dead(tx: Tx, claim: JobClaim, *, reason: str) -> None:
     """Mark a job dead, with the reason, for an operator to inspect and revive."""
     claimed = _matches_key(claim.job) & (todo.c.token == claim.token)
-    tx.execute(update(todo).where(claimed).values(parked_us=now_us(tx), token=None, reason=reason))
+    tx.execute(
+        update(todo).where(claimed).values(parked_us=sql.clock(tx), token=None, reason=reason)
+    )
 
 
 def revive(tx: Tx, key: Job) -> bool:
     """Make a dead job due again; False when it is not dead."""
-    fresh = {"parked_us": None, "reason": None, "attempts": 0, "due_us": now_us(tx)}
+    fresh = {"parked_us": None, "reason": None, "attempts": 0, "due_us": sql.clock(tx)}
     parked = update(todo).where(_matches_key(key), todo.c.parked_us.is_not(None))
     return tx.execute(parked.values(sent_us=None, **fresh)).rowcount == 1
 
@@ -267,9 +261,9 @@ def take_due(tx: Tx, step: str, *, limit: int, resend: bool) -> list[tuple[Job, 
     `resend` includes jobs whose message was sent just now, because the queue that held it is empty.
     """
     # The holder of a locked row is claiming, finishing or renewing it: skip it.
-    statement = _SEND.format(locking=lock_clause(tx, skip_locked=True))
+    statement = _SEND.format(locking=sql.lock_clause(tx, skip_locked=True))
     parameters = {"step": step, "limit": limit, "age": 0 if resend else RESEND_US}
-    rows = sorted(execute(tx, statement, parameters).all(), key=lambda row: row.due_us)
+    rows = sorted(sql.execute(tx, statement, parameters).all(), key=lambda row: row.due_us)
     return [(Job(step, row.replica, row.ref), str(row.request_id), row.attempts) for row in rows]
 
 
@@ -287,7 +281,7 @@ _SEND = (
 
 def find_due_steps(tx: Tx, steps: Sequence[str]) -> set[str]:
     """Return the steps that have a due job: one index probe each."""
-    rows = execute_with(tx, _STEPS_DUE, "asked", {"step": ("text", steps)})
+    rows = sql.execute_with(tx, _STEPS_DUE, "asked", {"step": ("text", steps)})
     return {row.step for row in rows if row.due}
 
 
@@ -295,12 +289,11 @@ _STEPS_DUE = (
     "SELECT step, (SELECT 1 FROM todo WHERE todo.step = asked.step AND parked_us IS NULL"
     " AND due_us <= :now ORDER BY due_us LIMIT 1) AS due FROM {source}"
 )
-_IS_CLAIMED = f"SELECT token FROM todo WHERE {_IS} AND due_us > :now"
 
 
 def is_claimed(tx: Tx, key: Job) -> bool:
     """Return whether a worker holds the job."""
-    token = execute(tx, _IS_CLAIMED, key._asdict())
+    token = sql.execute(tx, f"SELECT token FROM todo WHERE {_IS} AND due_us > :now", key._asdict())
     return token.scalar_one_or_none() is not None
 
 
@@ -343,9 +336,9 @@ def count_dead(tx: Tx) -> int:
 
 def delete(tx: Tx, key: Job) -> None:
     """Delete a job; a worker that holds it loses its claim."""
-    execute(tx, f"DELETE FROM todo WHERE {_IS}", key._asdict())
+    sql.execute(tx, f"DELETE FROM todo WHERE {_IS}", key._asdict())
 
 
 def exists(tx: Tx, key: Job) -> bool:
     """Return whether a job exists, dead or not."""
-    return execute(tx, _EXISTS, key._asdict()).first() is not None
+    return sql.execute(tx, _EXISTS, key._asdict()).first() is not None

@@ -12,22 +12,11 @@ from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, Literal, NamedTuple
 
-from sqlalchemy import Row, select, update
+from sqlalchemy import select, update
 
-from storage.catalog import store_state, versions
+from storage.catalog import sql, store_state, versions
 from storage.catalog.events import SequencedEvent
-from storage.catalog.statements import (
-    Columns,
-    Tx,
-    attribute_columns,
-    execute,
-    execute_with,
-    find_row,
-    fqid_columns,
-    make_mapper,
-    now_us,
-    sql,
-)
+from storage.catalog.sql import Tx, now_us
 from storage.catalog.tables.event_log import events, journals
 from storage.errors import DamagedObjectError
 from storage.keys import JournalKey
@@ -71,21 +60,17 @@ class LinePosition(NamedTuple):
     size: int
 
 
-_map_journal = make_mapper(JournalObject)
-
-
-def _journal_from_row(row: Row[Any]) -> JournalObject:
-    return _map_journal(row, first=row.first_seq, last=row.last_seq)
+_COLUMNS = "id, replica, first_seq AS first, last_seq AS last, generation, tier, state, size, at_us"
 
 
 def _select_journals(tx: Tx, where: str, **parameters: Any) -> list[JournalObject]:
-    rows = tx.execute(sql(f"SELECT * FROM journals WHERE {where}"), parameters)
-    return [_journal_from_row(row) for row in rows]
+    statement = f"SELECT {_COLUMNS} FROM journals WHERE {where}"
+    return sql.map_rows(JournalObject, sql.execute(tx, statement, parameters))
 
 
 def _find_first(tx: Tx, where: str, **parameters: Any) -> JournalObject | None:
-    query = sql(f"SELECT * FROM journals WHERE {where} LIMIT 1")
-    return find_row(tx, _journal_from_row, query, parameters)
+    found = _select_journals(tx, f"{where} LIMIT 1", **parameters)
+    return found[0] if found else None
 
 
 def lock(tx: Tx, replica: Replica) -> None:
@@ -114,13 +99,14 @@ def begin(tx: Tx, replica: Replica, first: int, last: int, *, tier: int) -> Jour
     if latest and latest.state == "writing":
         return latest
     generation = latest.generation + 1 if latest else 0
-    result = execute(
+    result = sql.execute(
         tx,
         "INSERT INTO journals (replica, first_seq, last_seq, generation, tier, state, at_us)"
-        " VALUES (:replica, :first, :last, :generation, :tier, 'writing', :now) RETURNING *",
+        " VALUES (:replica, :first, :last, :generation, :tier, 'writing', :now)"
+        f" RETURNING {_COLUMNS}",
         {**span, "generation": generation, "tier": tier},
     )
-    return _journal_from_row(result.one())
+    return sql.map_row(JournalObject, result.one())
 
 
 def find(tx: Tx, key: JournalKey) -> JournalObject | None:
@@ -153,31 +139,31 @@ def record(
         return False
     mark_past(tx, before)
     changed = "UPDATE journals SET state = 'current', size = :size, at_us = :now WHERE id = :id"
-    execute(tx, changed, {"id": now.id, "size": size})
+    sql.execute(tx, changed, {"id": now.id, "size": size})
     record_positions(tx, journal.replica, places)
     return True
 
 
 def record_positions(tx: Tx, replica: Replica, places: Sequence[LinePosition]) -> None:
     """Store the positions of lines of events."""
-    columns: Columns = {
+    columns: sql.Columns = {
         # A column, though always the same: the number alone would not lead to the index.
         "replica": ("text", [replica] * len(places)),
         "place": ("bigint", [place.offset for place in places]),
-        **attribute_columns(places, bigint="seq size"),
+        **sql.attribute_columns(places, bigint="seq size"),
     }
     pointed = (
         "UPDATE events SET byte_offset = fresh.place, byte_size = fresh.size FROM {source}"
         " WHERE events.replica = fresh.replica AND events.seq = fresh.seq"
     )
-    execute_with(tx, pointed, "fresh", columns)
+    sql.execute_with(tx, pointed, "fresh", columns)
 
 
 def mark_past(tx: Tx, covered: Iterable[JournalObject]) -> None:
     """Mark journals past, to be deleted later."""
     past = "UPDATE journals SET state = 'past', at_us = :now WHERE id = :id"
     for journal in covered:
-        execute(tx, past, {"id": journal.id})
+        sql.execute(tx, past, {"id": journal.id})
 
 
 def list_current(tx: Tx, replica: Replica, first: int, last: int) -> list[JournalObject]:
@@ -224,7 +210,9 @@ def list_aged(tx: Tx, replica: Replica, age_us: int, *, limit: int) -> list[Jour
 
 def delete(tx: Tx, journal: JournalObject) -> None:
     """Delete a row, after the objects are gone from every bucket."""
-    tx.execute(sql("DELETE FROM journals WHERE id = :id AND state = 'past'"), {"id": journal.id})
+    tx.execute(
+        sql.parse("DELETE FROM journals WHERE id = :id AND state = 'past'"), {"id": journal.id}
+    )
 
 
 SEQUENCE_FLOOR_PREFIX = "numbered/"
@@ -252,21 +240,16 @@ def adopt(tx: Tx, key: JournalKey, size: int, journal_events: Sequence[Sequenced
     replica = journal_events[0].event.replica
     before = list_current(tx, replica, key.first, key.last)
     if any(_covers(one, key) for one in before):
-        _insert_journal(tx, replica, key, size, state="past")
+        insert_journal(tx, replica, key, size, state="past")
         return False
     if any(one.first < key.first or one.last > key.last for one in before):
         raise DamagedObjectError(f"The journal {key} overlaps another one.")
     _insert_sequenced(tx, journal_events)
     mark_past(tx, before)
-    _insert_journal(tx, replica, key, size, state="current")
+    insert_journal(tx, replica, key, size, state="current")
     places = [LinePosition(each.seq, each.offset or 0, each.size or 0) for each in journal_events]
     record_positions(tx, replica, places)
     return True
-
-
-def insert_past(tx: Tx, replica: Replica, key: JournalKey, size: int) -> None:
-    """Insert a journal as past, because another one has its numbers."""
-    _insert_journal(tx, replica, key, size, state="past")
 
 
 def _covers(journal: JournalObject, key: JournalKey) -> bool:
@@ -275,9 +258,10 @@ def _covers(journal: JournalObject, key: JournalKey) -> bool:
     return journal.first <= key.first and journal.last >= key.last
 
 
-def _insert_journal(tx: Tx, replica: Replica, key: JournalKey, size: int, *, state: str) -> None:
+def insert_journal(tx: Tx, replica: Replica, key: JournalKey, size: int, *, state: str) -> None:
+    """Insert a bucket's journal, or change the state of one that is being written."""
     past = "" if state == "current" else " WHERE journals.state = 'writing'"
-    execute(
+    sql.execute(
         tx,
         "INSERT INTO journals (replica, first_seq, last_seq, generation, tier, state, size, at_us)"
         " VALUES (:replica, :first, :last, :generation, 0, :state, :size, :now)"
@@ -300,19 +284,13 @@ _INSERT_SEQUENCED = (
 
 def _insert_sequenced(tx: Tx, found: Sequence[SequencedEvent]) -> None:
     recorded = [each.event for each in found]
-    columns: Columns = {
-        **attribute_columns(recorded, text="id replica type", bigint="at_us"),
-        **fqid_columns(event.fqid for event in recorded),
-        **attribute_columns(found, bigint="seq seq_us"),
+    columns: sql.Columns = {
+        **sql.attribute_columns(recorded, text="id replica type", bigint="at_us"),
+        **sql.fqid_columns(event.fqid for event in recorded),
+        **sql.attribute_columns(found, bigint="seq seq_us"),
     }
-    execute_with(tx, _INSERT_SEQUENCED, "fresh", columns)
+    sql.execute_with(tx, _INSERT_SEQUENCED, "fresh", columns)
     query = select(events.c.id, events.c.seq).where(events.c.id.in_([one.id for one in recorded]))
     known = {row[0]: row[1] for row in tx.execute(query)}
     if any(known.get(each.event.id) != each.seq for each in found):
         raise DamagedObjectError("Events of this journal have other numbers in the catalog.")
-
-
-def filter_unknown_events(tx: Tx, idents: Sequence[str]) -> set[str]:
-    """Return those event ids that do not exist."""
-    existing = tx.execute(select(events.c.id).where(events.c.id.in_(idents))).scalars()
-    return set(idents) - set(existing)

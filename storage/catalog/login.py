@@ -6,18 +6,8 @@ from dataclasses import asdict, dataclass
 
 from sqlalchemy import case, delete, insert, select, update
 
-from storage.catalog import oauth
-from storage.catalog.statements import (
-    Tx,
-    delete_oldest,
-    find_row,
-    insert_missing,
-    list_columns,
-    lock_clause,
-    make_mapper,
-    now_us,
-    sql,
-)
+from storage.catalog import oauth, sql
+from storage.catalog.sql import Tx, now_us
 from storage.catalog.tables.accounts import passwords, rates, sessions, tries, upstream_logins
 
 
@@ -40,27 +30,26 @@ class SessionRow:
 
 def insert_session(tx: Tx, row: SessionRow) -> None:
     """Insert a session, and delete some that have ended."""
-    delete_oldest(tx, "sessions", before_us=row.created_us)
+    sql.delete_oldest(tx, "sessions", before_us=row.created_us)
     tx.execute(insert(sessions), asdict(row))
 
 
-_session_from_row = make_mapper(SessionRow)
-_SESSION = sql(f"SELECT {list_columns(sessions, 's')} FROM sessions AS s WHERE id = :id")
+_SESSION = sql.parse(f"SELECT {sql.list_columns(sessions, 's')} FROM sessions AS s WHERE id = :id")
 
 
 def find_session(tx: Tx, session_id: str) -> SessionRow | None:
     """Return a session, live or not."""
-    return find_row(tx, _session_from_row, _SESSION, {"id": session_id})
+    return sql.find_row(tx, SessionRow, _SESSION, {"id": session_id})
 
 
 def touch_session(tx: Tx, session_id: str, now_us: int) -> None:
     """Record that a session was used."""
-    query = sql("UPDATE sessions SET seen_us = :now WHERE id = :id AND seen_us < :now")
+    query = sql.parse("UPDATE sessions SET seen_us = :now WHERE id = :id AND seen_us < :now")
     tx.execute(query, {"id": session_id, "now": now_us})
 
 
 _CONSENTS = "SELECT consents FROM sessions WHERE id = :id"
-_UPDATE_CONSENTS = sql("UPDATE sessions SET consents = :consents WHERE id = :id")
+_UPDATE_CONSENTS = sql.parse("UPDATE sessions SET consents = :consents WHERE id = :id")
 
 
 def find_session_consent(tx: Tx, session_id: str, client: str) -> frozenset[str]:
@@ -70,7 +59,7 @@ def find_session_consent(tx: Tx, session_id: str, client: str) -> frozenset[str]
 
 def insert_session_consent(tx: Tx, session_id: str, client: str, scopes: Iterable[str]) -> None:
     """Add scopes to those allowed in this session."""
-    consents = _read_session_consents(tx, session_id, lock_clause(tx))
+    consents = _read_session_consents(tx, session_id, sql.lock_clause(tx))
     consents[client] = sorted({*consents.get(client, ()), *scopes})
     tx.execute(_UPDATE_CONSENTS, {"id": session_id, "consents": json.dumps(consents)})
 
@@ -79,7 +68,7 @@ def delete_session_consents(tx: Tx, client: str, *, email: str | None = None) ->
     """Delete a client's consents from all sessions, or from those of one user."""
     condition = "" if email is None else " AND email = :email"
     query = f"SELECT id FROM sessions WHERE consents <> '{{}}'{condition} ORDER BY id"
-    locked = tx.execute(sql(query + lock_clause(tx)), {"email": email})
+    locked = tx.execute(sql.parse(query + sql.lock_clause(tx)), {"email": email})
     for session_id in locked.scalars().all():
         consents = _read_session_consents(tx, session_id)
         if consents.pop(client, None) is not None:
@@ -87,7 +76,7 @@ def delete_session_consents(tx: Tx, client: str, *, email: str | None = None) ->
 
 
 def _read_session_consents(tx: Tx, session_id: str, lock: str = "") -> dict[str, list[str]]:
-    text = tx.execute(sql(_CONSENTS + lock), {"id": session_id}).scalar()
+    text = tx.execute(sql.parse(_CONSENTS + lock), {"id": session_id}).scalar()
     consents: dict[str, list[str]] = json.loads(text or "{}")
     return consents
 
@@ -130,24 +119,19 @@ class PasswordRow:
     changed_us: int
 
 
-_password_from_row = make_mapper(PasswordRow)
-
-
 def find_password(tx: Tx, email: str) -> PasswordRow | None:
     """Return a user's password hash; None without a password."""
-    query = select(passwords).where(passwords.c.email == email)
-    return find_row(tx, _password_from_row, query)
+    return sql.find_row(tx, PasswordRow, select(passwords).where(passwords.c.email == email))
 
 
 def list_passwords(tx: Tx) -> list[PasswordRow]:
     """List all users with a password, by e-mail address."""
-    rows = tx.execute(select(passwords).order_by(passwords.c.email))
-    return [_password_from_row(row) for row in rows]
+    return sql.map_rows(PasswordRow, tx.execute(select(passwords).order_by(passwords.c.email)))
 
 
 def insert_password(tx: Tx, row: PasswordRow) -> bool:
     """Insert a user; False when the address exists."""
-    return bool(insert_missing(tx, passwords, [asdict(row)]))
+    return bool(sql.insert_missing(tx, passwords, [asdict(row)]))
 
 
 def change_password(tx: Tx, email: str, hashed: str, now_us: int) -> bool:
@@ -182,7 +166,7 @@ class UpstreamLoginRow:
 
 def insert_upstream_login(tx: Tx, row: UpstreamLoginRow, *, now_us: int, ends_us: int) -> None:
     """Insert a login in progress, and delete some that have expired."""
-    delete_oldest(tx, "upstream_logins", before_us=now_us)
+    sql.delete_oldest(tx, "upstream_logins", before_us=now_us)
     tx.execute(insert(upstream_logins), {**asdict(row), "ends_us": ends_us})
 
 
@@ -206,8 +190,7 @@ class LoginFailures:
     until_us: int
 
 
-_failures_from_row = make_mapper(LoginFailures)
-_COUNT_FAILURE = sql(
+_COUNT_FAILURE = sql.parse(
     "INSERT INTO tries (who, failures, last_us, until_us) VALUES (:who, 1, :now, 0)"
     " ON CONFLICT (who) DO UPDATE SET last_us = excluded.last_us, failures ="
     " CASE WHEN tries.last_us < :forgotten THEN 1 ELSE tries.failures + 1 END"
@@ -252,20 +235,20 @@ def list_failures(tx: Tx, prefix: str) -> list[LoginFailures]:
     """List the failures of keys with this prefix."""
     beyond = prefix[:-1] + chr(ord(prefix[-1]) + 1)
     query = select(tries).where(tries.c.who >= prefix, tries.c.who < beyond)
-    return [_failures_from_row(row) for row in tx.execute(query)]
+    return sql.map_rows(LoginFailures, tx.execute(query))
 
 
 def expire_failures(tx: Tx, before_us: int) -> None:
     """Delete some rows whose last failure was before a moment."""
-    delete_oldest(tx, "tries", key="who", time="last_us", before_us=before_us)
+    sql.delete_oldest(tx, "tries", key="who", time="last_us", before_us=before_us)
 
 
 def find_failures(tx: Tx, who: str) -> LoginFailures | None:
     """Return the failures of a key."""
-    return find_row(tx, _failures_from_row, select(tries).where(tries.c.who == who))
+    return sql.find_row(tx, LoginFailures, select(tries).where(tries.c.who == who))
 
 
-_COUNT_IN_WINDOW = sql(
+_COUNT_IN_WINDOW = sql.parse(
     "INSERT INTO tries (who, failures, last_us, until_us) VALUES (:who, 1, :now, :until)"
     " ON CONFLICT (who) DO UPDATE SET last_us = excluded.last_us, failures = tries.failures + 1"
     " RETURNING failures, until_us"
@@ -287,7 +270,7 @@ def count_in_window(tx: Tx, who: str, *, most: int, now_us: int, span_us: int) -
     return 0 if row.failures <= most else None
 
 
-_TAKE_PERMIT = sql(
+_TAKE_PERMIT = sql.parse(
     "INSERT INTO rates (who, full_us) VALUES (:who, :now + :step)"
     " ON CONFLICT (who) DO UPDATE SET full_us ="
     " CASE WHEN rates.full_us < :now THEN :now ELSE rates.full_us END + :step"
@@ -310,4 +293,4 @@ def take_permit(tx: Tx, who: str, *, now_us: int, step_us: int, burst: int) -> i
 
 def expire_rates(tx: Tx, before_us: int) -> None:
     """Delete some full token buckets."""
-    delete_oldest(tx, "rates", key="who", time="full_us", before_us=before_us)
+    sql.delete_oldest(tx, "rates", key="who", time="full_us", before_us=before_us)

@@ -17,7 +17,7 @@ from sqlalchemy import text
 
 from storage.catalog.engine import Catalog
 from storage.catalog.revisions import MIGRATIONS_FOLDER, expected_revision, read_current_revision
-from storage.catalog.statements import Tx
+from storage.catalog.sql import Tx
 from storage.catalog.tables import metadata
 
 log = logging.getLogger(__name__)
@@ -77,13 +77,10 @@ def list_differences(catalog: Catalog) -> list[Any]:
 def draft_revision(catalog: Catalog, message: str) -> None:
     """Draft a migration from the differences between the tables and the schema, for editing."""
     config = _alembic_config()
+    number = f"{int(expected_revision() or 0) + 1:04d}"
     with catalog.write() as tx:
         config.attributes["connection"] = tx
-        command.revision(config, message=message, autogenerate=True, rev_id=_next_revision())
-
-
-def _next_revision() -> str:
-    return f"{int(expected_revision() or 0) + 1:04d}"
+        command.revision(config, message=message, autogenerate=True, rev_id=number)
 
 
 def main(message: str) -> None:

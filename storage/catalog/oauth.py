@@ -10,8 +10,8 @@ from typing import Any
 import orjson
 from sqlalchemy import ColumnElement, Row, delete, insert, select, update
 
-from storage.catalog import versions
-from storage.catalog.statements import Tx, delete_oldest, find_row, insert_missing, make_mapper, sql
+from storage.catalog import sql, versions
+from storage.catalog.sql import Tx
 from storage.catalog.tables.accounts import clients, consents, device_codes, grants, refresh_tokens
 
 
@@ -32,18 +32,15 @@ class OAuthClient:
         return self.secret is None
 
 
-_map_client = make_mapper(OAuthClient)
-
-
 def insert_client(tx: Tx, row: OAuthClient) -> bool:
     """Insert a client; False when the id exists."""
     uris = orjson.dumps(row.redirect_uris).decode()
-    return bool(insert_missing(tx, clients, [{**asdict(row), "redirect_uris": uris}]))
+    return bool(sql.insert_missing(tx, clients, [{**asdict(row), "redirect_uris": uris}]))
 
 
 def find_client(tx: Tx, client_id: str) -> OAuthClient | None:
     """Return a client by its id."""
-    return find_row(tx, _client_from_row, select(clients).where(clients.c.id == client_id))
+    return sql.find_row(tx, _client_from_row, select(clients).where(clients.c.id == client_id))
 
 
 def list_clients(tx: Tx) -> list[OAuthClient]:
@@ -59,8 +56,7 @@ def delete_client(tx: Tx, client_id: str) -> bool:
 
 
 def _client_from_row(row: Row[Any]) -> OAuthClient:
-    uris = tuple(orjson.loads(row.redirect_uris))
-    return _map_client(row, redirect_uris=uris)
+    return sql.map_row(OAuthClient, row, redirect_uris=tuple(orjson.loads(row.redirect_uris)))
 
 
 GRANTS_HEAD, ALL_GRANTS = "grants", "all"
@@ -101,38 +97,35 @@ class RefreshTokenRow:
     ends_us: int
 
 
-_grant_from_row = make_mapper(GrantRow)
-_refresh_token_from_row = make_mapper(RefreshTokenRow)
-
-
 def insert_grant(tx: Tx, row: GrantRow) -> None:
     """Insert a grant, and delete some that have expired."""
-    delete_oldest(tx, "grants", before_us=row.created_us)
+    sql.delete_oldest(tx, "grants", before_us=row.created_us)
     tx.execute(insert(grants), asdict(row))
 
 
 def find_grant(tx: Tx, grant_id: str) -> GrantRow | None:
     """Return a grant, valid or not."""
-    return find_row(tx, _grant_from_row, select(grants).where(grants.c.id == grant_id))
+    return sql.find_row(tx, GrantRow, select(grants).where(grants.c.id == grant_id))
 
 
 def is_grant_valid(tx: Tx, grant_id: str, now_us: int) -> bool:
     """Return whether a grant's tokens are valid; False for a deleted grant."""
-    query = sql("SELECT 1 FROM grants WHERE id = :id AND revoked_us IS NULL AND ends_us > :now")
+    query = sql.parse(
+        "SELECT 1 FROM grants WHERE id = :id AND revoked_us IS NULL AND ends_us > :now"
+    )
     return tx.execute(query, {"id": grant_id, "now": now_us}).first() is not None
 
 
 def lock_grant_by_code(tx: Tx, code: str) -> GrantRow | None:
     """Return and lock the grant of a code, redeemed or not."""
-    query = select(grants).where(grants.c.code == code)
-    return find_row(tx, _grant_from_row, query.with_for_update())
+    return sql.find_row(tx, GrantRow, select(grants).where(grants.c.code == code).with_for_update())
 
 
 def lock_grant_by_token(tx: Tx, token: str) -> GrantRow | None:
     """Return and lock the grant of a refresh token."""
     of_token = select(grants).join(refresh_tokens, refresh_tokens.c.grant_id == grants.c.id)
     query = of_token.where(refresh_tokens.c.id == token)
-    return find_row(tx, _grant_from_row, query.with_for_update(of=grants))
+    return sql.find_row(tx, GrantRow, query.with_for_update(of=grants))
 
 
 def redeem_grant(tx: Tx, grant_id: str, now_us: int, *, ends_us: int) -> None:
@@ -152,7 +145,7 @@ class ActiveGrantRow:
     used_us: int
 
 
-_SELECT_ACTIVE_GRANTS = sql(
+_SELECT_ACTIVE_GRANTS = sql.parse(
     "SELECT g.id AS id, g.client AS client, g.scope AS scope, g.redeemed_us AS since_us,"
     " COALESCE((SELECT max(r.created_us) FROM refresh_tokens AS r WHERE r.grant_id = g.id),"
     " g.redeemed_us) AS used_us FROM grants AS g WHERE g.email = :email AND g.revoked_us IS NULL"
@@ -164,7 +157,7 @@ _SELECT_ACTIVE_GRANTS = sql(
 def list_active_grants(tx: Tx, email: str, now_us: int, *, limit: int) -> list[ActiveGrantRow]:
     """List a user's valid grants that have issued tokens, the newest first."""
     rows = tx.execute(_SELECT_ACTIVE_GRANTS, {"email": email, "now": now_us, "limit": limit})
-    return [ActiveGrantRow(**row._mapping) for row in rows]
+    return sql.map_rows(ActiveGrantRow, rows)
 
 
 def revoke_grant(tx: Tx, grant_id: str, now_us: int) -> bool:
@@ -208,14 +201,14 @@ def revoke_all_grants(tx: Tx, now_us: int) -> int:
 
 def insert_refresh_token(tx: Tx, row: RefreshTokenRow) -> None:
     """Insert a refresh token, and delete some that have expired."""
-    delete_oldest(tx, "refresh_tokens", before_us=row.created_us)
+    sql.delete_oldest(tx, "refresh_tokens", before_us=row.created_us)
     tx.execute(insert(refresh_tokens), asdict(row))
 
 
 def find_refresh_token(tx: Tx, token_id: str) -> RefreshTokenRow | None:
     """Return a refresh token, used or not."""
     query = select(refresh_tokens).where(refresh_tokens.c.id == token_id)
-    return find_row(tx, _refresh_token_from_row, query)
+    return sql.find_row(tx, RefreshTokenRow, query)
 
 
 def mark_refresh_token_used(tx: Tx, token_id: str, now_us: int) -> None:
@@ -234,16 +227,11 @@ def _is_consent(email: str, client: str) -> ColumnElement[bool]:
     return (consents.c.email == email) & (consents.c.client == client)
 
 
-_UPSERT_CONSENT = sql(
-    "INSERT INTO consents (email, client, scope, at_us) VALUES (:email, :client, :scope, :now)"
-    " ON CONFLICT (email, client) DO UPDATE SET scope = excluded.scope, at_us = excluded.at_us"
-)
-
-
 def record_consent(tx: Tx, email: str, client: str, scopes: frozenset[str], now_us: int) -> None:
     """Add scopes to a user's permanent consent for a client."""
     scope = " ".join(sorted(scopes | find_consent(tx, email, client)))
-    tx.execute(_UPSERT_CONSENT, {"email": email, "client": client, "scope": scope, "now": now_us})
+    row = {"email": email, "client": client, "scope": scope, "at_us": now_us}
+    sql.upsert(tx, consents, row)
 
 
 def delete_consent(tx: Tx, email: str, client: str) -> None:
@@ -272,25 +260,22 @@ class DeviceCodeRow:
     ends_us: int
 
 
-_code_from_row = make_mapper(DeviceCodeRow)
-
-
 def insert_device_code(tx: Tx, row: DeviceCodeRow, now_us: int) -> bool:
     """Insert a device code, and delete some old ones; False when the user code is taken."""
-    delete_oldest(tx, "device_codes", before_us=now_us - EXPIRED_CODE_GRACE_US)
-    return bool(insert_missing(tx, device_codes, [asdict(row)]))
+    sql.delete_oldest(tx, "device_codes", before_us=now_us - EXPIRED_CODE_GRACE_US)
+    return bool(sql.insert_missing(tx, device_codes, [asdict(row)]))
 
 
 def lock_device_code(tx: Tx, device_code: str) -> DeviceCodeRow | None:
     """Return a device code and lock it until the transaction ends."""
     query = select(device_codes).where(device_codes.c.id == device_code)
-    return find_row(tx, _code_from_row, query.with_for_update())
+    return sql.find_row(tx, DeviceCodeRow, query.with_for_update())
 
 
 def lock_user_code(tx: Tx, user_code: str) -> DeviceCodeRow | None:
     """Return the device code of a user code and lock it until the transaction ends."""
     query = select(device_codes).where(device_codes.c.user_code == user_code)
-    return find_row(tx, _code_from_row, query.with_for_update())
+    return sql.find_row(tx, DeviceCodeRow, query.with_for_update())
 
 
 def record_device_poll(tx: Tx, device_code: str, now_us: int, *, interval_s: int) -> None:

@@ -6,20 +6,11 @@ The row of a purge is never deleted: its name can never be used again.
 from collections.abc import Collection, Sequence
 from dataclasses import asdict, dataclass
 
-from sqlalchemy import Select, delete, select, update
+from sqlalchemy import Select, delete, func, select, update
 
-from storage.catalog import versions
-from storage.catalog.statements import (
-    Tx,
-    execute,
-    find_row,
-    fqid_columns,
-    insert_missing,
-    look_up_rows,
-    make_mapper,
-)
+from storage.catalog import sql, versions
+from storage.catalog.sql import Tx
 from storage.catalog.tables.event_log import events
-from storage.catalog.tables.integrity import purge_replicas, purges
 from storage.catalog.tables.jobs import checkouts, tasks
 from storage.catalog.tables.versions import (
     VERSION_TABLES,
@@ -29,6 +20,8 @@ from storage.catalog.tables.versions import (
     entries,
     files,
     presence,
+    purge_replicas,
+    purges,
     segments,
 )
 from storage.model import FQID, REPLICAS, Replica
@@ -60,25 +53,18 @@ class Purge:
         return f"{self.uuid}.{self.version}" if self.version else self.uuid
 
 
-_purge_from_row = make_mapper(Purge)
-
-
 def insert(tx: Tx, new: Purge) -> Purge:
     """Insert a purge, or return the existing one; the caller holds the lock of its head.
 
     The catalog sets id and time.
     """
-    execute(
-        tx,
-        "INSERT INTO purges (kind, uuid, version, reason, author, origin, digest, event_id,"
-        " created_us) VALUES (:kind, :uuid, :version, :reason, :author, :origin, :digest,"
-        " :event_id, :now) ON CONFLICT (kind, uuid, version) DO NOTHING",
-        asdict(new),
-    )
+    row = {**asdict(new), "created_us": sql.clock(tx)}
+    del row["id"]
+    sql.insert_missing(tx, purges, [row])
     existing = find(tx, new.kind, new.uuid, new.version)
     assert existing is not None
     rows = [{"purge_id": existing.id, "replica": replica} for replica in REPLICAS]
-    insert_missing(tx, purge_replicas, rows)
+    sql.insert_missing(tx, purge_replicas, rows)
     return existing
 
 
@@ -87,14 +73,13 @@ def find(tx: Tx, kind: str, uuid: str, version: str) -> Purge | None:
     query = select(purges).where(
         purges.c.kind == kind, purges.c.uuid == uuid, purges.c.version == version
     )
-    return find_row(tx, _purge_from_row, query)
+    return sql.find_row(tx, Purge, query)
 
 
 def list_unfinished(tx: Tx, *, limit: int) -> list[Purge]:
     """List unfinished purges, the oldest first."""
     query = select(purges).where(purges.c.finished_us.is_(None))
-    rows = tx.execute(query.order_by(purges.c.created_us).limit(limit))
-    return [_purge_from_row(row) for row in rows]
+    return sql.map_rows(Purge, tx.execute(query.order_by(purges.c.created_us).limit(limit)))
 
 
 def filter_purged(tx: Tx, kind: str, fqids: Collection[FQID]) -> dict[FQID, bool]:
@@ -106,14 +91,14 @@ def filter_purged(tx: Tx, kind: str, fqids: Collection[FQID]) -> dict[FQID, bool
         " WHERE r.purge_id = p.id AND r.marked_us IS NULL)"
     )
     same = "p.kind = :kind AND p.uuid = wanted.uuid AND p.version = wanted.version"
-    wanted = fqid_columns(fqids)
-    rows = look_up_rows(tx, columns, wanted, ("purges", "p", same), kind=kind)
+    wanted = sql.fqid_columns(fqids)
+    rows = sql.look_up_rows(tx, columns, wanted, ("purges", "p", same), kind=kind)
     return {FQID(row[0], row[1]): bool(row[2]) for row in rows}
 
 
 def has_recent(tx: Tx) -> bool:
     """Return whether a file was purged since a writer looked its files up: one index probe."""
-    return execute(tx, _SELECT_RECENT, {}).first() is not None
+    return sql.execute(tx, _SELECT_RECENT, {}).first() is not None
 
 
 _SELECT_RECENT = (
@@ -136,21 +121,17 @@ def record_erasure(tx: Tx, purge: Purge, replica: Replica) -> bool:
 
 
 def _record_confirmation(tx: Tx, purge: Purge, replica: Replica, column: str) -> bool:
-    execute(
-        tx,
-        f"UPDATE purge_replicas SET {column} = :now WHERE purge_id = :id AND replica = :replica",
-        {"id": purge.id, "replica": replica},
-    )
-    lacking = select(purge_replicas.c.replica).where(
-        purge_replicas.c.purge_id == purge.id, purge_replicas.c[column].is_(None)
-    )
+    c = purge_replicas.c
+    confirmed = update(purge_replicas).where(c.purge_id == purge.id, c.replica == replica)
+    tx.execute(confirmed.values({column: sql.clock(tx)}))
+    lacking = select(c.replica).where(c.purge_id == purge.id, c[column].is_(None))
     return tx.execute(lacking).first() is None
 
 
 def finish(tx: Tx, purge: Purge) -> None:
     """Mark a purge finished."""
-    statement = "UPDATE purges SET finished_us = coalesce(finished_us, :now) WHERE id = :id"
-    execute(tx, statement, {"id": purge.id})
+    finished = func.coalesce(purges.c.finished_us, sql.clock(tx))
+    tx.execute(update(purges).where(purges.c.id == purge.id).values(finished_us=finished))
 
 
 def read_progress(tx: Tx, purge: Purge) -> dict[str, str]:
@@ -241,16 +222,11 @@ def _delete_segments(tx: Tx, idents: Sequence[int]) -> None:
 
 def delete_file(tx: Tx, ident: int, fqid: FQID) -> None:
     """Delete a file's rows and its ingest tasks; the caller holds the lock of its head."""
-    unpublish_file(tx, fqid)
+    versions.unpublish(tx, "file", *fqid)
     _delete_replica_rows(tx, "file", ident)
     tx.execute(delete(files).where(files.c.id == ident))
     named = (tasks.c.uuid == fqid.uuid) & (tasks.c.version == fqid.version)
     tx.execute(delete(tasks).where(named, tasks.c.finished_us.is_not(None)))
-
-
-def unpublish_file(tx: Tx, fqid: FQID) -> None:
-    """Hide a file in every replica."""
-    versions.unpublish(tx, "file", fqid.uuid, fqid.version)
 
 
 def _delete_replica_rows(tx: Tx, kind: str, ident: int) -> None:

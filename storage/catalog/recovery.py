@@ -6,33 +6,28 @@ their names. Decision 0023 lists what no bucket can restore.
 """
 
 import hashlib
-from collections.abc import Collection, Hashable, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import Any
 
 import orjson
 from sqlalchemy import select, update
 from sqlalchemy.exc import DBAPIError, StatementError
 
-from storage.catalog import store_state
+from storage.catalog import sql, store_state
 from storage.catalog.files import NewFileVersion, new_file_columns
 from storage.catalog.purges import Purge
-from storage.catalog.statements import (
-    Columns,
-    Tx,
-    derive_table,
-    execute,
-    fqid_columns,
-    insert_missing,
-    join_one,
-    look_up_rows,
-    now_us,
-    sql,
-    tuple_columns,
+from storage.catalog.sql import Tx, now_us
+from storage.catalog.tables.versions import (
+    VERSION_TABLES,
+    heads,
+    presence,
+    purge_replicas,
+    purges,
+    tombstones,
+    visible,
 )
-from storage.catalog.tables.integrity import purge_replicas, purges
-from storage.catalog.tables.versions import VERSION_TABLES, heads, presence, tombstones, visible
 from storage.catalog.versions import Tombstone
 from storage.errors import DamagedObjectError
 from storage.model import FQID, REPLICAS, Replica
@@ -78,21 +73,21 @@ _FILES = (
 
 def insert_files(tx: Tx, found: Sequence[tuple[NewFileVersion, int]]) -> None:
     """Insert files with their original times, which are also those of their publication."""
-    columns: Columns = {
+    columns: sql.Columns = {
         **new_file_columns([new for new, _ in found]),
         "created_us": ("bigint", [created_us for _, created_us in found]),
     }
-    source, parameters = derive_table(tx, "fresh", columns)
-    blob = join_one(tx, "blobs", "b", "b.sha256 = fresh.sha256")
-    tx.execute(sql(_BLOBS.format(source=source)), parameters)
-    tx.execute(sql(_FILES.format(source=source, blob=blob)), parameters)
+    source, parameters = sql.derive_table(tx, "fresh", columns)
+    blob = sql.join_one(tx, "blobs", "b", "b.sha256 = fresh.sha256")
+    tx.execute(sql.parse(_BLOBS.format(source=source)), parameters)
+    tx.execute(sql.parse(_FILES.format(source=source, blob=blob)), parameters)
 
 
 def find_digests(tx: Tx, kind: str, fqids: Sequence[FQID]) -> dict[FQID, tuple[int, str]]:
     """Return ids and digests of those versions that exist."""
     named = (VERSION_TABLES[kind].name, "t", _IS_SAME_VERSION)
     columns = "t.uuid, t.version, t.id, t.digest"
-    rows = look_up_rows(tx, columns, fqid_columns(fqids), named)
+    rows = sql.look_up_rows(tx, columns, sql.fqid_columns(fqids), named)
     return {FQID(row.uuid, row.version): (row.id, row.digest) for row in rows}
 
 
@@ -103,7 +98,7 @@ def record_stored(tx: Tx, kind: str, replica: Replica, idents: Iterable[int]) ->
     """Record that a bucket holds these records."""
     now = now_us(tx)
     rows = [{"kind": kind, "id": ident, "replica": replica, "at_us": now} for ident in idents]
-    insert_missing(tx, presence, [{**row, "diverged": False} for row in rows])
+    sql.insert_missing(tx, presence, [{**row, "diverged": False} for row in rows])
 
 
 _INSERT_STORED_BLOBS = (
@@ -115,14 +110,14 @@ _INSERT_STORED_BLOBS = (
 
 def record_stored_blobs(tx: Tx, replica: Replica, listed: Sequence[tuple[str, int]]) -> None:
     """Record that a bucket holds blobs with these SHA-256 sums and sizes."""
-    columns = tuple_columns(listed, sha256="text", size="bigint")
-    source, parameters = derive_table(tx, "there", columns)
-    blob = join_one(tx, "blobs", "b", "b.sha256 = there.sha256 AND b.size = there.size")
+    columns = sql.tuple_columns(listed, sha256="text", size="bigint")
+    source, parameters = sql.derive_table(tx, "there", columns)
+    blob = sql.join_one(tx, "blobs", "b", "b.sha256 = there.sha256 AND b.size = there.size")
     statement = _INSERT_STORED_BLOBS.format(source=source, blob=blob)
-    execute(tx, statement, {**parameters, "replica": replica})
+    sql.execute(tx, statement, {**parameters, "replica": replica})
 
 
-_SELECT_STORED_FILES = sql(
+_SELECT_STORED_FILES = sql.parse(
     "SELECT p.id, f.uuid, f.version, r.blob_id IS NOT NULL AS whole FROM presence AS p"
     " JOIN files AS f ON f.id = p.id LEFT JOIN blob_replicas AS r ON r.blob_id = f.blob_id"
     " AND r.replica = :replica AND r.state = 'present'"
@@ -144,19 +139,19 @@ def publish_versions(
 ) -> None:
     """Make versions visible in a replica."""
     common = {"kind": kind, "replica": replica}
-    insert_missing(
+    sql.insert_missing(
         tx, visible, [{**common, **fqid._asdict(), "id": ident} for ident, fqid in versions]
     )
 
 
 def insert_tombstones(tx: Tx, rows: Sequence[Tombstone]) -> None:
     """Insert tombstones with the values of their records."""
-    insert_missing(tx, tombstones, [_drop_id(row) for row in rows])
+    sql.insert_missing(tx, tombstones, [_drop_id(row) for row in rows])
 
 
 def insert_purges(tx: Tx, markers: Sequence[Purge], replica: Replica) -> None:
     """Insert purges with the values of their markers, which this bucket holds."""
-    insert_missing(tx, purges, [_drop_id(row) for row in markers])
+    sql.insert_missing(tx, purges, [_drop_id(row) for row in markers])
     marked = update(purge_replicas).where(purge_replicas.c.marked_us.is_(None))
     for row in markers:
         query = select(purges.c.id).where(
@@ -164,9 +159,9 @@ def insert_purges(tx: Tx, markers: Sequence[Purge], replica: Replica) -> None:
         )
         ident = tx.execute(query).scalar_one()
         rows = [{"purge_id": ident, "replica": name} for name in REPLICAS]
-        insert_missing(tx, purge_replicas, rows)
+        sql.insert_missing(tx, purge_replicas, rows)
         condition = (purge_replicas.c.purge_id == ident) & (purge_replicas.c.replica == replica)
-        tx.execute(marked.where(condition).values(marked_us=now_us(tx)))
+        tx.execute(marked.where(condition).values(marked_us=sql.clock(tx)))
 
 
 def _drop_id(row: Tombstone | Purge) -> dict[str, Any]:
@@ -176,13 +171,13 @@ def _drop_id(row: Tombstone | Purge) -> dict[str, Any]:
 def list_purges(tx: Tx, after: int, *, limit: int) -> list[Purge]:
     """List purges by id, after a given one."""
     query = select(purges).where(purges.c.id > after).order_by(purges.c.id).limit(limit)
-    return [Purge(**row._mapping) for row in tx.execute(query)]
+    return sql.map_rows(Purge, tx.execute(query))
 
 
 def list_tombstones(tx: Tx, after: int, *, limit: int) -> list[Tombstone]:
     """List tombstones by id, after a given one."""
     query = select(tombstones).where(tombstones.c.id > after).order_by(tombstones.c.id)
-    return [Tombstone(**row._mapping) for row in tx.execute(query.limit(limit))]
+    return sql.map_rows(Tombstone, tx.execute(query.limit(limit)))
 
 
 def filter_tombstoned(tx: Tx, kind: str, fqids: Sequence[FQID]) -> set[FQID]:
@@ -212,14 +207,13 @@ def filter_stored(tx: Tx, kind: str, replica: Replica, fqids: Sequence[FQID]) ->
     named = (table.name, "t", _IS_SAME_VERSION)
     values = {"kind": kind, "replica": replica}
     columns = "t.uuid, t.version"
-    rows = look_up_rows(tx, columns, fqid_columns(fqids), named, stored, **values)
+    rows = sql.look_up_rows(tx, columns, sql.fqid_columns(fqids), named, stored, **values)
     return {FQID(row.uuid, row.version) for row in rows}
 
 
 def find_file_ids(tx: Tx, fqids: Collection[FQID]) -> dict[FQID, int]:
     """Return the ids of files by version, in any replica."""
-    ids = find_digests(tx, "file", [*fqids])
-    return {fqid: ident for fqid, (ident, _) in ids.items()}
+    return {fqid: ident for fqid, (ident, _) in find_digests(tx, "file", [*fqids]).items()}
 
 
 def is_marker_known(tx: Tx, kind: str, uuid: str, version: str, *, purged: bool) -> bool:
@@ -300,7 +294,7 @@ def compute_fingerprint(tx: Tx, replica: Replica) -> Iterator[FingerprintPart]:
     for name, statement in FINGERPRINT_PARTS.items():
         count, digest = 0, hashlib.sha256()
         paged = {"yield_per": FINGERPRINT_PAGE}
-        rows = tx.execute(sql(statement), {"replica": replica}, execution_options=paged)
+        rows = tx.execute(sql.parse(statement), {"replica": replica}, execution_options=paged)
         for row in rows:
             count += 1
             digest.update(_format_line(name, tuple(row)))
@@ -351,45 +345,10 @@ def has_any_rows(tx: Tx) -> bool:
 
 def _has_rows(tx: Tx, *tables: str) -> bool:
     condition = " OR ".join(f"EXISTS (SELECT 1 FROM {table})" for table in tables)
-    return tx.execute(sql(f"SELECT 1 WHERE {condition}")).first() is not None
+    return tx.execute(sql.parse(f"SELECT 1 WHERE {condition}")).first() is not None
 
 
 def begin_unmarked_epoch(tx: Tx, name: str) -> None:
     """Start an epoch no bucket is marked with, so that writes stop until buckets are reconciled."""
     store_state.write_value(tx, NEXT_EPOCH, None)
     store_state.write_value(tx, CURRENT_EPOCH, name)
-
-
-Row = TypeVar("Row", bound=Hashable)
-Kept = TypeVar("Kept")
-
-
-def share_runs(
-    rows: Sequence[Row], earlier: Sequence[tuple[Kept, Sequence[Row]]], size: int
-) -> list[Kept | Sequence[Row]]:
-    """Split rows into runs, reusing each earlier run that occurs whole; new runs have up to `size`.
-
-    As in a patch, the last earlier run is rewritten if it has room and rows follow it; otherwise
-    runs of one row would accumulate.
-    """
-    last = list(earlier[-1][1]) if earlier else []
-    starts = {run[0]: (run_before, list(run)) for run_before, run in earlier if run}
-    runs: list[Kept | Sequence[Row]] = []
-    start, at = 0, 0
-    while at < len(rows):
-        run_before, run = starts.get(rows[at], (None, []))
-        ends = at + len(run)
-        if (
-            run_before is not None
-            and list(rows[at:ends]) == run
-            and (ends == len(rows) or len(run) >= size or run != last)
-        ):
-            runs += [*_split_runs(rows, start, at, size), run_before]
-            start = at = ends
-        else:
-            at += 1
-    return [*runs, *_split_runs(rows, start, at, size)]
-
-
-def _split_runs(rows: Sequence[Row], start: int, end: int, size: int) -> list[Sequence[Row]]:
-    return [rows[at : min(at + size, end)] for at in range(start, end, size)]

@@ -6,7 +6,8 @@ from typing import Any
 
 from sqlalchemy import Row, TextClause, select
 
-from storage.catalog.statements import Tx, execute, list_columns, sql
+from storage.catalog import sql
+from storage.catalog.sql import Tx
 from storage.catalog.tables import metadata
 from storage.catalog.tables.jobs import todo
 from storage.catalog.tables.versions import presence
@@ -48,7 +49,7 @@ def list_lags(tx: Tx, kind: str, replica: Replica, *, window_us: int, limit: int
     A lag is the time from publication elsewhere until the version is complete here.
     """
     parameters = {"replica": replica, "limit": limit, "window": window_us}
-    return sorted(int(lag) for lag in execute(tx, _LAGS[kind], parameters).scalars())
+    return sorted(int(lag) for lag in sql.execute(tx, _LAGS[kind], parameters).scalars())
 
 
 _BY_PRESENCE = (
@@ -90,7 +91,7 @@ def _build_scan(steps: Sequence[str], rest: str) -> tuple[TextClause, dict[str, 
     parameters = ", ".join(f":{name}" for name in given)
     parts = [_SELECT_OPEN.format(place=place) for place in range(len(steps))]
     looked = " UNION ALL ".join([*parts, _SELECT_DEAD.format(steps=parameters)])
-    return sql(f"WITH looked AS ({looked}) {rest}"), {**given, "limit": SCAN_LIMIT}
+    return sql.parse(f"WITH looked AS ({looked}) {rest}"), {**given, "limit": SCAN_LIMIT}
 
 
 def list_backlog(tx: Tx, steps: Sequence[str]) -> list[ReplicationBacklog]:
@@ -168,7 +169,9 @@ def list_diverged(tx: Tx, *, limit: int) -> list[DivergedVersion]:
 def count_problems(tx: Tx) -> dict[str, int]:
     """Count diverged records and refused documents, up to a bound."""
     return {
-        name: int(tx.execute(sql(_COUNT.format(rows=rows)), {"limit": SCAN_LIMIT}).scalar_one())
+        name: int(
+            tx.execute(sql.parse(_COUNT.format(rows=rows)), {"limit": SCAN_LIMIT}).scalar_one()
+        )
         for name, rows in _PROBLEMS.items()
     }
 
@@ -206,8 +209,8 @@ def find_stored_records(tx: Tx, kind: str, ident: int) -> dict[str, StoredRecord
 
 def find_waiting(tx: Tx, steps: Sequence[str], ref: str) -> dict[str, WaitingJob]:
     """Return the jobs of one ref by replica: a few index probes."""
-    query = sql(
-        f"SELECT {list_columns(todo, 't')} FROM todo AS t"
+    query = sql.parse(
+        f"SELECT {sql.list_columns(todo, 't')} FROM todo AS t"
         " WHERE step = :step AND replica IN ('aws', 'gcp') AND ref = :ref"
     )
     found = (row for step in steps for row in tx.execute(query, {"step": step, "ref": ref}))

@@ -1,9 +1,10 @@
 """State shared by all processes: read-only switch, named values, and leases."""
 
-from sqlalchemy import delete
+from sqlalchemy import delete, insert
 
-from storage.catalog.statements import Tx, execute, sql
-from storage.catalog.tables.jobs import leases
+from storage.catalog import sql
+from storage.catalog.sql import Tx
+from storage.catalog.tables.jobs import leases, meta
 
 READ_ONLY_KEY = "read_only"
 """Set by an operator."""
@@ -13,7 +14,7 @@ EPOCH_IN_DOUBT_KEY = "epoch_in_doubt"
 
 def find_read_only_reason(tx: Tx) -> str | None:
     """Return why the store is read-only; None when it is not."""
-    query = sql("SELECT value FROM meta WHERE key IN (:own, :thrown) ORDER BY key LIMIT 1")
+    query = sql.parse("SELECT value FROM meta WHERE key IN (:own, :thrown) ORDER BY key LIMIT 1")
     keys = {"own": EPOCH_IN_DOUBT_KEY, "thrown": READ_ONLY_KEY}
     return tx.execute(query, keys).scalar_one_or_none()
 
@@ -25,16 +26,15 @@ def set_read_only(tx: Tx, reason: str | None) -> None:
 
 def read_value(tx: Tx, key: str) -> str | None:
     """Return the value of a key; None when it is not set."""
-    query = sql("SELECT value FROM meta WHERE key = :key")
+    query = sql.parse("SELECT value FROM meta WHERE key = :key")
     return tx.execute(query, {"key": key}).scalar_one_or_none()
 
 
 def write_value(tx: Tx, key: str, text: str | None) -> None:
     """Set the value of a key; None deletes it."""
-    tx.execute(sql("DELETE FROM meta WHERE key = :key"), {"key": key})
+    tx.execute(delete(meta).where(meta.c.key == key))
     if text is not None:
-        row = {"key": key, "value": text}
-        tx.execute(sql("INSERT INTO meta (key, value) VALUES (:key, :value)"), row)
+        tx.execute(insert(meta), {"key": key, "value": text})
 
 
 def acquire_lease(tx: Tx, name: str, *, token: str, lease_s: float) -> bool:
@@ -45,13 +45,13 @@ def acquire_lease(tx: Tx, name: str, *, token: str, lease_s: float) -> bool:
         " WHERE leases.token = excluded.token OR leases.until_us < :now"
     )
     values = {"name": name, "token": token, "lease_us": int(lease_s * 1e6)}
-    return bool(execute(tx, statement, values).rowcount)
+    return bool(sql.execute(tx, statement, values).rowcount)
 
 
 def is_leased(tx: Tx, name: str) -> bool:
     """Return whether any process holds the lease."""
     query = "SELECT 1 FROM leases WHERE name = :name AND until_us >= :now"
-    return execute(tx, query, {"name": name}).first() is not None
+    return sql.execute(tx, query, {"name": name}).first() is not None
 
 
 def release_lease(tx: Tx, name: str, *, token: str) -> None:

@@ -14,19 +14,9 @@ from typing import Any, Final, Literal
 
 from sqlalchemy import Row, Select, case, func, insert, select, text, update
 
-from storage.catalog import versions
+from storage.catalog import sql, versions
 from storage.catalog.deliveries import AttemptResult
-from storage.catalog.statements import (
-    Tx,
-    attribute_columns,
-    execute_with,
-    find_row,
-    look_up_rows,
-    make_mapper,
-    now_us,
-    sql,
-    tuple_columns,
-)
+from storage.catalog.sql import Tx, now_us
 from storage.catalog.tables.event_log import endpoints, subscriptions
 from storage.model import Replica
 
@@ -72,9 +62,6 @@ class Subscription:
     failing_us: int | None = None
 
 
-_map_subscription = make_mapper(Subscription)
-
-
 def insert_subscription(
     tx: Tx, fresh: Subscription, *, address: str, limit: int
 ) -> Subscription | None:
@@ -87,7 +74,7 @@ def insert_subscription(
         form_fields=json.dumps(dict(fresh.form_fields)),
         attachments=None if fresh.attachments is None else json.dumps(fresh.attachments),
         endpoint_id=_upsert_endpoint(tx, address),
-        created_us=now_us(tx),
+        created_us=sql.clock(tx),
     )
     row = tx.execute(statement.returning(subscriptions)).one()
     count_change(tx, fresh.replica, fresh.type)
@@ -136,7 +123,7 @@ def list_by_owner(
 def find(tx: Tx, uuid: str) -> Subscription | None:
     """Return the live subscription of a uuid, whatever its owner."""
     live = (subscriptions.c.uuid == uuid) & subscriptions.c.deleted_us.is_(None)
-    return find_row(tx, _subscription_from_row, select(subscriptions).where(live))
+    return sql.find_row(tx, _subscription_from_row, select(subscriptions).where(live))
 
 
 def mark_deleted(tx: Tx, subscription: Subscription) -> int | None:
@@ -188,13 +175,13 @@ def delete(tx: Tx, ident: int) -> bool:
         " AND NOT EXISTS (SELECT 1 FROM deliveries d WHERE d.subscription_id = :id)"
         " AND NOT EXISTS (SELECT 1 FROM replays r WHERE r.subscription_id = :id)"
     )
-    return bool(tx.execute(sql(statement), {"id": ident}).rowcount)
+    return bool(tx.execute(sql.parse(statement), {"id": ident}).rowcount)
 
 
 def pause(tx: Tx, ident: int) -> None:
     """Pause an active subscription; a disabled one stays disabled."""
     active = (subscriptions.c.id == ident) & (subscriptions.c.state == "active")
-    values = {"state": "paused", "state_us": now_us(tx)}
+    values = {"state": "paused", "state_us": sql.clock(tx)}
     tx.execute(update(subscriptions).where(active).values(**values))
 
 
@@ -236,7 +223,7 @@ def find_inactive(tx: Tx, ids: Collection[int]) -> dict[int, Literal["deleted", 
     same = "s.id = wanted.id AND (s.deleted_us IS NOT NULL OR s.state <> 'active')"
     columns = "s.id, s.deleted_us IS NOT NULL AS deleted"
     wanted = {"id": ("bigint", sorted(ids))}
-    rows = look_up_rows(tx, columns, wanted, ("subscriptions", "s", same))
+    rows = sql.look_up_rows(tx, columns, wanted, ("subscriptions", "s", same))
     return {row.id: "deleted" if row.deleted else "halted" for row in rows}
 
 
@@ -250,11 +237,12 @@ def find_all(tx: Tx, ids: Collection[int]) -> list[Subscription]:
 
 def count_change(tx: Tx, replica: Replica, kind: SubscriptionType) -> None:
     """Count a change, so that caches of compiled stored queries are refreshed."""
-    versions.lock_and_count(tx, CHANGES_HEAD, f"{replica}/{kind}")
+    versions.count_change(tx, CHANGES_HEAD, f"{replica}/{kind}")
 
 
 def _subscription_from_row(row: Row[Any]) -> Subscription:
-    return _map_subscription(
+    return sql.map_row(
+        Subscription,
         row,
         form_fields=json.loads(row.form_fields),
         attachments=None if row.attachments is None else json.loads(row.attachments),
@@ -298,22 +286,25 @@ def count_failures(
 
     A subscription is disabled after `disable_after_s` seconds of failures only; 0 disables none.
     """
-    changed = [count for count in _list_failure_counts(tx, results) if count.has_changes]
+    if not results:
+        return []
+    columns = sql.attribute_columns(results, bigint="delivery_id at_us", text="state reason")
+    rows = sql.execute_with(tx, _SELECT_FAILURE_COUNTS, "done", columns)
+    changed = [count for count in (_FailureCount(*row) for row in rows) if count.has_changes]
     if not changed:
         return []
     _lock_subscriptions(tx, [count.id for count in changed])
-    _clear_failures(tx, [count.id for count in changed if count.taken])
+    if successful := [count.id for count in changed if count.taken]:
+        cleared = (
+            "UPDATE subscriptions SET failures = 0, failing_us = NULL FROM {source}"
+            " WHERE subscriptions.id = fine.id"
+        )
+        sql.execute_with(tx, cleared, "fine", {"id": ("bigint", successful)})
     failing = [count for count in changed if not count.taken]
+    if not failing:
+        return []
     _record_failures(tx, failing)
     return _disable_failing(tx, failing, disable_after_s) if disable_after_s > 0 else []
-
-
-def _list_failure_counts(tx: Tx, results: Sequence[AttemptResult]) -> list[_FailureCount]:
-    if not results:
-        return []
-    columns = attribute_columns(results, bigint="delivery_id at_us", text="state reason")
-    rows = execute_with(tx, _SELECT_FAILURE_COUNTS, "done", columns)
-    return [_FailureCount(*row) for row in rows]
 
 
 def _lock_subscriptions(tx: Tx, ids: Sequence[int]) -> None:
@@ -321,35 +312,25 @@ def _lock_subscriptions(tx: Tx, ids: Sequence[int]) -> None:
     if tx.dialect.name == "sqlite":
         return
     query = "SELECT id FROM subscriptions WHERE id = ANY(:ids) ORDER BY id FOR NO KEY UPDATE"
-    tx.execute(sql(query), {"ids": sorted(ids)})
-
-
-def _clear_failures(tx: Tx, ids: Sequence[int]) -> None:
-    if not ids:
-        return
-    cleared = "UPDATE subscriptions SET failures = 0, failing_us = NULL FROM {source}"
-    cleared += " WHERE subscriptions.id = fine.id"
-    execute_with(tx, cleared, "fine", {"id": ("bigint", ids)})
+    tx.execute(sql.parse(query), {"ids": sorted(ids)})
 
 
 def _record_failures(tx: Tx, failing: Sequence[_FailureCount]) -> None:
-    if not failing:
-        return
-    columns = attribute_columns(failing, bigint="id began_us", integer="failed")
+    columns = sql.attribute_columns(failing, bigint="id began_us", integer="failed")
     counted = (
         "UPDATE subscriptions SET failures = subscriptions.failures + bad.failed,"
         " failing_us = coalesce(subscriptions.failing_us, bad.began_us)"
         " FROM {source} WHERE subscriptions.id = bad.id"
     )
-    execute_with(tx, counted, "bad", columns)
+    sql.execute_with(tx, counted, "bad", columns)
 
 
 def _disable_failing(tx: Tx, failing: Sequence[_FailureCount], after_s: float) -> list[str]:
-    if not failing:
-        return []
-    prefix = f"Only failures for {_format_duration(after_s)}; the latest: "
+    days = after_s / 86_400
+    duration = f"{days:g} days" if days >= 1 else f"{after_s:g} s"
+    prefix = f"Only failures for {duration}; the latest: "
     reasons = [(count.id, prefix + count.reason) for count in failing]
-    columns = tuple_columns(reasons, id="bigint", reason="text")
+    columns = sql.tuple_columns(reasons, id="bigint", reason="text")
     statement = (
         "UPDATE subscriptions SET state = 'disabled', state_us = :now, state_reason = bad.reason"
         " FROM {source} WHERE subscriptions.id = bad.id AND subscriptions.state = 'active'"
@@ -357,9 +338,4 @@ def _disable_failing(tx: Tx, failing: Sequence[_FailureCount], after_s: float) -
         " RETURNING subscriptions.uuid"
     )
     limits = {"least": MIN_FAILURES, "span_us": int(after_s * 1e6)}
-    return list(execute_with(tx, statement, "bad", columns, **limits).scalars())
-
-
-def _format_duration(seconds: float) -> str:
-    days = seconds / 86_400
-    return f"{days:g} days" if days >= 1 else f"{seconds:g} s"
+    return list(sql.execute_with(tx, statement, "bad", columns, **limits).scalars())

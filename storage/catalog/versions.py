@@ -5,34 +5,22 @@ A head is one row for each uuid, or for another name: a lock and a change counte
 
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import asdict, dataclass
+from typing import TypeVar
 
 from sqlalchemy import bindparam, delete, insert, or_, select
 
-from storage.catalog.statements import (
-    Tx,
-    derive_table,
-    execute,
-    execute_with,
-    fetch_rows,
-    fetch_versions,
-    find_row,
-    fqid_columns,
-    join_one,
-    make_mapper,
-    now_us,
-    sql,
-)
+from storage.catalog import sql
+from storage.catalog.sql import Tx
 from storage.catalog.tables.versions import VERSION_TABLES, heads, presence, tombstones, visible
 from storage.model import FQID, REPLICAS, Replica
+
+Line = TypeVar("Line")
 
 _CREATE_ON_SQLITE = (
     "INSERT INTO heads (kind, uuid) VALUES (:kind, :uuid) ON CONFLICT (kind, uuid) DO NOTHING"
 )
-_CREATE = sql(f"{_CREATE_ON_SQLITE} RETURNING id")
-_HOLD = sql("SELECT id FROM heads WHERE kind = :kind AND uuid = :uuid FOR UPDATE")
-_COUNT_CHANGE = (
-    "UPDATE heads SET changes = changes + 1 WHERE kind = :kind AND uuid = :uuid RETURNING changes"
-)
+_CREATE = sql.parse(f"{_CREATE_ON_SQLITE} RETURNING id")
+_HOLD = sql.parse("SELECT id FROM heads WHERE kind = :kind AND uuid = :uuid FOR UPDATE")
 _COUNT_CHANGE_BY_CLOCK = (
     "UPDATE heads SET changes = CASE WHEN changes < :now THEN :now ELSE changes + 1 END"
     " WHERE kind = :kind AND uuid = :uuid RETURNING changes"
@@ -48,7 +36,7 @@ def lock_heads(tx: Tx, kind: str, uuids: Iterable[str]) -> None:
     parameters = {"kind": kind, "uuid": names[0]}
     if tx.dialect.name == "sqlite":
         # The transaction already locks the whole catalog.
-        execute(tx, _CREATE_ON_SQLITE, parameters)
+        sql.execute(tx, _CREATE_ON_SQLITE, parameters)
     elif (
         tx.execute(_HOLD, parameters).first() is None
         and tx.execute(_CREATE, parameters).first() is None
@@ -64,26 +52,21 @@ def _lock_many_heads(tx: Tx, kind: str, uuids: Sequence[str]) -> None:
         "INSERT INTO heads (kind, uuid) SELECT :kind, uuid FROM {source} WHERE true"
         " ORDER BY uuid ON CONFLICT (kind, uuid) DO NOTHING"
     )
-    execute_with(tx, statement, "wanted", wanted, kind=kind)
+    sql.execute_with(tx, statement, "wanted", wanted, kind=kind)
     if tx.dialect.name != "sqlite":
         same = "h.kind = :kind AND h.uuid = wanted.uuid"
-        head = join_one(tx, "heads", "h", same, lock=True)
+        head = sql.join_one(tx, "heads", "h", same, lock=True)
         query = f"SELECT h.id FROM {{source}} {head}"
-        locked = execute_with(tx, query, "wanted", wanted, kind=kind)
+        locked = sql.execute_with(tx, query, "wanted", wanted, kind=kind)
         assert len(locked.all()) == len(uuids)
 
 
 def count_change(tx: Tx, kind: str, uuid: str) -> int:
-    """Count one change of a locked head; return the count."""
-    return int(execute(tx, _COUNT_CHANGE, {"kind": kind, "uuid": uuid}).scalar_one())
-
-
-def lock_and_count(tx: Tx, kind: str, uuid: str) -> int:
     """Lock a head until the transaction ends, and count one change of it; return the count."""
-    return int(execute(tx, _LOCK_AND_COUNT, {"kind": kind, "uuid": uuid}).scalar_one())
+    return int(sql.execute(tx, _COUNT_CHANGE, {"kind": kind, "uuid": uuid}).scalar_one())
 
 
-_LOCK_AND_COUNT = (
+_COUNT_CHANGE = (
     "INSERT INTO heads (kind, uuid, changes) VALUES (:kind, :uuid, 1) ON CONFLICT (kind, uuid)"
     " DO UPDATE SET changes = heads.changes + 1 RETURNING changes"
 )
@@ -94,7 +77,7 @@ def count_change_by_clock(tx: Tx, kind: str, uuid: str) -> int:
 
     So a catalog restored from a backup never repeats a count.
     """
-    return int(execute(tx, _COUNT_CHANGE_BY_CLOCK, {"kind": kind, "uuid": uuid}).scalar_one())
+    return int(sql.execute(tx, _COUNT_CHANGE_BY_CLOCK, {"kind": kind, "uuid": uuid}).scalar_one())
 
 
 def read_changes(tx: Tx, kind: str, uuid: str) -> int:
@@ -117,6 +100,11 @@ _SELECT_ALL_CHANGES = select(heads.c.uuid, heads.c.changes).where(
 )
 
 
+def split_runs(lines: Sequence[Line], size: int) -> list[Sequence[Line]]:
+    """Split the lines of a bundle or collection into new segments of at most `size` lines."""
+    return [lines[start : start + size] for start in range(0, len(lines), size)]
+
+
 def mark_published(tx: Tx, kind: str, fqid: FQID) -> bool:
     """Mark a reserved version published; False when it already was, or was purged.
 
@@ -126,7 +114,7 @@ def mark_published(tx: Tx, kind: str, fqid: FQID) -> bool:
         f"UPDATE {VERSION_TABLES[kind].name} SET published_us = :now"
         " WHERE uuid = :uuid AND version = :version AND published_us IS NULL"
     )
-    return bool(execute(tx, statement, fqid._asdict()).rowcount)
+    return bool(sql.execute(tx, statement, fqid._asdict()).rowcount)
 
 
 def mark_all_published(tx: Tx, kind: str, fqids: Sequence[FQID]) -> set[FQID]:
@@ -137,7 +125,7 @@ def mark_all_published(tx: Tx, kind: str, fqids: Sequence[FQID]) -> set[FQID]:
         f" AND {name}.version = wanted.version AND {name}.published_us IS NULL"
         f" RETURNING {name}.uuid, {name}.version"
     )
-    rows = execute_with(tx, statement, "wanted", fqid_columns(fqids))
+    rows = sql.execute_with(tx, statement, "wanted", sql.fqid_columns(fqids))
     return {FQID(*row) for row in rows}
 
 
@@ -161,7 +149,7 @@ def list_published_after(
     """List versions published before a moment, by uuid and version, after a given one."""
     table = VERSION_TABLES[kind]
     query = select(table.c.uuid, table.c.version).where(table.c.published_us < before_us)
-    return fetch_versions(tx, query, after=after, limit=limit)
+    return sql.fetch_versions(tx, query, after=after, limit=limit)
 
 
 def list_stale_reservations(tx: Tx, kind: str, us: int, *, limit: int) -> list[FQID]:
@@ -176,7 +164,7 @@ def list_stale_reservations(tx: Tx, kind: str, us: int, *, limit: int) -> list[F
 
 def publish(tx: Tx, kind: str, replica: Replica, fqid: FQID, ident: int) -> None:
     """Make a version visible in a replica, idempotently."""
-    execute(
+    sql.execute(
         tx,
         "INSERT INTO visible (kind, replica, uuid, version, id)"
         " VALUES (:kind, :replica, :uuid, :version, :id) ON CONFLICT DO NOTHING",
@@ -233,14 +221,14 @@ def find_published(tx: Tx, kind: str, replica: Replica, fqid: FQID) -> int | Non
 def filter_published(tx: Tx, kind: str, replica: Replica, fqids: Collection[FQID]) -> set[FQID]:
     """Return those versions that are visible in a replica: one query."""
     order = sorted(fqids)
-    source, parameters = derive_table(tx, "wanted", fqid_columns(order))
+    source, parameters = sql.derive_table(tx, "wanted", sql.fqid_columns(order))
     same = (
         "v.kind = :kind AND v.replica = :replica"
         " AND v.uuid = wanted.uuid AND v.version = wanted.version"
     )
-    join = join_one(tx, "visible", "v", same)
+    join = sql.join_one(tx, "visible", "v", same)
     values = {**parameters, "kind": kind, "replica": replica}
-    rows = fetch_rows(tx, ("v.uuid", "v.version"), f"{source} {join}", values)
+    rows = sql.fetch_rows(tx, ("v.uuid", "v.version"), f"{source} {join}", values)
     return {*map(FQID._make, rows)}
 
 
@@ -254,14 +242,14 @@ def list_published(
     if prefix:
         # "~" sorts after every character of a uuid.
         query = query.where(visible.c.uuid >= prefix, visible.c.uuid < prefix + "~")
-    return fetch_versions(tx, query, after=after, limit=limit)
+    return sql.fetch_versions(tx, query, after=after, limit=limit)
 
 
 def record_stored(
     tx: Tx, kind: str, ident: int, replica: Replica, *, diverged: bool = False
 ) -> None:
     """Record that a bucket holds a complete record, with the right digest unless `diverged`."""
-    execute(
+    sql.execute(
         tx,
         "INSERT INTO presence (kind, id, replica, at_us, diverged, verified_us)"
         " VALUES (:kind, :id, :replica, :now, :diverged, :now) ON CONFLICT (kind, id, replica)"
@@ -279,7 +267,7 @@ def delete_stored(tx: Tx, kind: str, ident: int, replica: Replica) -> None:
 
 def count_diverged(tx: Tx) -> int:
     """Count records that differ between buckets: they are never overwritten and raise an alarm."""
-    return int(tx.execute(sql("SELECT count(*) FROM presence WHERE diverged")).scalar_one())
+    return int(tx.execute(sql.parse("SELECT count(*) FROM presence WHERE diverged")).scalar_one())
 
 
 @dataclass(frozen=True, slots=True)
@@ -298,21 +286,18 @@ class Tombstone:
     created_us: int
 
 
-_tombstone_from_row = make_mapper(Tombstone)
-
-
 def find_tombstone(tx: Tx, kind: str, uuid: str, version: str) -> Tombstone | None:
     """Return exactly this tombstone; an empty version means that of the whole uuid."""
     query = select(tombstones).where(
         tombstones.c.kind == kind, tombstones.c.uuid == uuid, tombstones.c.version == version
     )
-    return find_row(tx, _tombstone_from_row, query)
+    return sql.find_row(tx, Tombstone, query)
 
 
 def find_covering_tombstone(tx: Tx, kind: str, uuid: str, version: str) -> Tombstone | None:
     """Return the tombstone that hides a version: its own or that of the whole uuid."""
     parameters = {"kind": kind, "uuid": uuid, "version": version}
-    return find_row(tx, _tombstone_from_row, _SELECT_COVERING_TOMBSTONE, parameters)
+    return sql.find_row(tx, Tombstone, _SELECT_COVERING_TOMBSTONE, parameters)
 
 
 _SELECT_COVERING_TOMBSTONE = (
@@ -326,7 +311,7 @@ _SELECT_COVERING_TOMBSTONE = (
 
 def insert_tombstone(tx: Tx, new: Tombstone) -> Tombstone:
     """Insert a tombstone; the catalog sets id and time. The caller holds the lock of its head."""
-    values = {**asdict(new), "created_us": now_us(tx)}
+    values = {**asdict(new), "created_us": sql.clock(tx)}
     del values["id"]
     row = tx.execute(insert(tombstones).values(**values).returning(tombstones)).one()
-    return _tombstone_from_row(row)
+    return sql.map_row(Tombstone, row)

@@ -25,7 +25,7 @@ from auth.tokens.verification import GrantChecker
 from config import Settings
 from storage.catalog import Catalog, oauth
 from storage.catalog.oauth import GrantRow
-from storage.catalog.statements import sql
+from storage.catalog.sql import parse
 from storage.stores import Stores
 from tests.api.authz.builders import of_user, policy
 from tests.api.builders import VERSION, uuid_of
@@ -456,12 +456,12 @@ def test_a_service_that_was_restored_decides_by_what_it_has_now(
     ada = service.person()
     assert store.write(ada).status_code == 403
     with service.catalog.read() as tx:
-        counted = tx.execute(sql("SELECT changes FROM heads WHERE kind = 'accounts'")).scalar()
+        counted = tx.execute(parse("SELECT changes FROM heads WHERE kind = 'accounts'")).scalar()
     ingester(service)
     assert store.write(ada).status_code == 201
     with service.catalog.write() as tx:
-        tx.execute(sql("DELETE FROM memberships WHERE name = 'store_ingest'"))
-        tx.execute(sql("UPDATE heads SET changes = :it WHERE kind = 'accounts'"), {"it": counted})
+        tx.execute(parse("DELETE FROM memberships WHERE name = 'store_ingest'"))
+        tx.execute(parse("UPDATE heads SET changes = :it WHERE kind = 'accounts'"), {"it": counted})
     assert store.write(ada).status_code == 403
     service.call("POST", "/v1/role", {"role_id": "another", "policy": policy()})
     assert store.write(ada).status_code == 403

@@ -14,6 +14,7 @@ from pipelines.collections import CollectionDraft
 from pipelines.flow import Step
 from pipelines.replication import sync_version
 from storage.catalog import documents, events, jobs, replication, versions
+from storage.catalog.documents import IndexRecord
 from storage.circuit_breaker import CircuitBreaker
 from storage.connect import connect
 from storage.errors import Unavailable
@@ -217,8 +218,8 @@ def test_diverged_records_and_refused_documents_are_named(client, depositor, sto
     with stores.catalog.write() as tx:
         ident = versions.find_published(tx, "bundle", "aws", FQID(uuid, VERSION))
         versions.record_stored(tx, "bundle", ident, "gcp", diverged=True)
-        documents.record_state(
-            tx, "aws", ident, state="unindexed", shape="s", change=9, reason="too many fields"
+        documents.record_states(
+            tx, "aws", [IndexRecord(ident, "unindexed", "s", 9, "too many fields")]
         )
     told = client.get(REPORT).json
     (record,) = told["diverged"]
@@ -514,9 +515,7 @@ def test_every_member_of_the_report_is_there(client, depositor, stores) -> None:
         jobs.postpone(tx, held, delay_s=30, reason="the bucket is away")
         ident = versions.find_published(tx, "bundle", "aws", FQID(uuid, VERSION))
         versions.record_stored(tx, "bundle", ident, "gcp", diverged=True)
-        documents.record_state(
-            tx, "aws", ident, state="unindexed", shape="s", change=9, reason="no"
-        )
+        documents.record_states(tx, "aws", [IndexRecord(ident, "unindexed", "s", 9, "no")])
     told = client.get(REPORT).json
     waiting = {"kind", "name", "step", "replica", "since", "age_s", "attempts", "parked", "reason"}
     assert told.keys() == {

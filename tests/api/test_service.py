@@ -13,6 +13,7 @@ from pipelines import bundles
 from pipelines.bundles import BundleDraft, NewEntry
 from storage.catalog import bundles as catalog_bundles
 from storage.catalog import documents, jobs, store_state
+from storage.catalog.documents import IndexRecord
 from storage.errors import DomainError, TimeLimitExceeded, Unavailable
 from storage.model import FQID, Job
 from tests.api.builders import ADMIN, INGEST, READER, VERSION, uuid_of
@@ -101,8 +102,8 @@ def test_documents_that_search_refused_are_named_with_their_reason(client, store
     bundles.put(stores, BundleDraft(fqid, "aws", 1, entries), "writer@example.org")
     with stores.catalog.write() as tx:
         bundle = catalog_bundles.find(tx, fqid).bundle
-        documents.record_state(
-            tx, "gcp", bundle.id, state="unindexed", shape="s", change=1, reason="too many fields"
+        documents.record_states(
+            tx, "gcp", [IndexRecord(bundle.id, "unindexed", "s", 1, "too many fields")]
         )
     part = client.get("/health").json["parts"]["unindexed"]
     assert (part["status"], part["replicas"]) == ("warning", {"gcp": 1})

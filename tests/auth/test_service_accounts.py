@@ -26,7 +26,7 @@ from auth.tokens.verification import KeyRing, TokenVerifier
 from storage.catalog import Catalog, audit
 from storage.catalog import accounts as catalog_accounts
 from storage.catalog.accounts import AccountKey
-from storage.catalog.statements import sql
+from storage.catalog.sql import parse
 from storage.errors import ConflictError, Invalid, NotFoundError, Unauthorized
 from storage.model import Principal
 from tests.auth.builders import AGES, ISSUER, NOW, Clock, Issuer, claims, segment, signed
@@ -156,7 +156,7 @@ def test_disabled_account_is_rejected_until_enabled(
     token = signed(robot, build_service_claims())
     with catalog.write() as tx:
         tx.execute(
-            sql(
+            parse(
                 "INSERT INTO accounts (kind, id, status, created_us, changed_us)"
                 " VALUES ('user', :id, 'disabled', 1, 1)"
             ),
@@ -164,7 +164,7 @@ def test_disabled_account_is_rejected_until_enabled(
         )
     assert refused(verify, token)
     with catalog.write() as tx:
-        tx.execute(sql("UPDATE accounts SET status = 'enabled' WHERE id = :id"), {"id": ROBOT})
+        tx.execute(parse("UPDATE accounts SET status = 'enabled' WHERE id = :id"), {"id": ROBOT})
     assert verify.verify(token)
 
 

@@ -266,7 +266,7 @@ def copied(stores: Stores, fqid: FQID) -> bool:
     with stores.catalog.read() as tx:
         row = file_rows.find(tx, fqid)
     assert row is not None
-    file, key = row.file, keys.blob_key(row.file.checksums.sha256)
+    file, key = row, keys.blob_key(row.checksums.sha256)
     here, there = stores.replicas["aws"], stores.replicas["gcp"]
     try:
         copies.copy_object(here, there, key, key, size=file.size, checksums=file.checksums)
@@ -294,7 +294,7 @@ def blob_of(stores: Stores, fqid: FQID) -> str:
     with stores.catalog.read() as tx:
         row = file_rows.find(tx, fqid)
     assert row is not None
-    return keys.blob_key(row.file.checksums.sha256)
+    return keys.blob_key(row.checksums.sha256)
 
 
 def seen(stores: Stores, replica: Replica, fqid: FQID) -> bool:

@@ -39,7 +39,7 @@ def happen(stores: Stores, kind: EventType, fqid: FQID, replica: Replica = "aws"
     with stores.catalog.write() as tx:
         row = catalog_bundles.find(tx, fqid)
         assert row is not None
-        return catalog_events.append(tx, kind, replica, fqid, row.bundle.id)
+        return catalog_events.append(tx, kind, replica, fqid, row.id)
 
 
 def number(stores: Stores) -> None:

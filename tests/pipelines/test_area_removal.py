@@ -198,7 +198,7 @@ def test_last_check_removes_late_files(stores: Stores, area: str, drain: Drain) 
 @pytest.mark.spec("ARE-09")
 def test_last_check_waits_for_credentials_to_expire(stores: Stores, area: str) -> None:
     with stores.catalog.write() as tx:
-        rows.lock_exclusive(tx, area)
+        rows.find(tx, area, lock="exclusive")
         rows.record_credentials(tx, area, 3 * 86_400)
         rows.record_credentials(tx, area, 60)
     areas.delete(stores, area, ME)

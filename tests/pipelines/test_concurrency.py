@@ -108,7 +108,8 @@ class Storm:
         if claim is None:
             return
         with self.stores.catalog.write(durable=False) as tx:
-            jobs.renew(tx, claim, lease_s=60)
+            if not jobs.renew(tx, claim, lease_s=60):
+                raise ClaimLost("The claim was lost.")
         STEPS[step](self.stores, claim, lambda _n: None)
 
     def sequence(self, _rng: random.Random) -> None:

@@ -467,7 +467,7 @@ def bundle_of(stores: Stores, content: bytes) -> int:
     with stores.catalog.read() as tx:
         row = bundles.find(tx, fqid)
     assert row is not None
-    return row.bundle.id
+    return row.id
 
 
 @pytest.mark.parametrize("is_cached", [False, True])

@@ -16,7 +16,7 @@ from pipelines.recovery import epochs
 from storage import keys
 from storage.catalog import events as catalog_events
 from storage.catalog import store_state
-from storage.catalog.statements import sql
+from storage.catalog.sql import parse
 from storage.circuit_breaker import CircuitBreaker
 from storage.errors import Unavailable
 from storage.model import FQID
@@ -79,7 +79,7 @@ def restore(stores: Stores, kept: int, *, forgotten: int) -> None:
             "UPDATE events SET seq = NULL, seq_us = NULL, byte_offset = NULL, byte_size = NULL"
             " WHERE seq > :kept",
         ):
-            tx.execute(sql(statement), asked)
+            tx.execute(parse(statement), asked)
         store_state.write_value(tx, store_state.EPOCH_IN_DOUBT_KEY, "restored")
 
 

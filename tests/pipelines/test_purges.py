@@ -63,7 +63,7 @@ def blob_of(stores: Stores, fqid: FQID) -> str:
     with stores.catalog.read() as tx:
         row = file_rows.find(tx, fqid)
     assert row is not None
-    return keys.blob_key(row.file.checksums.sha256)
+    return keys.blob_key(row.checksums.sha256)
 
 
 @pytest.mark.spec("BUN-58", "BUN-59")

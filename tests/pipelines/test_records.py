@@ -6,7 +6,7 @@ import orjson
 import pytest
 
 from pipelines import records
-from storage.catalog import bundles, events, files
+from storage.catalog import events
 from storage.catalog.collections import Collection
 from storage.catalog.versions import Tombstone
 from storage.model import FQID, BundleVersion, Checksums, CollectionLink, FileVersion
@@ -95,8 +95,8 @@ def test_event_ids() -> None:
 
 
 def test_record_of_a_file() -> None:
-    version = FileVersion(1, FILE, 8, "text/plain", 3, SUMS, "aws", CREATED_US)
-    row = files.FileRow(version, 1, "d" * 64, "a@b.c", "event", published=False)
+    about = (1, "d" * 64, "a@b.c", "event")
+    row = FileVersion(1, FILE, 8, "text/plain", 3, SUMS, "aws", CREATED_US, *about, published=False)
     assert orjson.loads(records.encode_file_record(row)) == {
         "format": "store-record/1",
         "kind": "file",
@@ -118,8 +118,8 @@ def test_record_of_a_file() -> None:
 
 
 def test_bundle_record_ends_with_manifest() -> None:
-    version = BundleVersion(1, BUNDLE, 8, "gcp", 1, CREATED_US, None)
-    row = bundles.BundleRow(version, "d" * 64, "a@b.c", "event", published=False)
+    about = ("d" * 64, "a@b.c", "event")
+    row = BundleVersion(1, BUNDLE, 8, "gcp", 1, CREATED_US, None, *about, published=False)
     manifest = records.encode_manifest(8)
     record = records.encode_bundle_record(row, manifest)
     assert record.endswith(b',"manifest":{"creator_uid":8,"files":[]}}')

@@ -39,7 +39,7 @@ def blob_key(stores: Stores, fqid: FQID) -> str:
     with stores.catalog.read() as tx:
         row = files.find(tx, fqid)
     assert row is not None
-    return keys.blob_key(row.file.checksums.sha256)
+    return keys.blob_key(row.checksums.sha256)
 
 
 def content(stores: Stores, replica: Replica, key: str) -> bytes:

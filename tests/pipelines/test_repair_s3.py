@@ -52,9 +52,9 @@ def damaged(stores: Stores) -> dict[str, FileVersion]:
         with stores.catalog.read() as tx:
             row = files.find(tx, fqid)
         assert row is not None
-        found[kind] = row.file
+        found[kind] = row
         bucket = stores.replicas["aws"].direct_url("").split("/")[2]
-        damage_s3(admin(lasting_s3()), bucket, key_of(row.file), kind)
+        damage_s3(admin(lasting_s3()), bucket, key_of(row), kind)
     return found
 
 

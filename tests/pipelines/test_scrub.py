@@ -12,7 +12,7 @@ from pipelines.scrub import ScrubBudget
 from storage import keys
 from storage.catalog import files, integrity, now_us, store_state
 from storage.catalog.integrity import DAY_US
-from storage.catalog.statements import sql
+from storage.catalog.sql import parse
 from storage.model import FQID, REPLICAS, Replica
 from storage.stores import Stores
 from tests.builders import make_file, new_uuid, version
@@ -26,7 +26,7 @@ def blob_of(stores: Stores, fqid: FQID) -> str:
     with stores.catalog.read() as tx:
         row = files.find(tx, fqid)
     assert row is not None
-    return keys.blob_key(row.file.checksums.sha256)
+    return keys.blob_key(row.checksums.sha256)
 
 
 def flip(stores: Stores, replica: Replica, key: str) -> None:
@@ -278,7 +278,7 @@ def test_no_query_reads_a_table(stores: Stores, statement: TextClause) -> None:
     asked = dict.fromkeys(statement.compile().params, 1)
     with stores.catalog.read() as tx:
         plan = [
-            row.detail for row in tx.execute(sql(f"EXPLAIN QUERY PLAN {statement.text}"), asked)
+            row.detail for row in tx.execute(parse(f"EXPLAIN QUERY PLAN {statement.text}"), asked)
         ]
     # What has one row is scanned; a table is not, whatever it goes by.
     assert not {"blob_replicas", "presence", "blobs", "r", "b"} & {

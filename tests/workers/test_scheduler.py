@@ -10,7 +10,7 @@ from pipelines.flow import DELIVER, Step
 from storage.catalog import areas, audit, events, jobs, subscriptions
 from storage.catalog.areas import AreaUploadRow
 from storage.catalog.audit import AuditChange, AuditFilter
-from storage.catalog.statements import sql
+from storage.catalog.sql import parse
 from storage.errors import NotFoundError
 from storage.model import FQID, Job
 from storage.stores import Stores
@@ -157,7 +157,7 @@ def test_the_audit_log_forgets_old_logins_and_keeps_changes(
     with stores.catalog.write() as tx:
         for what in ("login_failed", "put_v1_user"):
             audit.append(tx, AuditChange("who", what, "user/a@example.org", None, None, ""))
-        tx.execute(sql("UPDATE audit SET at_us = at_us - 10 * 86400000000"))
+        tx.execute(parse("UPDATE audit SET at_us = at_us - 10 * 86400000000"))
         audit.append(tx, AuditChange("who", "login", "user/a@example.org", None, None, ""))
 
     def left() -> list[str]:
@@ -207,7 +207,7 @@ def test_aborts_multipart_uploads_idle_for_a_day(settings: Settings, stores: Sto
             row = AreaUploadRow(ident, KEY.split("/")[1], "a", one.token, 5, "text/plain", 5)
             areas.insert_upload(tx, row)
         day = "UPDATE area_uploads SET at_us = at_us - 86401000000 WHERE id = 'old'"
-        tx.execute(sql(day))
+        tx.execute(parse(day))
     clock(settings, stores, MemoryBroker()).expire_leftovers()
     with stores.catalog.read() as tx:
         assert areas.find_upload(tx, "old") is None

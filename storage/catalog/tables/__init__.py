@@ -3,7 +3,7 @@
 Text keys compare by byte (listings are in byte order), so PostgreSQL gets COLLATE "C".
 """
 
-from storage.catalog.tables import accounts, event_log, integrity, jobs, versions
+from storage.catalog.tables import accounts, event_log, jobs, versions
 from storage.catalog.tables.base import metadata
 
-__all__ = ["accounts", "event_log", "integrity", "jobs", "metadata", "versions"]
+__all__ = ["accounts", "event_log", "jobs", "metadata", "versions"]

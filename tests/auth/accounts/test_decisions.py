@@ -8,7 +8,7 @@ from auth.decisions import LocalDecisionPoint
 from storage.catalog import Catalog
 from storage.catalog import accounts as catalog_accounts
 from storage.catalog.accounts import AccountKey, read_change_count
-from storage.catalog.statements import sql
+from storage.catalog.sql import parse
 from storage.model import Principal
 from tests.auth.accounts.builders import BY, Given, People, a_policy
 
@@ -150,7 +150,7 @@ def test_policy_version_never_repeats(catalog: Catalog, people: People) -> None:
     lost = version(catalog)
     with catalog.write() as tx:
         # As a backup that was made before that change brings it back.
-        tx.execute(sql("UPDATE heads SET changes = :it WHERE kind = 'accounts'"), {"it": counted})
+        tx.execute(parse("UPDATE heads SET changes = :it WHERE kind = 'accounts'"), {"it": counted})
     assert decisions.version() == before
     people.role("another")
     assert version(catalog) > lost

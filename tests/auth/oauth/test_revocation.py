@@ -14,7 +14,7 @@ from auth.tokens.issuance import TokenSpec, issue_token, sign_claims
 from auth.tokens.signing_keys import SigningKeyFile
 from auth.tokens.verification import GrantChecker, KeyRing, TokenVerifier
 from storage.catalog import login, oauth
-from storage.catalog.statements import sql
+from storage.catalog.sql import parse
 from storage.errors import Unauthorized, Unavailable
 from tests.auth.accounts.builders import Given
 from tests.auth.builders import AGES, NOW, Clock, claims, signed
@@ -219,7 +219,7 @@ def test_early_end_of_login_changes_policy_version_once(
     before = decisions.version()
     redeem(provider, code_for(provider))
     with provider.catalog.read() as tx:
-        grant_id = str(tx.execute(sql("SELECT id FROM grants")).scalar_one())
+        grant_id = str(tx.execute(parse("SELECT id FROM grants")).scalar_one())
     assert decisions.version() == before
     end(provider, grant_id)
     ended = decisions.version()

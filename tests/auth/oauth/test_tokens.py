@@ -12,7 +12,7 @@ from auth.oauth.provider import OAuthError, OAuthProvider
 from auth.oauth.tokens import exchange_tokens
 from auth.secret_values import hash_secret, token_half_hash
 from storage.catalog import Catalog, oauth
-from storage.catalog.statements import sql
+from storage.catalog.sql import parse
 from storage.errors import Forbidden
 from tests.auth.accounts.builders import People
 from tests.auth.builders import NOW, Clock
@@ -76,7 +76,7 @@ def test_stored_digests_give_no_tokens(provider: OAuthProvider) -> None:
     secrets = {code, tokens["refresh_token"], again["refresh_token"], VERIFIER}
     with provider.catalog.read() as tx:
         for table in ("grants", "refresh_tokens", "device_codes", "clients"):
-            for row in tx.execute(sql(f"SELECT * FROM {table}")):
+            for row in tx.execute(parse(f"SELECT * FROM {table}")):
                 assert not secrets & {str(value) for value in row}
 
 
@@ -277,7 +277,7 @@ def test_concurrent_refreshes_get_one_token(provider: OAuthProvider) -> None:
     assert len({each["refresh_token"] for each in found if each}) == 1
     assert None not in found
     with provider.catalog.read() as tx:
-        count = tx.execute(sql("SELECT count(*) FROM refresh_tokens")).scalar_one()
+        count = tx.execute(parse("SELECT count(*) FROM refresh_tokens")).scalar_one()
     assert count == 2
 
 
@@ -299,7 +299,7 @@ def test_removes_expired_rows_later(provider: OAuthProvider, clock: Clock) -> No
     clock.now += 2_592_001
     tokens = redeem(provider, code_for(provider, state="later"))
     with provider.catalog.read() as tx:
-        kept = tx.execute(sql("SELECT id FROM refresh_tokens")).scalars().all()
-        codes = tx.execute(sql("SELECT count(*) FROM grants WHERE redeemed_us IS NULL"))
+        kept = tx.execute(parse("SELECT id FROM refresh_tokens")).scalars().all()
+        codes = tx.execute(parse("SELECT count(*) FROM grants WHERE redeemed_us IS NULL"))
         assert codes.scalar_one() == 0
     assert kept == [hash_secret(tokens["refresh_token"])]

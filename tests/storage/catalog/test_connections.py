@@ -14,6 +14,7 @@ from sqlalchemy.exc import DBAPIError, ProgrammingError
 
 from config import SettingsError
 from storage.catalog import Catalog, Tx, bundles, engine, jobs, migrate, now_us, versions
+from storage.catalog.versions import split_runs
 from storage.errors import Unavailable
 from storage.model import FQID, Job
 from tests.builders import new_uuid, version
@@ -95,7 +96,7 @@ def test_rows_of_a_bundle_do_not_add_round_trips(wire: tuple[Wire, Catalog]) -> 
                 "a",
                 None,
                 "e",
-                bundles.split_entries([(n, f"f{n}", False) for n in range(count)], 100),
+                split_runs([(n, f"f{n}", False) for n in range(count)], 100),
             )
             bundles.insert(tx, new)
         statements = [said for said in line.carried if b"INSERT" in said]

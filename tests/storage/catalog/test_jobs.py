@@ -80,7 +80,7 @@ def test_renewing_keeps_others_away(catalog: Catalog) -> None:
     held = take(catalog, lease_s=0)
     assert held is not None
     with catalog.write() as tx:
-        jobs.renew(tx, held, lease_s=30)
+        assert jobs.renew(tx, held, lease_s=30)
     assert take(catalog, token="u") is None
 
 

@@ -26,6 +26,7 @@ from storage.catalog import (
 from storage.catalog.deliveries import AttemptResult
 from storage.catalog.delivery_log import DeliveryFilter, RetryWindow
 from storage.catalog.tables import metadata
+from storage.catalog.versions import split_runs
 from storage.model import FQID, BundleEvent, Job
 from tests.builders import new_uuid, version
 from tests.catalogs import POSTGRES, fresh
@@ -122,7 +123,7 @@ def _look_up_by_index(catalog: Catalog) -> None:
 
 def _bundle_of(wanted: list[FQID]) -> bundles.NewBundleVersion:
     rows = [(f"f/{at}", key, False) for at, key in enumerate(wanted)]
-    runs = bundles.split_entries(rows, SEGMENT_ENTRIES)
+    runs = split_runs(rows, SEGMENT_ENTRIES)
     return bundles.NewBundleVersion(
         FQID(new_uuid(), version()), "d", "aws", 1, "a", None, "e", runs
     )

@@ -7,7 +7,7 @@ from urllib.parse import urlencode, urlsplit
 import pytest
 
 from storage.catalog import Catalog, accounts
-from storage.catalog.statements import sql
+from storage.catalog.sql import parse
 from tests.api.authz.oauth.builders import (
     ADA,
     BASE,
@@ -25,7 +25,7 @@ pytestmark = pytest.mark.spec("OID-03")
 
 def grants(catalog: Catalog) -> int:
     with catalog.read() as tx:
-        return int(tx.execute(sql("SELECT count(*) FROM grants")).scalar_one())
+        return int(tx.execute(parse("SELECT count(*) FROM grants")).scalar_one())
 
 
 def test_logged_in_user_with_consent_gets_code_at_once(browser: Browser) -> None:

@@ -10,6 +10,7 @@ from sqlalchemy import event, text
 from pipelines.limits import SEGMENT_ENTRIES
 from storage.catalog import Catalog, Tx, bundles, files, migrate, revisions, versions
 from storage.catalog.files import NewFileVersion
+from storage.catalog.versions import split_runs
 from storage.model import FQID, Checksums
 from tests.builders import new_uuid, version
 
@@ -20,8 +21,8 @@ def add_files(tx: Tx, count: int) -> list[FQID]:
         sums = Checksums("1" * 40, f"{number % 7:064d}", "c" * 8, "e" * 32)
         new = NewFileVersion(fqid, "d", "aws", 1, "a", "text/plain", number, sums, "e" * 32, "e")
         row = files.reserve(tx, new)
-        versions.mark_published(tx, "file", row.file.fqid)
-        versions.publish(tx, "file", "aws", fqid, row.file.id)
+        versions.mark_published(tx, "file", row.fqid)
+        versions.publish(tx, "file", "aws", fqid, row.id)
     return fqids
 
 
@@ -30,9 +31,9 @@ def add_bundle(tx: Tx, fqids: list[FQID], *, segment_size: int = SEGMENT_ENTRIES
     rows = [(found[place], f"f/{place}", place % 2 == 0) for place in range(len(fqids))]
     fqid = FQID(new_uuid(), version())
     versions.lock_heads(tx, "bundle", [fqid.uuid])
-    runs = bundles.split_entries(rows, segment_size)
+    runs = split_runs(rows, segment_size)
     new = bundles.NewBundleVersion(fqid, "d", "aws", 1, "a", None, "e", runs)
-    return bundles.insert(tx, new).bundle.id
+    return bundles.insert(tx, new).id
 
 
 @pytest.mark.spec("BUN-13")
@@ -54,7 +55,7 @@ def test_entries_keep_manifest_order_on_any_page(catalog: Catalog, count: int) -
 
 def named(fqids: list[FQID]) -> bundles.NewBundleVersion:
     rows = [(f'f/{at} "ä"', fqid, at % 2 == 0) for at, fqid in enumerate(fqids)]
-    runs = bundles.split_entries(rows, 4)
+    runs = split_runs(rows, 4)
     return bundles.NewBundleVersion(
         FQID(new_uuid(), version()), "d", "aws", 1, "a", None, "e", runs
     )
@@ -68,7 +69,7 @@ def test_reservation_looks_up_files(catalog: Catalog) -> None:
         assert reserved.row
         assert reserved.facts
         assert not reserved.lacks_files
-        found = bundles.list_entries(tx, reserved.row.bundle.id, start=0, limit=99, span=4)
+        found = bundles.list_entries(tx, reserved.row.id, start=0, limit=99, span=4)
         assert [(one.file, one.name, one.indexed) for one in found] == [
             (fqid, f'f/{at} "ä"', at % 2 == 0) for at, fqid in enumerate(fqids)
         ]

@@ -2,12 +2,14 @@
 
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from functools import lru_cache
+from functools import cache, lru_cache
 from inspect import signature
+from types import FunctionType
 from typing import Any, TypeVar
 
 import orjson
 from sqlalchemy import (
+    ColumnElement,
     Connection,
     CursorResult,
     Executable,
@@ -15,12 +17,14 @@ from sqlalchemy import (
     Select,
     Table,
     TextClause,
+    literal,
+    literal_column,
     text,
     tuple_,
 )
 from sqlalchemy.dialects import postgresql, sqlite
 
-from storage.model import FQID
+from storage.model import CHECKSUM_NAMES, FQID, Checksums
 
 Tx = Connection
 """An open transaction; opaque outside of `storage.catalog`."""
@@ -31,7 +35,7 @@ POSTGRESQL_CLOCK = "CAST(extract(epoch FROM statement_timestamp()) * 1000000 AS 
 
 
 @lru_cache(maxsize=512)
-def sql(statement: str) -> TextClause:
+def parse(statement: str) -> TextClause:
     """Return a parsed statement, cached: parsing costs more than running most of them."""
     return text(statement)
 
@@ -46,30 +50,62 @@ def execute(
     if tx.dialect.name == "sqlite":
         now = time.time_ns() // 1000
         return tx.exec_driver_sql(statement, {**parameters, "now": now})
-    return tx.execute(sql(statement.replace(":now", POSTGRESQL_CLOCK)), parameters)
+    return tx.execute(parse(statement.replace(":now", POSTGRESQL_CLOCK)), parameters)
 
 
 def now_us(tx: Tx) -> int:
     """Return the time of the catalog's clock, in microseconds since 1970 UTC."""
     if tx.dialect.name == "sqlite":
         return time.time_ns() // 1000
-    return int(tx.execute(sql(f"SELECT {POSTGRESQL_CLOCK}")).scalar_one())
+    return int(tx.execute(parse(f"SELECT {POSTGRESQL_CLOCK}")).scalar_one())
 
 
-def make_mapper(make: Callable[..., Answer]) -> Callable[..., Answer]:
-    """Return a function of a row that calls `make` with the columns named like its parameters.
+def clock(tx: Tx) -> ColumnElement[int]:
+    """Return the catalog's clock as a value of statements that SQLAlchemy builds."""
+    if tx.dialect.name == "sqlite":
+        return literal(time.time_ns() // 1000)
+    return literal_column(POSTGRESQL_CLOCK)
 
-    Keyword arguments of that function take the place of columns.
+
+def map_row(make: Callable[..., Answer], row: Row[Any], **given: Any) -> Answer:
+    """Return an instance of a class: from columns named like its fields, or as given.
+
+    `fqid`, `checksums` and `published` are made of several columns. A function instead of a class
+    maps the row itself.
     """
-    names = tuple(signature(make).parameters)
+    if isinstance(make, FunctionType):
+        mapped: Answer = make(row)
+        return mapped
+    columns = row._mapping
+    for name, is_flag in _list_fields(make):
+        if name in given:
+            continue
+        if name == "fqid":
+            given[name] = FQID(columns["uuid"], columns["version"])
+        elif name == "checksums":
+            sums = [columns[each] for each in CHECKSUM_NAMES]
+            given[name] = None if None in sums else Checksums(*sums)
+        elif name == "published":
+            given[name] = columns["published_us"] is not None
+        else:
+            # SQLite returns 0 and 1 for booleans.
+            given[name] = bool(columns[name]) if is_flag else columns[name]
+    return make(**given)
 
-    def map_row(row: Row[Any], **given: Any) -> Answer:
-        columns = row._mapping
-        return make(**{name: columns[name] for name in names if name not in given}, **given)
 
-    return map_row
+@cache
+def _list_fields(make: Callable[..., Any]) -> list[tuple[str, bool]]:
+    """Return the fields of a class, and which are booleans."""
+    parameters = signature(make).parameters.values()
+    return [(one.name, one.annotation is bool) for one in parameters]
 
 
+def map_rows(make: Callable[..., Answer], rows: Iterable[Row[Any]]) -> list[Answer]:
+    """Return all rows, each mapped by `map_row`."""
+    return [map_row(make, row) for row in rows]
+
+
+@cache
 def list_columns(table: Table, name: str) -> str:
     """Return the columns of `table AS name`: a prepared `*` fails once there is another column."""
     return ", ".join(f"{name}.{column.name}" for column in table.columns)
@@ -77,13 +113,13 @@ def list_columns(table: Table, name: str) -> str:
 
 def find_row(
     tx: Tx,
-    mapper: Callable[[Row[Any]], Answer],
+    make: Callable[..., Answer],
     query: Executable,
     parameters: Mapping[str, Any] | None = None,
 ) -> Answer | None:
-    """Return the first row of a query, mapped; None without rows."""
+    """Return the first row of a query, mapped by `map_row`; None without rows."""
     row: Row[Any] | None = tx.execute(query, parameters).first()
-    return None if row is None else mapper(row)
+    return None if row is None else map_row(make, row)
 
 
 def lock_clause(connection: Connection, *, of: str = "", skip_locked: bool = False) -> str:
@@ -167,7 +203,7 @@ def fetch_rows(
         arrays = tx.exec_driver_sql(_select_arrays(columns, source), dict(parameters)).one()
         return [*zip(*map(orjson.loads, arrays), strict=True)]
     statement = f"SELECT {', '.join(columns)} FROM {source}"
-    with tx.execute(sql(statement), parameters) as result:
+    with tx.execute(parse(statement), parameters) as result:
         cursor = result.cursor
         return [] if cursor is None else [*cursor.fetchall()]
 
@@ -205,6 +241,15 @@ def insert_missing(tx: Tx, table: Table, rows: Sequence[Mapping[str, Any]]) -> i
     return tx.execute(fresh, execution_options={"preserve_rowcount": True}).rowcount
 
 
+def upsert(tx: Tx, table: Table, row: Mapping[str, Any]) -> None:
+    """Insert a row, or set these columns of the one with the same primary key."""
+    engine = sqlite if tx.dialect.name == "sqlite" else postgresql
+    fresh = engine.insert(table).values(row)
+    key = table.primary_key.columns.keys()
+    changed = {name: fresh.excluded[name] for name in row if name not in key}
+    tx.execute(fresh.on_conflict_do_update(index_elements=key, set_=changed))
+
+
 def join_one(tx: Tx, table: str, name: str, condition: str, *, lock: bool = False) -> str:
     """Return a join of each row with at most one row of a table, by the index of the condition.
 
@@ -228,20 +273,30 @@ def look_up_rows(
     """
     source, values = derive_table(tx, "wanted", wanted)
     joined = " ".join([source, *(join_one(tx, *join) for join in joins)])
-    return tx.execute(sql(f"SELECT {columns} FROM {joined}"), {**values, **parameters})
+    return tx.execute(parse(f"SELECT {columns} FROM {joined}"), {**values, **parameters})
 
 
 EXPIRE_BATCH = 200
-"""Most rows that `delete_oldest` deletes; each insert into these tables calls it."""
+"""Most rows that `delete_oldest` deletes where each insert into a table calls it."""
 
 
 def delete_oldest(
-    tx: Tx, table: str, *, before_us: int, key: str = "id", time: str = "ends_us"
-) -> None:
-    """Delete up to EXPIRE_BATCH rows whose `time` is before a moment, the oldest first."""
+    tx: Tx,
+    table: str,
+    *,
+    before_us: int,
+    key: str = "id",
+    time: str = "ends_us",
+    limit: int = EXPIRE_BATCH,
+) -> int:
+    """Delete up to `limit` rows whose `time` is before a moment, the oldest first; return how many.
+
+    `key` names one column, or several with commas.
+    """
     # Without SKIP LOCKED two transactions that expire rows could deadlock.
     oldest = (
-        f"SELECT {key} FROM {table} WHERE {time} < :before ORDER BY {time} LIMIT {EXPIRE_BATCH}"
+        f"SELECT {key} FROM {table} WHERE {time} < :before ORDER BY {time} LIMIT {limit}"
         f"{lock_clause(tx, skip_locked=True)}"
     )
-    tx.execute(sql(f"DELETE FROM {table} WHERE {key} IN ({oldest})"), {"before": before_us})
+    statement = parse(f"DELETE FROM {table} WHERE ({key}) IN ({oldest})")
+    return tx.execute(statement, {"before": before_us}).rowcount

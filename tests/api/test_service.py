@@ -101,7 +101,7 @@ def test_documents_that_search_refused_are_named_with_their_reason(client, store
     fqid = FQID(new_uuid(), VERSION)
     bundles.put(stores, BundleDraft(fqid, "aws", 1, entries), "writer@example.org")
     with stores.catalog.write() as tx:
-        bundle = catalog_bundles.find(tx, fqid).bundle
+        bundle = catalog_bundles.find(tx, fqid)
         documents.record_states(
             tx, "gcp", [IndexRecord(bundle.id, "unindexed", "s", 1, "too many fields")]
         )

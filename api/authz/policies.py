@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Annotated, Any, get_args
 
 from flask import Response
-from marshmallow import ValidationError, fields, validate, validates_schema
+from marshmallow import ValidationError, fields, validate
 
 from api.authz.context import AuthRequestContext
 from api.http.operation import ResponseDoc, json_response, operation
@@ -114,10 +114,9 @@ class EvaluationBody:
         ),
     ]
 
-    @validates_schema
-    def check_size(self, data: dict[str, Any], **_: Any) -> None:
+    def __post_init__(self) -> None:
         """Limit pairs of action and resource."""
-        if len(data["action"]) * len(data["resource"]) > MAX_EVALUATED_PAIRS:
+        if len(self.action) * len(self.resource) > MAX_EVALUATED_PAIRS:
             message = f"At most {MAX_EVALUATED_PAIRS} pairs of an action and a resource."
             raise ValidationError(message, "resource")
 

@@ -207,7 +207,7 @@ class RequestSchema(Schema):
 
     @post_load
     def build(self, data: dict[str, Any], **_: Any) -> Any:
-        """Build the model."""
+        """Build the model, which may check its members together and raise ValidationError."""
         return self.model(**data)
 
 

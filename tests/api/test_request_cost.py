@@ -14,7 +14,7 @@ from bench.requests import Site, Trail
 MOST = {
     "put_bundle": Trail(35, 141, 196, 14, reads=1, writes=2, syncs=2),
     "put_bundle_again": Trail(28, 105, 127, 4, reads=2, writes=1, syncs=0),
-    "put_file": Trail(38, 162, 248, 10, reads=3, writes=1, syncs=0),
+    "put_file": Trail(38, 163, 249, 10, reads=3, writes=1, syncs=0),
     "get_file": Trail(32, 99, 122, 5, reads=2, writes=0, syncs=0),
     "get_file_bytes": Trail(14, 48, 57, 0, reads=0, writes=0, syncs=0),
     "get_bundle": Trail(26, 75, 87, 4, reads=2, writes=0, syncs=0),

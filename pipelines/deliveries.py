@@ -207,7 +207,10 @@ def build_result(
     retry_after_cap_s: float,
     rng: Random,
 ) -> AttemptResult:
-    """Return the result of the attempt that began at `at_us`, and the delivery's next state."""
+    """Return the result of the attempt that began at `at_us`, and the delivery's next state.
+
+    `delays` is the backoff (`STORE_DELIVERY_DELAYS_S`); with 429 and 503, Retry-After replaces it.
+    """
     attempt = due.attempts + 1
     state: DeliveryState = "failed"
     due_us, reason = at_us, response.error or f"The receiver answered {response.status}."

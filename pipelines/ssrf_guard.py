@@ -1,7 +1,7 @@
 """SSRF guard: parse callback URLs and refuse addresses that are not public.
 
-Pure. The caller resolves the name, asks `refusal` about every address, and connects to the
-very address that was asked about.
+Pure. The caller (`workers/webhooks.py`) resolves the name, asks `check_address_text` about every
+address, and connects to the very address that was asked about.
 """
 
 import functools

@@ -168,7 +168,7 @@ class BlobStore(Protocol):
         metadata: Mapping[str, str] | None = None,
         replace: bool = False,
     ) -> BlobInfo:
-        """Create the object atomically if the key is free; else raise AlreadyExists.
+        """Create the object atomically if the key is free (conditional put), else AlreadyExists.
 
         `replace`, which replicas use for repair only, replaces what the key holds, atomically.
         """
@@ -240,14 +240,14 @@ class BlobStore(Protocol):
         content_type: str | None = None,
         disposition: str | None = None,
     ) -> str:
-        """Return a URL for a GET without credentials, valid for `expires_s` seconds.
+        """Return a presigned URL (GET without credentials), valid for `expires_s` seconds.
 
         Responses have these headers. A path that begins with `/` is relative to the API's external
         URL.
         """
 
     def sign_upload(self, key: str, *, expires_s: int, max_bytes: int) -> PresignedUpload:
-        """Return a URL to store or replace only this object, valid for `expires_s` seconds.
+        """Return a presigned URL to put only this object, or replace it, for `expires_s` seconds.
 
         An engine may have a lower size limit, or only its own.
         """

@@ -121,7 +121,7 @@ def check_subscription(new: NewSubscription) -> None:
 
 
 def check_signing_key(key_id: str | None, secret: str | None) -> None:
-    """Invalid for an id that no header can say, or an empty secret."""
+    """Raise Invalid for an id that no header can hold, or a secret that is not valid text."""
     if key_id is not None and (not key_id.isascii() or not key_id.isprintable() or '"' in key_id):
         raise _invalid_field("hmac_key_id", "It must be printable ASCII without quotation marks.")
     _check_text_fields("hmac_secret_key", secret or "")

@@ -110,11 +110,11 @@ def evaluate_attachments(
     budget: bounded_jmespath.EvaluationBudget | None = None,
     watch: Callable[[], None] | None = None,
 ) -> dict[str, Any]:
-    """The value of every attachment, and under `_errors` what went wrong.
+    """Return the value of each attachment, and errors under `_errors`.
 
-    Each may take `steps` steps. All are tried with few steps first, then those that need more
+    Each may take `steps` steps. All are evaluated with few steps first, then those that need more
     with more, so that an expensive one never leaves too few to a cheap one. `budget` bounds all of
-    them together, and tells what was spent. Only the StoreErrors that `watch` raises are raised.
+    them together, and counts the steps. Only the StoreErrors that `watch` raises are raised.
     """
     together = budget or bounded_jmespath.EvaluationBudget(steps * len(attachments))
     evaluation = _AttachmentEvaluation(document, steps, together, watch)

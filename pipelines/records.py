@@ -477,7 +477,7 @@ def _decode_record(data: bytes, kind: str, fqid: FQID, record_type: type[Record]
         # A key may have a date that does not exist.
         for version in (fqid.version or record.created, record.created):
             version_to_us(version)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise DamagedObjectError(f"The object at {kind} {fqid} is no record: {error}.") from error
     if (record.format, record.kind, *record.fqid) != (FORMAT, kind, *fqid):
         raise DamagedObjectError(f"The object at {kind} {fqid} is the record of something else.")

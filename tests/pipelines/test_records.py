@@ -9,6 +9,8 @@ from pipelines import records
 from storage.catalog import events
 from storage.catalog.collections import Collection
 from storage.catalog.versions import Tombstone
+from storage.errors import DamagedObjectError
+from storage.keys import RecordKey
 from storage.model import FQID, BundleVersion, Checksums, CollectionLink, FileVersion
 
 pytestmark = pytest.mark.spec("FMT-07")
@@ -139,3 +141,10 @@ def test_the_digest_of_a_purge_marker() -> None:
     whole = ["purge", "bundle", "u", "v", "r"]
     told = hashlib.sha256(orjson.dumps(whole)).hexdigest()
     assert records.purge_digest("bundle", "u", "v", "r") == told
+
+
+@pytest.mark.parametrize("member", ["details", "unknown"])
+def test_a_deeply_nested_record_is_damaged(member: str) -> None:
+    data = b'{"%b":%b' % (member.encode(), b"[" * 100_000)
+    with pytest.raises(DamagedObjectError):
+        records.parse_collection_record(RecordKey("collection", BUNDLE), data)

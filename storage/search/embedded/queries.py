@@ -101,7 +101,7 @@ class _PhraseAggregate:
 
 
 def placeholders(values: Sized) -> str:
-    """Return one predicate mark per value."""
+    """Return one question mark per value."""
     return ",".join("?" * len(values))
 
 

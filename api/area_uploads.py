@@ -27,7 +27,7 @@ from api.schemas.fields import (
     QueryInteger,
     ResponseSchema,
     TextField,
-    described,
+    describe_field,
     text_length,
 )
 from pipelines import area_uploads, areas
@@ -68,7 +68,7 @@ class BeginUploadBody:
         TextField(
             load_default=None,
             validate=_UPLOAD_ID_LENGTH,
-            metadata=described("The id of the upload to resume."),
+            metadata=describe_field("The id of the upload to resume."),
         ),
     ]
 
@@ -87,7 +87,9 @@ class PartParameters:
     upload_id: Annotated[str, _upload_id_field()]
     part: Annotated[
         int,
-        QueryInteger(required=True, metadata=described("The part's number, from 1.", example=1)),
+        QueryInteger(
+            required=True, metadata=describe_field("The part's number, from 1.", example=1)
+        ),
     ]
 
 
@@ -111,7 +113,7 @@ class CredentialsBody:
             validate=validate.Length(
                 max=AREA_URLS_MAX, error=f"Must have at most {AREA_URLS_MAX} names."
             ),
-            metadata=described("Names of files to sign URLs for; only used with `urls`."),
+            metadata=describe_field("Names of files to sign URLs for; only used with `urls`."),
         ),
     ]
 
@@ -152,20 +154,20 @@ class AreaCredentials(ResponseSchema):
         required=True, validate=validate.OneOf(_CREDENTIAL_KINDS), metadata={"example": "urls"}
     )
     expires = fields.String(required=True, metadata={"example": "2026-01-31T235959.000000Z"})
-    bucket = fields.String(metadata=described("For s3 and gs."))
-    prefix = fields.String(metadata=described("For s3 and gs: the prefix of all keys."))
-    region = fields.String(metadata=described("For s3."))
+    bucket = fields.String(metadata=describe_field("For s3 and gs."))
+    prefix = fields.String(metadata=describe_field("For s3 and gs: the prefix of all keys."))
+    region = fields.String(metadata=describe_field("For s3."))
     endpoint = fields.String(
-        allow_none=True, metadata=described("For s3; null means Amazon's endpoint.")
+        allow_none=True, metadata=describe_field("For s3; null means Amazon's endpoint.")
     )
-    access_key_id = fields.String(metadata=described("For s3."))
-    secret_access_key = fields.String(metadata=described("For s3."))
-    session_token = fields.String(metadata=described("For s3."))
-    access_token = fields.String(metadata=described("For gs: a bearer token."))
-    method = fields.String(metadata=described("For urls.", example="PUT"))
-    urls = JsonObject(metadata=described("For urls: a URL by name."))
-    headers = JsonObject(metadata=described("For urls: headers to send with each request."))
-    max_bytes = fields.Integer(metadata=described("For urls: the maximum size of a body."))
+    access_key_id = fields.String(metadata=describe_field("For s3."))
+    secret_access_key = fields.String(metadata=describe_field("For s3."))
+    session_token = fields.String(metadata=describe_field("For s3."))
+    access_token = fields.String(metadata=describe_field("For gs: a bearer token."))
+    method = fields.String(metadata=describe_field("For urls.", example="PUT"))
+    urls = JsonObject(metadata=describe_field("For urls: a URL by name."))
+    headers = JsonObject(metadata=describe_field("For urls: headers to send with each request."))
+    max_bytes = fields.Integer(metadata=describe_field("For urls: the maximum size of a body."))
 
 
 UPLOAD_ID_PURPOSE = b"area uploads"

@@ -15,7 +15,7 @@ from api.schemas.fields import (
     TextField,
     UuidField,
     VersionParameters,
-    described,
+    describe_field,
 )
 from auth.authorization import CHECKOUT_ELSEWHERE
 from pipelines import checkouts
@@ -38,7 +38,7 @@ class CheckoutBody:
             validate=FullMatch(
                 r"^[a-z0-9.-]{3,63}$", error="Must be a bucket name of a-z, 0-9, dot and dash."
             ),
-            metadata=described("A bucket of yours in the replica's cloud."),
+            metadata=describe_field("A bucket of yours in the replica's cloud."),
         ),
     ]
     email: Annotated[
@@ -46,7 +46,7 @@ class CheckoutBody:
         TextField(
             load_default=None,
             validate=FullMatch(_EMAIL, error="Not an e-mail address."),
-            metadata=described("Gets an e-mail when the checkout ends."),
+            metadata=describe_field("Gets an e-mail when the checkout ends."),
         ),
     ]
 
@@ -72,12 +72,12 @@ class CheckoutStatus(ResponseSchema):
     status = fields.String(
         required=True, validate=validate.OneOf(["RUNNING", "SUCCEEDED", "FAILED"])
     )
-    location = fields.String(metadata=described("URL of the copy, with success."))
-    cause = fields.String(metadata=described("Why it failed."))
+    location = fields.String(metadata=describe_field("URL of the copy, with success."))
+    cause = fields.String(metadata=describe_field("Why it failed."))
     progress = fields.Nested(CheckoutProgressAnswer, required=True)
     mail = fields.String(
         validate=validate.OneOf([MAIL_NOT_CONFIGURED]),
-        metadata=described("The store has no mail server: nothing is sent to `email`."),
+        metadata=describe_field("The store has no mail server: nothing is sent to `email`."),
     )
 
 

@@ -20,7 +20,7 @@ from api.schemas.fields import (
     VersionField,
     VersionParameters,
     WriteParameters,
-    described,
+    describe_field,
     max_length,
     page_size_field,
     page_token_field,
@@ -68,7 +68,7 @@ class CollectionItem(Schema):
     type = TextField(
         required=True,
         validate=text_length(LINK_TYPE_MAX),
-        metadata=described(
+        metadata=describe_field(
             "`file`, `bundle` or `collection`; any other value links to a fragment of a JSON file.",
             example="bundle",
         ),
@@ -77,12 +77,14 @@ class CollectionItem(Schema):
     version = version_field(required=True)
     path = TextField(
         validate=max_length(LINK_PATH_MAX),
-        metadata=described(
+        metadata=describe_field(
             "For a fragment, a JSON Pointer (RFC 6901) into the file; not"
             " interpreted for the other types."
         ),
     )
-    fragment = TextField(validate=max_length(LINK_PATH_MAX), metadata=described("Alias of `path`."))
+    fragment = TextField(
+        validate=max_length(LINK_PATH_MAX), metadata=describe_field("Alias of `path`.")
+    )
 
     @post_load
     def build(self, data: dict[str, Any], **_: Any) -> CollectionLink:
@@ -99,7 +101,7 @@ def _items_field(about: str, **given: Any) -> Any:
         validate=validate.Length(
             max=COLLECTION_ITEMS_MAX, error=f"Must have at most {COLLECTION_ITEMS_MAX} items."
         ),
-        metadata=described(about),
+        metadata=describe_field(about),
         **given,
     )
 

@@ -21,7 +21,7 @@ from api.schemas.fields import (
     TextField,
     UuidField,
     VersionField,
-    described,
+    describe_field,
     one_of,
     page_size_field,
     page_token_field,
@@ -47,13 +47,13 @@ def _event_type_field() -> TextField:
     return TextField(
         load_default=None,
         validate=one_of(*DELIVERY_EVENT_TYPES),
-        metadata=described("Only deliveries of this event type."),
+        metadata=describe_field("Only deliveries of this event type."),
     )
 
 
 def time_field(about: str, **options: Any) -> VersionField:
     """Return the field of a time in the format of versions."""
-    return version_field(metadata=described(about, example=EXAMPLE_TIME), **options)
+    return version_field(metadata=describe_field(about, example=EXAMPLE_TIME), **options)
 
 
 @dataclass(frozen=True)
@@ -66,13 +66,13 @@ class ListDeliveries:
         TextField(
             load_default=None,
             validate=one_of(*DELIVERY_STATES),
-            metadata=described("Only deliveries in this state."),
+            metadata=describe_field("Only deliveries in this state."),
         ),
     ]
     event_type: Annotated[str | None, _event_type_field()]
     bundle_uuid: Annotated[
         str | None,
-        UuidField(load_default=None, metadata=described("Only deliveries about this bundle.")),
+        UuidField(load_default=None, metadata=describe_field("Only deliveries about this bundle.")),
     ]
     since: Annotated[
         str | None, time_field("Only deliveries recorded at or after this time.", load_default=None)
@@ -90,9 +90,9 @@ class AttemptAnswer(ResponseSchema):
     number = fields.Integer(required=True)
     at = fields.String(required=True)
     seconds = fields.Float(required=True)
-    status = fields.Integer(metadata=described("The receiver's status code."))
+    status = fields.Integer(metadata=describe_field("The receiver's status code."))
     error = fields.String()
-    body = fields.String(metadata=described("The receiver's response body, truncated."))
+    body = fields.String(metadata=describe_field("The receiver's response body, truncated."))
 
 
 class DeliveryAnswer(ResponseSchema):
@@ -100,7 +100,7 @@ class DeliveryAnswer(ResponseSchema):
 
     id = UuidField(required=True)
     transaction_id = UuidField(
-        required=True, metadata=described("The same id, as receivers see it.")
+        required=True, metadata=describe_field("The same id, as receivers see it.")
     )
     event_type = fields.String(required=True)
     bundle_uuid = UuidField(required=True)
@@ -108,14 +108,16 @@ class DeliveryAnswer(ResponseSchema):
     state = fields.String(
         required=True,
         validate=validate.OneOf(DELIVERY_STATES),
-        metadata=described("`pending` until it is delivered or has failed."),
+        metadata=describe_field("`pending` until it is delivered or has failed."),
     )
     recorded = fields.String(
-        required=True, metadata=described("When the event matched, or the test was requested.")
+        required=True, metadata=describe_field("When the event matched, or the test was requested.")
     )
     attempts = fields.List(fields.Nested(AttemptAnswer), required=True)
-    next_attempt = fields.String(metadata=described("Only while it is pending and not paused."))
-    reason = fields.String(metadata=described("The reason of its state."))
+    next_attempt = fields.String(
+        metadata=describe_field("Only while it is pending and not paused.")
+    )
+    reason = fields.String(metadata=describe_field("The reason of its state."))
 
 
 class DeliveryList(ResponseSchema):
@@ -142,10 +144,10 @@ class RetriedAnswer(ResponseSchema):
     """The response of retry_deliveries."""
 
     retried = fields.Integer(
-        required=True, metadata=described("The number of deliveries that are due now.")
+        required=True, metadata=describe_field("The number of deliveries that are due now.")
     )
     more = fields.Boolean(
-        required=True, metadata=described("Whether to repeat the request for the rest.")
+        required=True, metadata=describe_field("Whether to repeat the request for the rest.")
     )
 
 

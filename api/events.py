@@ -21,7 +21,7 @@ from api.schemas.fields import (
     TextField,
     UuidField,
     VersionField,
-    described,
+    describe_field,
     page_size_field,
     page_token_field,
     replica_field,
@@ -86,7 +86,7 @@ class EventStream(ResponseSchema):
     journal_id = fields.String(required=True)
     from_date = fields.String(required=True)
     to_date = fields.String(required=True)
-    size = fields.Integer(required=True, metadata=described("Size of the journal in bytes."))
+    size = fields.Integer(required=True, metadata=describe_field("Size of the journal in bytes."))
     stream_url = fields.String(required=True)
     events = fields.List(fields.Nested(JournalledEvent), required=True)
 
@@ -125,7 +125,7 @@ class FollowEvents:
         str | None,
         TextField(
             load_default=None,
-            metadata=described(
+            metadata=describe_field(
                 "The `cursor` of an earlier response. If empty, the feed starts at"
                 " the first event; if absent, it starts now."
             ),
@@ -166,8 +166,12 @@ class ReplayAnswer(ResponseSchema):
 
     replay_id = UuidField(required=True)
     state = fields.String(required=True, validate=validate.OneOf(["RUNNING", "SUCCEEDED"]))
-    events_left = fields.Integer(required=True, metadata=described("Events not processed yet."))
-    deliveries = fields.Integer(required=True, metadata=described("Deliveries created so far."))
+    events_left = fields.Integer(
+        required=True, metadata=describe_field("Events not processed yet.")
+    )
+    deliveries = fields.Integer(
+        required=True, metadata=describe_field("Deliveries created so far.")
+    )
 
 
 TAG = "events"

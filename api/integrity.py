@@ -8,7 +8,7 @@ from marshmallow import fields
 
 from api.http.metrics import MetricSample
 from api.http.operation import ResponseDoc, StoreContext, json_response, operation
-from api.schemas.fields import NoParameters, ResponseSchema, VersionField, described
+from api.schemas.fields import NoParameters, ResponseSchema, VersionField, describe_field
 from pipelines.fixity import MAX_LISTED, FixityReport
 from pipelines.formats import version_from_us
 from storage.catalog.integrity import DAY_US, IntegrityCounts
@@ -17,16 +17,16 @@ from storage.catalog.integrity import DAY_US, IntegrityCounts
 class ReplicaIntegrity(ResponseSchema):
     """The objects of one replica: blobs and records."""
 
-    objects = fields.Integer(required=True, metadata=described("How many it should hold."))
+    objects = fields.Integer(required=True, metadata=describe_field("How many it should hold."))
     verified = fields.Integer(
-        required=True, metadata=described("How many were verified within the period.")
+        required=True, metadata=describe_field("How many were verified within the period.")
     )
-    damaged = fields.Integer(required=True, metadata=described("How many are damaged now."))
+    damaged = fields.Integer(required=True, metadata=describe_field("How many are damaged now."))
     repaired = fields.Integer(
-        required=True, metadata=described("How many repairs were made so far.")
+        required=True, metadata=describe_field("How many repairs were made so far.")
     )
     oldest_unverified_s = fields.Float(
-        metadata=described(
+        metadata=describe_field(
             "Longest time since an object was last verified, seconds; absent without objects."
         )
     )
@@ -53,12 +53,12 @@ class Integrity(ResponseSchema):
 
     at = VersionField(required=True)
     period_s = fields.Float(
-        required=True, metadata=described("Each object is to be verified within this time.")
+        required=True, metadata=describe_field("Each object is to be verified within this time.")
     )
     replicas = fields.Nested(IntegrityReplicas, required=True)
     damaged = fields.List(
         fields.Nested(DamagedObject),
-        metadata=described(f"The first {MAX_LISTED} damaged objects; only for operators."),
+        metadata=describe_field(f"The first {MAX_LISTED} damaged objects; only for operators."),
     )
 
 

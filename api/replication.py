@@ -11,7 +11,7 @@ from api.schemas.fields import (
     QueryFlag,
     ResponseSchema,
     VersionField,
-    described,
+    describe_field,
     query_flag,
     replica_field,
 )
@@ -36,8 +36,8 @@ class ReplicaStateAnswer(ResponseSchema):
     """The state of a version in one replica."""
 
     state = fields.String(required=True, validate=validate.OneOf(REPLICA_STATES))
-    at = VersionField(metadata=described("When it reached this state; absent if unknown."))
-    reason = fields.String(metadata=described("Why it is not present yet."))
+    at = VersionField(metadata=describe_field("When it reached this state; absent if unknown."))
+    reason = fields.String(metadata=describe_field("Why it is not present yet."))
 
 
 class ReplicaStatesAnswer(ResponseSchema):
@@ -51,10 +51,12 @@ class LagAnswer(ResponseSchema):
     """Recent lag from publication in one replica to completion in the other."""
 
     kind = fields.String(required=True, validate=validate.OneOf(KINDS))
-    replica = replica_field(required=True, metadata=described("The destination replica."))
-    versions = fields.Integer(required=True, metadata=described("Number of versions that arrived."))
-    p50_s = fields.Float(metadata=described("50th percentile, seconds."))
-    p99_s = fields.Float(metadata=described("99th percentile, seconds."))
+    replica = replica_field(required=True, metadata=describe_field("The destination replica."))
+    versions = fields.Integer(
+        required=True, metadata=describe_field("Number of versions that arrived.")
+    )
+    p50_s = fields.Float(metadata=describe_field("50th percentile, seconds."))
+    p99_s = fields.Float(metadata=describe_field("99th percentile, seconds."))
 
 
 class BacklogAnswer(ResponseSchema):
@@ -64,10 +66,10 @@ class BacklogAnswer(ResponseSchema):
     step = fields.String(required=True, metadata={"example": "sync"})
     replica = fields.String(required=True)
     parked = fields.Boolean(
-        required=True, metadata=described("Dead jobs, which an operator must retry.")
+        required=True, metadata=describe_field("Dead jobs, which an operator must retry.")
     )
-    rows = fields.Integer(required=True, metadata=described(LIMIT_NOTE))
-    oldest_s = fields.Float(required=True, metadata=described("Age of the oldest, seconds."))
+    rows = fields.Integer(required=True, metadata=describe_field(LIMIT_NOTE))
+    oldest_s = fields.Float(required=True, metadata=describe_field("Age of the oldest, seconds."))
 
 
 class PendingItem(ResponseSchema):
@@ -81,7 +83,7 @@ class PendingItem(ResponseSchema):
     age_s = fields.Float(required=True)
     attempts = fields.Integer(required=True)
     parked = fields.Boolean(required=True)
-    reason = fields.String(metadata=described("Why the last attempt failed."))
+    reason = fields.String(metadata=describe_field("Why the last attempt failed."))
 
 
 class DivergedRecord(ResponseSchema):
@@ -106,16 +108,16 @@ class Replication(ResponseSchema):
 
     at = VersionField(required=True)
     window_s = fields.Integer(
-        required=True, metadata=described("Time window of the lags, seconds.")
+        required=True, metadata=describe_field("Time window of the lags, seconds.")
     )
     lag = fields.List(fields.Nested(LagAnswer), required=True)
     oldest = fields.List(fields.Nested(PendingItem), required=True)
     backlog = fields.List(fields.Nested(BacklogAnswer), required=True)
     failures = fields.List(fields.Nested(PendingItem), required=True)
     diverged = fields.List(fields.Nested(DivergedRecord), required=True)
-    diverged_total = fields.Integer(required=True, metadata=described(LIMIT_NOTE))
+    diverged_total = fields.Integer(required=True, metadata=describe_field(LIMIT_NOTE))
     unindexed = fields.List(fields.Nested(UnindexedDocument), required=True)
-    unindexed_total = fields.Integer(required=True, metadata=described(LIMIT_NOTE))
+    unindexed_total = fields.Integer(required=True, metadata=describe_field(LIMIT_NOTE))
 
 
 SERVED_BY_HEADER = "X-STORE-SERVED-BY"

@@ -16,7 +16,7 @@ from api.schemas.fields import (
     QueryInteger,
     ResponseSchema,
     TextField,
-    described,
+    describe_field,
     in_range,
     one_of,
     page_token_field,
@@ -41,7 +41,7 @@ class SearchBundles:
         TextField(
             load_default="summary",
             validate=one_of("summary", "raw"),
-            metadata=described("`raw` adds the verbatim metadata."),
+            metadata=describe_field("`raw` adds the verbatim metadata."),
         ),
     ]
     per_page: Annotated[
@@ -49,7 +49,7 @@ class SearchBundles:
         QueryInteger(
             load_default=None,
             validate=in_range(1, PAGE_MAX),
-            metadata=described(f"Bundles per page; at most {PAGE_RAW_MAX} with `raw`."),
+            metadata=describe_field(f"Bundles per page; at most {PAGE_RAW_MAX} with `raw`."),
         ),
     ]
     search_after: Annotated[str | None, page_token_field()]
@@ -74,7 +74,7 @@ class SearchResult(ResponseSchema):
     bundle_fqid = fields.String(required=True)
     bundle_url = fields.String(required=True)
     search_score = fields.Float(required=True, allow_none=True)
-    metadata = JsonObject(metadata=described("The metadata document; only with `raw`."))
+    metadata = JsonObject(metadata=describe_field("The metadata document; only with `raw`."))
 
 
 class SearchAnswer(ResponseSchema):

@@ -157,7 +157,7 @@ def _compute_attachments(
         budget=budget,
         watch=lambda: beat(0),
     )
-    accounts.pay([subscription.owner], min(allowed, allowed - budget.left))
+    accounts.pay([subscription.owner], min(allowed, allowed - budget.remaining))
     return values
 
 

@@ -14,7 +14,7 @@ from api.schemas.fields import (
     ResponseSchema,
     TextField,
     UuidField,
-    described,
+    describe_field,
     one_of,
     page_size_field,
     page_token_field,
@@ -53,7 +53,10 @@ class AreaFileName:
     """Parameters of operations on one file."""
 
     filename: Annotated[
-        str, TextField(required=True, metadata=described("The file's name.", example="sample.json"))
+        str,
+        TextField(
+            required=True, metadata=describe_field("The file's name.", example="sample.json")
+        ),
     ]
 
 
@@ -66,7 +69,7 @@ class AreaStateBody:
         TextField(
             required=True,
             validate=one_of(UNLOCKED, LOCKED),
-            metadata=described(f"A {LOCKED} area accepts no files.", example=LOCKED),
+            metadata=describe_field(f"A {LOCKED} area accepts no files.", example=LOCKED),
         ),
     ]
 
@@ -97,7 +100,9 @@ def declared_checksums_field() -> DeclaredChecksumsField:
     """Return an optional field of checksums."""
     about = f"Any of {', '.join(CHECKSUM_NAMES)}."
     example = {"crc32c": "4f1dab61"}
-    return DeclaredChecksumsField(load_default=None, metadata=described(about, example=example))
+    return DeclaredChecksumsField(
+        load_default=None, metadata=describe_field(about, example=example)
+    )
 
 
 def content_type_field() -> TextField:

@@ -20,7 +20,7 @@ from api.schemas.fields import (
     TextField,
     UuidField,
     VersionField,
-    described,
+    describe_field,
     page_size_field,
     page_token_field,
     query_flag,
@@ -51,7 +51,8 @@ class ReadBundle:
     token: Annotated[str | None, retry_token_field()]
     per_page: Annotated[int, page_size_field(PAGE_BUNDLE)]
     start_at: Annotated[
-        int, QueryInteger(load_default=0, metadata=described("Index of the page's first file."))
+        int,
+        QueryInteger(load_default=0, metadata=describe_field("Index of the page's first file.")),
     ]
     replication: Annotated[bool, replication_field()]
 
@@ -68,7 +69,7 @@ class ListBundles:
             validate=FullMatch(
                 r"^[0-9A-Za-z-]*$", error="Must have only letters, digits and dashes."
             ),
-            metadata=described("Prefix of the bundles' uuids.", example="4c"),
+            metadata=describe_field("Prefix of the bundles' uuids.", example="4c"),
         ),
     ]
     token: Annotated[str | None, retry_token_field()]
@@ -82,7 +83,7 @@ class NewFileEntry(Schema):
     uuid = UuidField(required=True)
     version = version_field(required=True)
     name = TextField(required=True, metadata={"example": "sample.json", "maxLength": MAX_TEXT})
-    indexed = BooleanField(required=True, metadata=described("True marks a metadata file."))
+    indexed = BooleanField(required=True, metadata=describe_field("True marks a metadata file."))
 
 
 class FileEntries(fields.List[Any]):
@@ -189,7 +190,7 @@ class BundleBody:
         FileEntries(
             fields.Nested(NewFileEntry),
             required=True,
-            metadata=described("At least one stored file.", minItems=1),
+            metadata=describe_field("At least one stored file.", minItems=1),
         ),
     ]
 
@@ -204,15 +205,15 @@ class PatchEntry(Schema):
     uuid = UuidField(required=True)
     version = version_field(required=True)
     name = TextField(
-        metadata=described(
+        metadata=describe_field(
             "`name` or `path` is required.", example="sample.json", maxLength=MAX_TEXT
         )
     )
-    path = TextField(metadata=described("Alias of `name`.", maxLength=MAX_TEXT))
-    indexed = BooleanField(metadata=described("True marks a metadata file; false by default."))
+    path = TextField(metadata=describe_field("Alias of `name`.", maxLength=MAX_TEXT))
+    indexed = BooleanField(metadata=describe_field("True marks a metadata file; false by default."))
     type = TextField(
         validate=validate.OneOf(list(INDEXED_BY_TYPE)),
-        metadata=described("Alias of `indexed`: `metadata` or `data`."),
+        metadata=describe_field("Alias of `indexed`: `metadata` or `data`."),
     )
 
     @post_load
@@ -237,7 +238,7 @@ def _patch_entries_field(about: str) -> Any:
         fields.Nested(PatchEntry(unknown="raise")),
         load_default=list,
         validate=validate.Length(max=PATCH_MAX, error=f"Must have at most {PATCH_MAX} entries."),
-        metadata=described(about),
+        metadata=describe_field(about),
     )
 
 
@@ -284,7 +285,7 @@ class FileEntry(ResponseSchema):
     sha1 = fields.String(required=True)
     sha256 = fields.String(required=True)
     size = fields.Integer(required=True)
-    url = fields.String(metadata=described("Only with directurls or presignedurls."))
+    url = fields.String(metadata=describe_field("Only with directurls or presignedurls."))
 
 
 class Bundle(ResponseSchema):
@@ -315,7 +316,7 @@ class BundleList(ResponseSchema):
 
     bundles = fields.List(fields.Nested(BundleName), required=True)
     has_more = fields.Boolean(required=True)
-    page_count = fields.Integer(required=True, metadata=described("Bundles on this page."))
+    page_count = fields.Integer(required=True, metadata=describe_field("Bundles on this page."))
     per_page = fields.Integer(required=True)
 
 

@@ -16,7 +16,7 @@ _DIGITS = re.compile(r"[0-9]{1,18}", re.ASCII)
 _FLAGS = {"true": True, "1": True, "false": False, "0": False}
 
 
-def described(text: str, **more: Any) -> dict[str, Any]:
+def describe_field(text: str, **more: Any) -> dict[str, Any]:
     """Return the metadata of a field that OpenAPI describes; `more` may be an example."""
     return {"description": text, **more}
 
@@ -128,7 +128,7 @@ class QueryFlag(fields.Boolean):
 
 def query_flag(about: str) -> QueryFlag:
     """Return a boolean query parameter that is false by default."""
-    return QueryFlag(load_default=False, metadata=described(about))
+    return QueryFlag(load_default=False, metadata=describe_field(about))
 
 
 class BooleanField(fields.Boolean):
@@ -191,7 +191,7 @@ def page_size_field(default: int, least: int = 1, most: int = 500) -> QueryInteg
 
 def retry_token_field() -> TextField:
     """Return the unused `token` parameter, which the specification requires for retries."""
-    return TextField(load_default=None, metadata=described("Not set by end users."))
+    return TextField(load_default=None, metadata=describe_field("Not set by end users."))
 
 
 def page_token_field(what: str = "page") -> TextField:
@@ -259,7 +259,9 @@ class PatchParameters(WriteParameters):
 
     version: Annotated[
         str,
-        version_field(required=True, metadata=described("The version to patch; any live version.")),
+        version_field(
+            required=True, metadata=describe_field("The version to patch; any live version.")
+        ),
     ]
 
 
@@ -277,7 +279,7 @@ class Problem(ResponseSchema):
     code = fields.String(required=True, metadata={"example": "not_found"})
     detail = fields.String(required=True, metadata={"example": "There is no such bundle."})
     request_id = fields.String(required=True)
-    errors = JsonObject(metadata=described("Messages by JSON pointer or parameter."))
+    errors = JsonObject(metadata=describe_field("Messages by JSON pointer or parameter."))
 
 
 class Empty(ResponseSchema):

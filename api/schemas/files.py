@@ -16,7 +16,7 @@ from api.schemas.fields import (
     TextField,
     UuidField,
     VersionField,
-    described,
+    describe_field,
     query_flag,
     replica_field,
     request_schema,
@@ -57,7 +57,7 @@ class FileBody:
         TextField(
             required=True,
             validate=text_length(MAX_TEXT),
-            metadata=described(
+            metadata=describe_field(
                 "The URL of a staged object with its four checksums as metadata.",
                 example="s3://staging/sample.json",
             ),
@@ -102,21 +102,21 @@ class FileWritten(ResponseSchema):
     """The response of put_file."""
 
     version = VersionField(required=True)
-    task_id = fields.String(metadata=described("Only while the file is being verified."))
+    task_id = fields.String(metadata=describe_field("Only while the file is being verified."))
 
 
 class FileResult(FileWritten):
     """Result of one of several files: refused if it has a `code`, else stored or with a task."""
 
     uuid = fields.String(required=True)
-    status = fields.Integer(metadata=described("HTTP status that put_file would answer."))
-    code = fields.String(metadata=described("Error code, if it was refused."))
-    detail = fields.String(metadata=described("Reason, if it was refused."))
+    status = fields.Integer(metadata=describe_field("HTTP status that put_file would answer."))
+    code = fields.String(metadata=describe_field("Error code, if it was refused."))
+    detail = fields.String(metadata=describe_field("Reason, if it was refused."))
     errors = JsonObject(
-        metadata=described("JSON pointer in the item, or name of a checksum, to messages.")
+        metadata=describe_field("JSON pointer in the item, or name of a checksum, to messages.")
     )
     retry_after_s = fields.Integer(
-        metadata=described("Seconds to wait before a retry, where put_file has Retry-After.")
+        metadata=describe_field("Seconds to wait before a retry, where put_file has Retry-After.")
     )
 
 
@@ -149,7 +149,7 @@ class ReadFile:
         str | None,
         DispositionField(
             load_default=None,
-            metadata=described(
+            metadata=describe_field(
                 "Content-Disposition of the redirect's target. File names may have"
                 " non-ASCII characters. `inline` is supported only if the replica is a cloud"
                 " bucket."

@@ -13,7 +13,7 @@ from api.schemas.fields import (
     ResponseSchema,
     TextField,
     UuidField,
-    described,
+    describe_field,
     in_range,
     max_length,
     one_of,
@@ -39,7 +39,7 @@ def _type_field() -> TextField:
     return TextField(
         load_default="jmespath",
         validate=one_of(*SUBSCRIPTION_TYPES),
-        metadata=described("The type of subscription."),
+        metadata=describe_field("The type of subscription."),
     )
 
 
@@ -47,14 +47,16 @@ def secret_key_field(**options: Any) -> TextField:
     """Return the field of the secret that signs deliveries."""
     return TextField(
         validate=text_length(1024),
-        metadata=described("Signs deliveries; never included in responses."),
+        metadata=describe_field("Signs deliveries; never included in responses."),
         **options,
     )
 
 
 def key_id_field(about: str = "Identifies the signing key to receivers.") -> TextField:
     """Return the field of the signing key's id, which a header of deliveries carries."""
-    return TextField(load_default=None, validate=max_length(MAX_KEY_ID), metadata=described(about))
+    return TextField(
+        load_default=None, validate=max_length(MAX_KEY_ID), metadata=describe_field(about)
+    )
 
 
 @dataclass(frozen=True)
@@ -90,7 +92,7 @@ class SubscriptionBody:
         Mapping[str, Any] | None,
         JsonObject(
             load_default=None,
-            metadata=described("If present, the type is elasticsearch; `{}` matches all."),
+            metadata=describe_field("If present, the type is elasticsearch; `{}` matches all."),
         ),
     ]
     jmespath_query: Annotated[
@@ -138,7 +140,7 @@ class SubscriptionBody:
             values=fields.Nested(Attachment),
             load_default=None,
             validate=_FIELDS_LENGTH,
-            metadata=described("Expressions by name; names must not start with `_`."),
+            metadata=describe_field("Expressions by name; names must not start with `_`."),
         ),
     ]
 
@@ -158,17 +160,19 @@ class SubscriptionAnswer(ResponseSchema):
     es_query = JsonObject()
     jmespath_query = fields.String()
     hmac_key_id = fields.String()
-    hmac_previous_until = fields.String(metadata=described("When the former secret stops signing."))
+    hmac_previous_until = fields.String(
+        metadata=describe_field("When the former secret stops signing.")
+    )
     attachments = JsonObject()
     state = fields.String(
         required=True,
         validate=validate.OneOf(SUBSCRIPTION_STATES),
-        metadata=described("Only active ones get deliveries other than tests."),
+        metadata=describe_field("Only active ones get deliveries other than tests."),
     )
-    state_since = fields.String(metadata=described("When it became inactive."))
-    state_reason = fields.String(metadata=described("Why it is disabled."))
+    state_since = fields.String(metadata=describe_field("When it became inactive."))
+    state_reason = fields.String(metadata=describe_field("Why it is disabled."))
     failing_since = fields.String(
-        metadata=described("First failure since the last successful delivery.")
+        metadata=describe_field("First failure since the last successful delivery.")
     )
 
 
@@ -199,7 +203,7 @@ class NewSecretBody:
         IntegerField(
             load_default=DEFAULT_OVERLAP_S,
             validate=in_range(0, 2**31),
-            metadata=described("How long the former secret also signs, seconds."),
+            metadata=describe_field("How long the former secret also signs, seconds."),
         ),
     ]
 
@@ -213,7 +217,7 @@ class DryRunBody(SubscriptionBody):
         IntegerField(
             load_default=DEFAULT_DRY_RUN_BUNDLES,
             validate=in_range(1, DRY_RUN_BUNDLES_MAX),
-            metadata=described("How many of the latest bundles to try."),
+            metadata=describe_field("How many of the latest bundles to try."),
         ),
     ]
 
@@ -224,8 +228,8 @@ class DryRunBundle(ResponseSchema):
     bundle_uuid = UuidField(required=True)
     bundle_version = fields.String(required=True)
     matches = fields.Boolean(required=True)
-    payload = JsonObject(metadata=described("The payload that would be sent, if it matches."))
-    error = fields.String(metadata=described("Why the payload cannot be built."))
+    payload = JsonObject(metadata=describe_field("The payload that would be sent, if it matches."))
+    error = fields.String(metadata=describe_field("Why the payload cannot be built."))
 
 
 class DryRunAnswer(ResponseSchema):
@@ -233,5 +237,5 @@ class DryRunAnswer(ResponseSchema):
 
     bundles = fields.List(fields.Nested(DryRunBundle), required=True)
     timed_out = fields.Boolean(
-        required=True, metadata=described("Whether time ran out before the last bundle.")
+        required=True, metadata=describe_field("Whether time ran out before the last bundle.")
     )

@@ -346,7 +346,7 @@ def check_signature(token: str, key: VerificationKey, registry: JWSRegistry) -> 
 
 
 @dataclass(frozen=True, slots=True)
-class VerifiedToken:
+class CheckedToken:
     """A token with a valid signature of this key, and valid claims, for this principal."""
 
     unverified: UnverifiedToken
@@ -384,7 +384,7 @@ class TokenVerifier:
         self._clock = clock
         self._leeway_s = leeway_s
         self._registry = _TokenRegistry(algorithms=self._algorithms, strict_check_header=False)
-        self._verified: dict[str, VerifiedToken] = {}
+        self._verified: dict[str, CheckedToken] = {}
 
     def verify(self, token: str) -> Principal:
         """Return the token's principal; Unauthorized, without quoting the token, if not valid."""
@@ -419,12 +419,12 @@ class TokenVerifier:
 
     def _verify_with(
         self, key: VerificationKey, token: str, unverified: UnverifiedToken
-    ) -> VerifiedToken:
+    ) -> CheckedToken:
         """Check signature and claims, and cache the token."""
         check_signature(token, key, self._registry)
         is_of_account = unverified.issuer not in self._rings
         identify = self._identify_account if is_of_account else self._identify_user
-        verified = VerifiedToken(unverified, key, identify(unverified))
+        verified = CheckedToken(unverified, key, identify(unverified))
         # Only valid tokens are cached, so that an attacker cannot fill the cache.
         if len(self._verified) >= MAX_CACHED_TOKENS:
             self._verified.clear()

@@ -61,7 +61,7 @@ class EvaluationBudget:
         self._later = steps - self.now
 
     @property
-    def left(self) -> int:
+    def remaining(self) -> int:
         """Return the steps that are left, negative if there were not enough."""
         return self.now + self._later
 
@@ -72,11 +72,11 @@ class EvaluationBudget:
             self._refill()
 
     def _refill(self) -> None:
-        if self.left < 0:
+        if self.remaining < 0:
             raise StepsExhausted("The expression takes more steps than allowed.")
         if self._watch is not None:
             self._watch()
-        left = self.left
+        left = self.remaining
         self.now = min(left, WATCH_INTERVAL_STEPS)
         self._later = left - self.now
 

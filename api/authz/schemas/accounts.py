@@ -12,7 +12,7 @@ from api.schemas.fields import (
     JsonObject,
     ResponseSchema,
     TextField,
-    described,
+    describe_field,
     page_size_field,
     page_token_field,
     version_field,
@@ -115,7 +115,7 @@ def _account_ids_field(
         _account_id_field(example, kind),
         load_default=list,
         validate=validate.Length(max=MAX_NAMED, error=f"Must have at most {MAX_NAMED} items."),
-        metadata=described(about, example=[example]),
+        metadata=describe_field(about, example=[example]),
     )
 
 

@@ -74,7 +74,7 @@ class StopSignal:
             raise Stopped
 
 
-class MemoryBudget:
+class BufferBudget:
     """Bytes that may be held in memory at once; threads share it."""
 
     def __init__(self, size: int, stop: StopSignal) -> None:
@@ -127,7 +127,7 @@ class TransferContext:
         self.tell = tell
         self.part_pool = ThreadPoolExecutor(jobs, thread_name_prefix="part")
         self.stop = StopSignal(stop)
-        self.memory = MemoryBudget(memory, self.stop)
+        self.memory = BufferBudget(memory, self.stop)
 
     def with_progress(self, tell: TransferProgress) -> "TransferContext":
         """The same context, reporting its progress elsewhere."""

@@ -106,7 +106,7 @@ def test_expensive_attachment_leaves_steps_to_others(before: int) -> None:
     assert errors.keys() == {*expensive, "bad"}
     assert "abs()" in errors["bad"]
     assert all("more steps" in errors[name] for name in expensive)
-    assert budget.left >= 0
+    assert budget.remaining >= 0
 
 
 @pytest.mark.spec("NOT-06")
@@ -124,7 +124,7 @@ def test_attachments_of_a_subscription_are_bounded_together() -> None:
     found = payloads.evaluate_attachments(many, MANY, steps=3_000, budget=budget)
     assert 0 < len(found["_errors"]) < 50
     assert set(found["_errors"].values()) == {payloads.TOTAL_STEPS_EXCEEDED}
-    assert 0 <= budget.left < 3_000
+    assert 0 <= budget.remaining < 3_000
 
 
 @pytest.mark.spec("NOT-06")

@@ -82,7 +82,8 @@ check-code: $(DEV_READY) ## Check format, lint and types only
 
 .PHONY: check-runs
 check-runs: $(DEV_READY) $(COMPILED) ## Check architecture, and that every bench runs, only
-	$(BIN)/python -m pytest -p no:randomly tests/test_architecture.py tests/test_docs.py
+	$(BIN)/python -m pytest -p no:randomly tests/test_architecture.py tests/test_docs.py \
+		tests/test_conformance.py tests/test_mutants.py
 	$(BIN)/python -m bench --tiny
 
 SEEDED := $(if $(SEED),--seed $(SEED))

@@ -8,11 +8,14 @@ from pathlib import Path
 import click
 import pytest
 
+from api.app import OPERATIONS as STORE_OPERATIONS
+from api.authz.app import OPERATIONS as AUTH_OPERATIONS
 from config import Settings
 from config.settings import IGNORED_PREFIXES, IGNORED_VARIABLES, PREFIX
 from ops import procfile
 from ops.__main__ import cli
 from pipelines.flow import DELIVER
+from store_client.cli.registry import ENTRIES
 from tests import reference
 from tests.test_architecture import MAY_IMPORT, place_of
 from workers.actors import QUEUES
@@ -60,6 +63,14 @@ def test_named_make_targets_exist(page: Path) -> None:
 def test_every_command_that_is_named_exists(page: Path) -> None:
     for words in re.findall(r"python -m ops((?: [a-z][a-z-]*(?![\w@./]))*)", code(page)):
         assert resolved(words.split()), f"python -m ops{words}"
+
+
+@pages
+def test_every_client_command_that_is_named_exists(page: Path) -> None:
+    operations = (*STORE_OPERATIONS, *AUTH_OPERATIONS)
+    known = {one.name.replace("_", "-") for one in operations} | {one.name for one in ENTRIES}
+    named = set(re.findall(r"(?:^|`|\$\(|[|;&] )store (?:--\S+ )?([a-z][a-z-]+)", code(page), re.M))
+    assert named <= known
 
 
 @pages

@@ -69,9 +69,7 @@ def unvalidated_text(
 ) -> fields.String:
     """Build a documented string that `auth.oauth` validates."""
     described = {"description": about} if about else {}
-    return fields.String(
-        required=required, metadata={**described, "maxLength": most, **metadata}
-    )
+    return fields.String(required=required, metadata={**described, "maxLength": most, **metadata})
 
 
 @dataclass(frozen=True)

@@ -208,10 +208,6 @@ def _read_password() -> str:
     return sys.stdin.readline().rstrip("\r\n")
 
 
-def _is_terminal() -> bool:
-    return sys.stdin.isatty()
-
-
 # Applications
 
 

@@ -299,7 +299,10 @@ def _hash_and_check(stores: Stores, row: AreaFile, heartbeat: Heartbeat) -> Area
             progress=lambda _token, _done: heartbeat(0),
         )
         if is_json:
-            fault = _check_json(info, content, heartbeat)
+            text = b"".join(content)
+            # One copy in memory, also while other threads parse theirs.
+            content.clear()
+            fault = _check_json(info, [text], heartbeat)
     row = replace(row, pin=info.pin, size=info.size, content_type=kind)
     return _set_validation(replace(row, status="CHECKSUMMED", checksums=sums), fault)
 

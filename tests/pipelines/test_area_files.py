@@ -1,6 +1,7 @@
 """Files uploaded directly to an area's bucket: checksums, checks and metadata."""
 
 import hashlib
+import tracemalloc
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import replace
@@ -492,6 +493,28 @@ def test_parses_large_json_one_at_a_time_and_renews_leases(stores: Stores, area:
 
 
 # Lists
+
+
+def test_holds_one_copy_of_the_json_that_is_parsed(
+    stores: Stores, area: str, drain: Drain, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    held: list[int] = []
+    parse = area_files.parse_metadata
+
+    def measure(content: bytes) -> Any:
+        held.append(tracemalloc.get_traced_memory()[0])
+        return parse(content)
+
+    monkeypatch.setattr(area_files, "parse_metadata", measure)
+    size = 8 * 1024 * 1024
+    past_us(stores, area, "a.json", b'"%b"' % (b"x" * (size - 2)))
+    area_files.register_upload(stores, area, "a.json", {})
+    tracemalloc.start()
+    try:
+        drain()
+    finally:
+        tracemalloc.stop()
+    assert size <= held[0] < 1.5 * size
 
 
 @pytest.mark.spec("ARU-43")

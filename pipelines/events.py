@@ -319,12 +319,16 @@ def run_replay(stores: Stores, claim: JobClaim, beat: Heartbeat) -> tuple[Job, .
     return (*follow, *delivery_jobs(receivers))
 
 
+def make_replayed_event(one: Replay, event: BundleEvent) -> BundleEvent:
+    """Return the event with an id of this replay, so that it is not taken for a duplicate."""
+    ident = uuids.uuid5(events.EVENT_NAMESPACE, f"replay/{one.id}/{event.id}")
+    return replace(event, id=str(ident))
+
+
 def _match_replayed_event(
     stores: Stores, query: StoredQuerySet, one: Replay, event: BundleEvent, beat: Heartbeat
 ) -> tuple[BundleEvent, list[NewDelivery]]:
-    # With an id of this replay, so that it is not taken for a duplicate.
-    ident = uuids.uuid5(events.EVENT_NAMESPACE, f"replay/{one.id}/{event.id}")
-    replayed = replace(event, id=str(ident))
+    replayed = make_replayed_event(one, event)
     opened = (
         nullcontext(purged_document(event))
         if event.type == "DELETE"

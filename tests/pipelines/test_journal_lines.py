@@ -71,6 +71,6 @@ def test_a_manifest_of_another_format_is_refused() -> None:
 
 def test_a_replayed_event_has_an_id_of_its_own_that_is_always_the_same() -> None:
     one = Replay(UUID, 1, "aws", 1, 2, 0, 0, None)
-    again = events._replayed_event(one, EVENT)
+    again = events.make_replayed_event(one, EVENT)
     assert again == replace(EVENT, id=again.id)
     assert again.id == "294f054c-d8e6-5d80-9b85-91205c9da4c0"

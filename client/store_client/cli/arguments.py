@@ -129,8 +129,11 @@ def read_value(value: str, param: click.Parameter | None, ctx: click.Context | N
         return value
     name = "standard input" if value == "-" else value[1:]
     try:
-        data = _open_stdin(param, ctx).read() if value == "-" else Path(name).read_bytes()
-        return str(data.decode("utf-8-sig")).rstrip("\r\n")
+        if value == "-":
+            text = str(_open_stdin(param, ctx).read().decode("utf-8-sig"))
+        else:
+            text = Path(name).read_text(encoding="utf-8-sig")
+        return text.rstrip("\r\n")
     except OSError as error:
         _fail(f"cannot read {name}: {error.strerror or error}", param, ctx)
     except UnicodeError:

@@ -140,6 +140,13 @@ def test_reads_list_from_file_as_json_or_lines(tmp_path: Path) -> None:
 
 
 @pytest.mark.spec("CLI-43")
+def test_reads_lines_of_text_file_whatever_ends_them(tmp_path: Path) -> None:
+    path = tmp_path / "about.md"
+    path.write_bytes("# Kidney\r\n\r\nTwo donors, é\r\n".encode())
+    assert sent({"type": "string"}, "--it", f"@{path}") == "# Kidney\n\nTwo donors, é"
+
+
+@pytest.mark.spec("CLI-43")
 def test_standard_input_is_read_once() -> None:
     assert "was read already" in refused(NAMES, "--it", "-", "--it", "-")
 

@@ -143,7 +143,7 @@ def test_reads_list_from_file_as_json_or_lines(tmp_path: Path) -> None:
 def test_reads_lines_of_text_file_whatever_ends_them(tmp_path: Path) -> None:
     path = tmp_path / "about.md"
     path.write_bytes("# Kidney\r\n\r\nTwo donors, é\r\n".encode())
-    assert sent({"type": "string"}, "--it", f"@{path}") == "# Kidney\n\nTwo donors, é"
+    assert sent({}, "--it", f"@{path}") == "# Kidney\n\nTwo donors, é"
 
 
 @pytest.mark.spec("CLI-43")

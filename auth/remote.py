@@ -215,8 +215,8 @@ class PolicyServiceClient:
 
 def _parse_answer(kind: type[A], body: bytes) -> A:
     try:
-        return msgspec.json.decode(body, type=kind)
-    except (msgspec.MsgspecError, ValueError, RecursionError) as error:
+        return msgspec.convert(orjson.loads(body), type=kind)
+    except (msgspec.ValidationError, ValueError) as error:
         raise _unavailable_error(INVALID_ANSWER) from error
 
 

@@ -5,7 +5,14 @@ from pathlib import Path
 
 import pytest
 
+from pipelines import bundles
+from pipelines.bundles import BundleDraft, NewEntry
+from storage.model import FQID
+from tests.builders import make_file, new_uuid, version
 from tests.catalogs import Spares
+from tests.ops.commands import opened, run
+
+AUTHOR = "writer@example.org"
 
 
 @pytest.fixture
@@ -18,3 +25,25 @@ def put_catalog(spares: Spares) -> Callable[[Path], None]:
             pass
 
     return put
+
+
+@pytest.fixture
+def home(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, put_catalog: Callable[[Path], None]
+) -> Path:
+    """The home of the commands, with an empty catalog."""
+    monkeypatch.setenv("STORE_HOME", str(tmp_path))
+    put_catalog(tmp_path)
+    run("migrate")
+    return tmp_path
+
+
+@pytest.fixture
+def bundle(home: Path) -> FQID:
+    """A bundle of a file of its own, in both replicas."""
+    stores = opened(home)
+    file = make_file(stores, b"content", everywhere=True)
+    fqid = FQID(new_uuid(), version())
+    bundles.put(stores, BundleDraft(fqid, "aws", 1, [NewEntry("a.txt", file, False)]), AUTHOR)
+    stores.catalog.close()
+    return fqid

@@ -15,11 +15,9 @@ from storage import keys
 from storage.model import FQID
 from tests.builders import make_file
 from tests.damage import damage
-from tests.ops.test_integrity import bundle, home, opened, run, typed
+from tests.ops.commands import opened, run, typed
 
 pytestmark = pytest.mark.spec("OPS-27")
-
-__all__ = ["bundle", "home"]
 
 
 def public_keys(home: Path) -> KeySet:

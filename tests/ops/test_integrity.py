@@ -1,63 +1,21 @@
 """The commands `purge`, `reconcile`, `verify` and `status` on a store's home."""
 
 import shutil
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from click.testing import CliRunner, Result
 
 from config import Settings
-from ops.__main__ import cli
 from pipelines import bundles, collections
 from pipelines.bundles import BundleDraft, NewEntry
 from pipelines.recovery import epochs
 from storage import keys
 from storage.catalog import Catalog, store_state
-from storage.connect import connect
 from storage.model import FQID, Replica
-from storage.pubsub import MemoryPubSub
-from storage.stores import Stores
 from tests.builders import make_file, new_uuid, version
+from tests.ops.commands import opened, run, typed
 
 AUTHOR = "writer@example.org"
-
-
-@pytest.fixture
-def home(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, put_catalog: Callable[[Path], None]
-) -> Path:
-    monkeypatch.setenv("STORE_HOME", str(tmp_path))
-    put_catalog(tmp_path)
-    typed("migrate")
-    return tmp_path
-
-
-def typed(*words: str, answer: str | None = None) -> Result:
-    return CliRunner().invoke(cli, words, input=answer, catch_exceptions=False)
-
-
-def run(*words: str) -> str:
-    result = typed(*words)
-    assert result.exit_code == 0, result.output
-    return result.output
-
-
-def opened(home: Path) -> Stores:
-    return connect(
-        Settings(home=home, secret_key="a secret for tests only"), notices=MemoryPubSub()
-    )
-
-
-@pytest.fixture
-def bundle(home: Path) -> FQID:
-    """A bundle of a file of its own, in both replicas."""
-    stores = opened(home)
-    file = make_file(stores, b"content", everywhere=True)
-    fqid = FQID(new_uuid(), version())
-    bundles.put(stores, BundleDraft(fqid, "aws", 1, [NewEntry("a.txt", file, False)]), AUTHOR)
-    stores.catalog.close()
-    return fqid
 
 
 def there(home: Path, fqid: FQID) -> bool:

@@ -4,57 +4,26 @@ import gzip
 import os
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
-from click.testing import CliRunner, Result
 
-from config import Settings
 from examples.webhooks import Receiver, running_receiver
-from ops.__main__ import cli
 from ops.local_store import running_store
 from ops.procfile import ROOT
 from storage import keys
 from storage.catalog import areas, login
 from storage.catalog.areas import Area
 from storage.catalog.login import SessionRow
-from storage.connect import connect
-from storage.pubsub import MemoryPubSub
-from storage.stores import Stores
 from tests.builders import make_file, new_uuid
 from tests.live.api import ApiClient
 from tests.live.deposits import Depositor, SampleBundle, make_metadata_file
+from tests.ops.commands import opened, run, typed
 from tests.pipelines.lost_catalog import write
 from tests.waiting import until
-
-
-@pytest.fixture
-def home(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, put_catalog: Callable[[Path], None]
-) -> Path:
-    monkeypatch.setenv("STORE_HOME", str(tmp_path))
-    put_catalog(tmp_path)
-    typed("migrate")
-    return tmp_path
-
-
-def typed(*words: str, typing: str = "") -> Result:
-    return CliRunner().invoke(cli, words, input=typing, catch_exceptions=False)
-
-
-def run(*words: str) -> str:
-    result = typed(*words)
-    assert result.exit_code == 0, result.output
-    return result.output
-
-
-def opened(home: Path) -> Stores:
-    return connect(
-        Settings(home=home, secret_key="a secret for tests only"), notices=MemoryPubSub()
-    )
 
 
 def lose_catalog(home: Path) -> None:
@@ -119,7 +88,7 @@ def test_restore_reports_users_and_rights_that_came_back(
 ) -> None:
     for name in ("memory_kib", "passes", "lanes"):
         monkeypatch.setenv(f"STORE_PASSWORD_{name.upper()}", "64" if "kib" in name else "1")
-    typed("users", "add", "ada@example.org", typing="correct horse battery\n")
+    typed("users", "add", "ada@example.org", answer="correct horse battery\n")
     run("backup", str(home / "b"))
     again = run("restore", str(home / "b"))
     assert "may have access again" not in again

@@ -235,15 +235,15 @@ def locate(tx: Tx, keys: Sequence[FQID]) -> dict[FQID, str]:
     """Return which keys exist at all: `elsewhere` (published) or `pending`."""
     same = "t.uuid = wanted.uuid AND t.version = wanted.version"
     wanted = sql.fqid_columns(keys)
+    # Tasks first: one that ends between the two queries has left its file for the second.
+    task = ("tasks", "t", f"{same} AND t.finished_us IS NULL")
+    tasks = sql.look_up_rows(tx, "t.uuid, t.version", wanted, task).all()
     columns = "t.uuid, t.version, t.published_us IS NOT NULL"
     rows = sql.look_up_rows(tx, columns, wanted, ("files", "t", same))
     places = {FQID(row[0], row[1]): "elsewhere" if row[2] else "pending" for row in rows}
     for purged in catalog_purges.filter_purged(tx, "file", list(places)):
         del places[purged]
-    task = ("tasks", "t", f"{same} AND t.finished_us IS NULL")
-    for row in sql.look_up_rows(tx, "t.uuid, t.version", wanted, task):
-        places.setdefault(FQID(row[0], row[1]), "pending")
-    return places
+    return {**{FQID(uuid, version): "pending" for uuid, version in tasks}, **places}
 
 
 def filter_published_ids(tx: Tx, replica: Replica, idents: Sequence[int]) -> set[int]:

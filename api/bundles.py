@@ -1,6 +1,6 @@
 """Bundle operations over HTTP: list, read, write, patch and delete."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from functools import partial
 from typing import Any
@@ -49,12 +49,20 @@ def get_bundles_all(context: StoreContext[ListBundles, None]) -> Response:
     position = context.open_cursor(scope, query.search_after)
     after = FQID(*position) if position else None
     rows = bundles.list_versions(context.stores, query.replica, prefix, after, query.per_page + 1)
-    page, more = rows[: query.per_page], len(rows) > query.per_page
+    return page_of_bundles(context, scope, rows)
+
+
+def page_of_bundles(
+    context: StoreContext[Any, None], scope: Sequence[str], rows: Sequence[FQID]
+) -> Response:
+    """Return a page of a list of bundle versions; `rows` has one more if another page follows."""
+    size = context.query.per_page
+    page, more = rows[:size], len(rows) > size
     content = {
         "bundles": [{"uuid": fqid.uuid, "version": fqid.version} for fqid in page],
         "has_more": more,
         "page_count": len(page),
-        "per_page": query.per_page,
+        "per_page": size,
     }
     last = [page[-1].uuid, page[-1].version] if more else None
     return context.page_response(content, "bundles", scope=scope, last=last)

@@ -4,12 +4,20 @@ from typing import Any
 
 from flask import Response
 
-from api.bundles import absolute_url, check_direct_urls
+from api.bundles import absolute_url, check_direct_urls, page_of_bundles
 from api.http.auth import find_source_replica
 from api.http.errors import compute_retry_after_s, http_status
-from api.http.operation import ResponseDoc, StoreContext, json_response, operation, redirect
+from api.http.operation import (
+    ResponseDoc,
+    StoreContext,
+    json_response,
+    operation,
+    page_responses,
+    redirect,
+)
 from api.http.responses import check_inline
 from api.replication import REPLICATION_DOCS, format_replication_header, served_by_header
+from api.schemas.bundles import BundleList
 from api.schemas.fields import NoParameters, ReplicaParameters
 from api.schemas.files import (
     FILE_HEADERS,
@@ -17,12 +25,13 @@ from api.schemas.files import (
     FilesWritten,
     FileWritten,
     HeadFile,
+    ListFileBundles,
     NewFilesBody,
     ReadFile,
     TaskAnswer,
     WriteFile,
 )
-from pipelines import failover, files, flow, ingest
+from pipelines import bundles, failover, files, flow, ingest
 from pipelines.files import FileLocation
 from pipelines.ingest import IngestRequest, IngestTask
 from pipelines.limits import PENDING_RETRY_S
@@ -272,6 +281,33 @@ def head_file(context: StoreContext[HeadFile, None]) -> Response:
     return Response(
         b"", headers=_read_headers(context, served, location.file), mimetype="text/plain"
     )
+
+
+@operation(
+    "GET",
+    "/files/{uuid}/bundles",
+    tag=TAG,
+    query=ListFileBundles,
+    responses=page_responses(BundleList),
+    errors=(404,),
+    paged="bundles",
+    description="Lists the live bundle versions that contain the file, ordered by uuid, then"
+    " version. Any version of the file counts unless `version` is given.",
+)
+def get_file_bundles(context: StoreContext[ListFileBundles, None]) -> Response:
+    """List the bundles that contain a file."""
+    query = context.query
+    scope = ("get_file_bundles", query.replica, context.uuid, query.version or "")
+    position = context.open_cursor(scope, query.search_after)
+    rows = bundles.list_containing(
+        context.stores,
+        query.replica,
+        context.uuid,
+        query.version,
+        after=FQID(*position) if position else None,
+        limit=query.per_page + 1,
+    )
+    return page_of_bundles(context, scope, rows)
 
 
 def _wait_for_file(

@@ -31,6 +31,7 @@ RESOURCES: Mapping[str, str] = MappingProxyType(
         "put_files": "files/{uuid}.{version}",
         "get_file": "files/{uuid}.{version}",
         "head_file": "files/{uuid}.{version}",
+        "get_file_bundles": "files/{uuid}.{version}",
         "get_task": "tasks/{task_id}",
         "get_collections": "collections/*",
         "put_collection": "collections/{uuid}.{version}",
@@ -83,7 +84,7 @@ RESOURCES: Mapping[str, str] = MappingProxyType(
 OPEN_OPERATIONS: frozenset[str] = frozenset(
     {
         # Specification, Authentication 3: reads, search, checkout, subscription listing are open
-        *("get_bundles_all", "get_bundle", "get_file", "head_file", "get_task"),
+        *("get_bundles_all", "get_bundle", "get_file", "head_file", "get_file_bundles", "get_task"),
         *("post_bundles_checkout", "get_bundles_checkout", "post_search"),
         *("get_events", "get_event", "get_events_feed", "get_subscriptions"),
         # The service itself

@@ -20,7 +20,7 @@ USER_EMAIL_VARIABLE = "${store:user_email}"
 READ_ACTIONS = (
     *("GetBundlesAll", "GetBundle", "PostBundlesCheckout", "GetBundlesCheckout"),
     "PostBundlesCheckoutElsewhere",
-    *("GetFile", "HeadFile", "GetTask", "PostSearch"),
+    *("GetFile", "HeadFile", "GetFileBundles", "GetTask", "PostSearch"),
     *("GetEvents", "GetEvent", "GetEventsFeed", "GetReplication"),
     "GetIntegrity",
 )

@@ -392,6 +392,26 @@ def list_versions(
         return versions.list_published(tx, KIND, replica, prefix=prefix, after=after, limit=limit)
 
 
+def list_containing(
+    stores: Stores,
+    replica: Replica,
+    file_uuid: str,
+    file_version: str | None,
+    *,
+    after: FQID | None,
+    limit: int,
+) -> list[FQID]:
+    """Return visible versions that contain a file, ordered by uuid, then version.
+
+    Raise NotFoundError if the file is not visible in the replica.
+    """
+    with stores.catalog.read() as tx:
+        manifests.find_published_id(tx, "file", replica, file_uuid, file_version)
+        return bundles.list_containing(
+            tx, replica, file_uuid, file_version, after=after, limit=limit
+        )
+
+
 # Deleting ----------------------------------------------------------------------------------
 
 

@@ -89,6 +89,7 @@ STORE: tuple[Row, ...] = (
     Row("put_files",                      "401 401 403 403 403 200 200 200 200", "PUT /v1/files?replica=aws", {"files": [{"uuid": "<fresh>", "version": "<version>", "source_url": "<own_source>", "creator_uid": 7}]}),
     Row("get_file",                       "302 401 403 302 302 302 302 302 302", "GET /v1/files/<file>?replica=aws"),
     Row("head_file",                      "200 401 403 200 200 200 200 200 200", "HEAD /v1/files/<file>?replica=aws"),
+    Row("get_file_bundles",               "200 401 403 200 200 200 200 200 200", "GET /v1/files/<file>/bundles?replica=aws"),
     Row("get_task",                       "200 401 403 200 200 200 200 200 200", "GET /v1/tasks/<task>"),
     Row("get_collections",                "401 401 403 403 403 200 200 200 200", "GET /v1/collections", owner="Lists your own only."),
     Row("put_collection",                 "401 401 403 403 403 201 201 201 201", "PUT /v1/collections?uuid=<fresh>&version=<version>&replica=aws", COLLECTION),

@@ -17,6 +17,8 @@ from api.schemas.fields import (
     UuidField,
     VersionField,
     describe_field,
+    page_size_field,
+    page_token_field,
     query_flag,
     replica_field,
     request_schema,
@@ -24,7 +26,7 @@ from api.schemas.fields import (
     text_length,
     version_field,
 )
-from pipelines.limits import FILES_MAX
+from pipelines.limits import FILES_MAX, PAGE_BUNDLES_ALL
 from storage.model import Replica
 
 FILE_HEADERS = {
@@ -38,6 +40,16 @@ FILE_HEADERS = {
     "X-STORE-SIZE": "size in bytes",
 }
 """Headers of a file's responses."""
+
+
+@dataclass(frozen=True)
+class ListFileBundles:
+    """Parameters of get_file_bundles."""
+
+    replica: Annotated[Replica, replica_field()]
+    version: Annotated[str | None, version_field(load_default=None)]
+    per_page: Annotated[int, page_size_field(PAGE_BUNDLES_ALL)]
+    search_after: Annotated[str | None, page_token_field()]
 
 
 @dataclass(frozen=True)

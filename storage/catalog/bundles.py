@@ -395,6 +395,38 @@ def list_file_ids(tx: Tx, bundle_id: int) -> list[int]:
     return list(tx.execute(named.distinct()).scalars())
 
 
+def list_containing(
+    tx: Tx,
+    replica: Replica,
+    file_uuid: str,
+    file_version: str | None,
+    *,
+    after: FQID | None,
+    limit: int,
+) -> list[FQID]:
+    """List visible versions that contain a file (any version of it by default), in order."""
+    bundle = sql.join_one(tx, "bundles", "b", "b.id = s.bundle_id")
+    visible = sql.join_one(tx, "visible", "v", _IS_BUNDLE_PUBLISHED)
+    condition = "f.uuid = :uuid" + ("" if file_version is None else " AND f.version = :version")
+    if after is not None:
+        condition += " AND (b.uuid, b.version) > (:after_uuid, :after_version)"
+    source = (
+        "files AS f CROSS JOIN entries AS e CROSS JOIN bundle_segments AS s"
+        f" {bundle} {visible} WHERE {condition}"
+        " AND e.file_id = f.id AND s.segment_id = e.segment_id"
+    )
+    statement = f"SELECT DISTINCT b.uuid, b.version FROM {source} ORDER BY 1, 2 LIMIT :limit"
+    parameters = {"uuid": file_uuid, "version": file_version, "replica": replica, "limit": limit}
+    if after is not None:
+        parameters |= {"after_uuid": after.uuid, "after_version": after.version}
+    return [FQID(*row) for row in tx.execute(sql.parse(statement), parameters)]
+
+
+_IS_BUNDLE_PUBLISHED = (
+    "v.kind = 'bundle' AND v.replica = :replica AND v.uuid = b.uuid AND v.version = b.version"
+)
+
+
 def sum_bytes(tx: Tx, bundle_id: int) -> int:
     """Return the total bytes of a bundle's entries."""
     query = select(func.sum(blobs.c.size)).select_from(_ENTRIES.join(files).join(blobs))

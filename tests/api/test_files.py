@@ -600,3 +600,42 @@ def test_a_pending_file_without_a_version_is_the_latest_pending_one(depositor, c
     depositor.drain()
     assert client.head(f"/v1/files/{uuid_of(1)}?replica=aws").headers["X-STORE-VERSION"] == LATER
     assert client.head(f"/v1/files/{uuid_of(2)}?replica=aws").status_code == 404
+
+
+@pytest.mark.spec("FIL-44", "FIL-45", "FIL-46")
+def test_file_lists_its_bundles(depositor, client) -> None:
+    first, second = depositor.files([1, 2])
+    names = sorted(uuid_of(number) for number in (20, 21, 22))
+    for uuid in names:
+        twice = {**first, "name": "again.txt"}
+        assert depositor.put_bundle(uuid, [first, twice, second]).status_code == 201
+    assert depositor.put_bundle(uuid_of(23), [second]).status_code == 201
+    path = f"/v1/files/{uuid_of(1)}/bundles"
+    whole = client.get(f"{path}?replica=aws&version={VERSION}")
+    assert whole.status_code == 200
+    listed = [{"uuid": uuid, "version": VERSION} for uuid in names]
+    assert whole.json == {"bundles": listed, "has_more": False, "page_count": 3, "per_page": 100}
+    page = client.get(f"{path}?replica=aws&per_page=2")
+    assert (page.status_code, page.json["bundles"]) == (206, listed[:2])
+    following = page.headers["Link"].split(">")[0].lstrip("<")
+    last = client.get(following.removeprefix("http://localhost"))
+    assert (last.status_code, last.json["bundles"]) == (200, listed[2:])
+    for size in ("0", "501"):
+        assert client.get(f"{path}?replica=aws&per_page={size}").status_code == 400
+    other = f"/v1/files/{uuid_of(2)}/bundles?replica=aws&"
+    assert client.get(other + following.partition("?")[2]).status_code == 400
+
+
+@pytest.mark.spec("FIL-44", "FIL-45")
+def test_bundles_of_file_are_live_and_of_its_replica(depositor, client) -> None:
+    entry = depositor.file(1)
+    assert depositor.put_bundle(uuid_of(20), [entry]).status_code == 201
+    assert depositor.put_bundle(uuid_of(21), [entry]).status_code == 201
+    path = f"/v1/files/{uuid_of(1)}/bundles"
+    client.delete(f"/v1/bundles/{uuid_of(20)}?replica=aws", json={"reason": "r"}, headers=INGEST)
+    assert [one["uuid"] for one in client.get(f"{path}?replica=aws").json["bundles"]] == [
+        uuid_of(21)
+    ]
+    assert client.get(f"{path}?replica=aws&version={NEVER}").status_code == 404
+    assert client.get(f"/v1/files/{uuid_of(9)}/bundles?replica=aws").status_code == 404
+    assert client.get(path).status_code == 400

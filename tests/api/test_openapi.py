@@ -30,6 +30,7 @@ SPECIFIED = {
     "put_file": ("put", "/files/{uuid}"),
     "put_files": ("put", "/files"),
     "get_file": ("get", "/files/{uuid}"),
+    "get_file_bundles": ("get", "/files/{uuid}/bundles"),
     "head_file": ("head", "/files/{uuid}"),
     "get_collections": ("get", "/collections"),
     "put_collection": ("put", "/collections"),
@@ -78,6 +79,7 @@ SPECIFIED = {
 PAGED = {
     "get_bundles_all",
     "get_bundle",
+    "get_file_bundles",
     "get_collections",
     "post_search",
     "get_deliveries",

@@ -35,6 +35,7 @@ STORY = (
     "get_task",
     "get_file",
     "head_file",
+    "get_file_bundles",
     "put_subscription",
     "get_subscriptions",
     "get_subscription",

@@ -62,6 +62,7 @@ def test_accepts_uuids_in_any_case_and_returns_lower_case(
 DEFAULTS = {
     "get_bundle": 500,
     "get_bundles_all": 100,
+    "get_file_bundles": 100,
     "get_collections": 500,
     "get_events": 1,
 }
@@ -171,6 +172,7 @@ def test_paged_operations_name_their_items() -> None:
     assert {one.name: one.paged for one in OPERATIONS if one.paged} == {
         "get_bundles_all": "bundles",
         "get_bundle": "bundle.files",
+        "get_file_bundles": "bundles",
         "get_collections": "collections",
         "post_search": "results",
         "get_events": "event_streams",

@@ -36,7 +36,7 @@ WRITES = {
     "delete_collection",
 }
 READS = {
-    *("get_bundles_all", "get_bundle", "get_file", "head_file", "post_search"),
+    *("get_bundles_all", "get_bundle", "get_file", "head_file", "get_file_bundles", "post_search"),
     *("post_bundles_checkout", "get_bundles_checkout", "get_subscriptions"),
     *("get_events", "get_event"),
 }

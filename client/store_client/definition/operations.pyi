@@ -183,6 +183,13 @@ class Operations:
         """Read a file: a redirect to its content."""
 
     @_operation
+    def get_file_bundles(
+        self, *, uuid: AnyUuid, replica: Replica, version: str | None = None,
+        per_page: int | None = None, search_after: str | None = None, headers: Headers = None,
+    ) -> Any:
+        """List the bundles that contain a file."""
+
+    @_operation
     def get_health(self, *, headers: Headers = None) -> Any:
         """Whether every part works."""
 

@@ -173,6 +173,10 @@ CALLS: dict[str, tuple[Callable[[Tx], object], str]] = {
         lambda tx: bundles.list_entries(tx, 7, start=0, limit=500, span=1024),
         "pk_bundle_segments",
     ),
+    "bundles of a file": (
+        lambda tx: bundles.list_containing(tx, "aws", "7", "v", after=FQ, limit=500),
+        "ix_entries_file_id",
+    ),
     "reserved": (
         lambda tx: versions.list_stale_reservations(tx, "bundle", ANY, limit=9),
         "ix_bundles_reserved",

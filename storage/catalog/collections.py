@@ -192,6 +192,28 @@ def list_owned(tx: Tx, owner: str, *, after: FQID | None, limit: int) -> list[FQ
     return sql.fetch_versions(tx, query, after=after, limit=limit)
 
 
+def list_containing(tx: Tx, owner: str, kind: str, target: FQID, *, limit: int) -> list[Collection]:
+    """List an owner's collections whose latest version links to a bundle or file, by name.
+
+    Looks through the latest versions of the owner's first `limit` collections.
+    """
+    link = orjson.dumps([kind, *target]).decode()
+    rows = tx.execute(
+        _SELECT_CONTAINING, {"owner": owner, "limit": limit, "pattern": f"%{link[:-1]},%"}
+    )
+    return sql.map_rows(Collection, rows)
+
+
+_SELECT_CONTAINING = sql.parse(
+    f"SELECT {sql.list_columns(collections, 'c')} FROM (SELECT uuid, max(version) AS version"
+    " FROM owned WHERE owner = :owner GROUP BY uuid ORDER BY uuid LIMIT :limit) AS o"
+    " JOIN collections AS c ON c.uuid = o.uuid AND c.version = o.version"
+    " WHERE EXISTS (SELECT 1 FROM collection_segments AS s JOIN link_segments AS l"
+    " ON l.id = s.segment_id WHERE s.collection_id = c.id AND l.links LIKE :pattern)"
+    " ORDER BY c.name, c.uuid"
+)
+
+
 def list_versions(tx: Tx, uuid: str) -> list[FQID]:
     """List all versions that were reserved and are not purged yet."""
     query = select(collections.c.version).where(collections.c.uuid == uuid)

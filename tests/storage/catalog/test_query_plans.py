@@ -9,6 +9,8 @@ from pipelines.limits import SEGMENT_ENTRIES
 from storage.catalog import (
     Catalog,
     Tx,
+    bundle_contents,
+    bundle_versions,
     bundles,
     collections,
     deliveries,
@@ -176,6 +178,16 @@ CALLS: dict[str, tuple[Callable[[Tx], object], str]] = {
     "bundles of a file": (
         lambda tx: bundles.list_containing(tx, "aws", "7", "v", after=FQ, limit=500),
         "ix_entries_file_id",
+    ),
+    "folder": (lambda tx: bundle_contents.list_folder(tx, 7, "", limit=99), "pk_entries"),
+    "metadata": (lambda tx: bundle_contents.list_metadata_entries(tx, 7, limit=9), "pk_entries"),
+    "verified": (lambda tx: bundle_contents.summarize_verification(tx, 7), "pk_blob_replicas"),
+    "history": (lambda tx: bundle_versions.list_versions(tx, "7", limit=9), "uq_bundles_uuid"),
+    "unshared": (lambda tx: bundle_versions.list_unshared_lines(tx, 7, 8), "pk_entries"),
+    "sums": (lambda tx: bundle_versions.sum_bytes(tx, [7], max_entries=99), "pk_entries"),
+    "collections of a bundle": (
+        lambda tx: collections.list_containing(tx, "o", "bundle", FQ, limit=99),
+        "pk_owned",
     ),
     "reserved": (
         lambda tx: versions.list_stale_reservations(tx, "bundle", ANY, limit=9),

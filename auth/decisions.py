@@ -42,12 +42,8 @@ def load_permissions(
     tx: Tx, email: str, claimed_groups: Collection[str], rights: AuthSettings
 ) -> EffectivePermissions:
     """Load the permissions of a principal with these claimed groups; one query."""
-    claimed = {*claimed_groups, builtin_roles.USER_DEFAULT}
-    entries = accounts.list_effective_accounts(tx, email, claimed)
+    entries = list_effective_entries(tx, email, claimed_groups, rights)
     users = [one for one in entries if one.kind == "user"]
-    for role in _roles_from_settings(email, claimed_groups, rights):
-        via = builtin_roles.USER_DEFAULT if role == builtin_roles.USER_DEFAULT else ""
-        entries.append(EffectiveAccount("role", via, role, "enabled", None))
     groups = _ids_of_kind(entries, "group")
     roles = _ids_of_kind(entries, "role")
     return EffectivePermissions(
@@ -59,6 +55,18 @@ def load_permissions(
             {USER_EMAIL: email, GROUPS: groups, ROLES: roles},
         ),
     )
+
+
+def list_effective_entries(
+    tx: Tx, email: str, claimed_groups: Collection[str], rights: AuthSettings
+) -> list[EffectiveAccount]:
+    """List the accounts whose policies apply to a principal, and roles from settings; one query."""
+    claimed = {*claimed_groups, builtin_roles.USER_DEFAULT}
+    entries = accounts.list_effective_accounts(tx, email, claimed)
+    for role in _roles_from_settings(email, claimed_groups, rights):
+        via = builtin_roles.USER_DEFAULT if role == builtin_roles.USER_DEFAULT else ""
+        entries.append(EffectiveAccount("role", via, role, "enabled", None))
+    return entries
 
 
 def _roles_from_settings(

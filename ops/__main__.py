@@ -14,6 +14,7 @@ COMMANDS = {
     "migrate": "ops.maintenance:migrate",
     "prepare": "ops.maintenance:prepare",
     "token": "ops.accounts:token",
+    "login-link": "ops.accounts:login_link",
     "rotate-key": "ops.accounts:rotate_key",
     "settings": "ops.settings_reference:print_settings",
     "demo": "ops.demo:demo",

@@ -1,4 +1,4 @@
-"""The commands about accounts: `token`, `rotate-key`, `users`, `clients`, `service-accounts`."""
+"""Commands about accounts: tokens, login links, users, applications and service accounts."""
 
 import math
 import os
@@ -14,6 +14,7 @@ from rich.console import Console
 
 from auth.accounts import EMAIL_RULE, AuditContext, is_user_id
 from auth.login import users as local_users
+from auth.login.links import create_login_link
 from auth.login.passwords import PasswordHashing
 from auth.login.users import PasswordUser
 from auth.oauth.clients import (
@@ -70,6 +71,24 @@ def token(settings: Settings, email: str, groups: str, hours: float) -> None:
     claimed = tuple(part.strip() for part in groups.split(",") if part.strip())
     grant = TokenSpec(local_users.parse_user_email(email), claimed, int(hours * 3600))
     click.echo(issuance.create_token(settings, grant, now=time.time(), token_id=str(uuid.uuid4())))
+
+
+@click.command(name="login-link")
+@click.argument("email", required=False)
+@click.pass_obj
+def login_link(settings: Settings, email: str | None) -> None:
+    """Print a link that logs a browser in once; default: the administrator.
+
+    It ends earlier links of the same user. The default administrator gets the role store_admin.
+    """
+    if settings.policies_url:
+        raise click.ClickException(
+            f"Accounts of this store are managed at {settings.auth_url}: create the link there."
+        )
+    with closing(open_catalog(settings)) as catalog:
+        link = create_login_link(catalog, settings, email, now=time.time())
+    click.echo(link.url)
+    click.echo(f"It logs in {link.email} once, until {format_time(link.ends_us)}.", err=True)
 
 
 @click.command(name="rotate-key")

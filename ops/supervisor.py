@@ -34,6 +34,7 @@ STOP_GRACE_S = 10.0
 """How long a process may take to end before it is killed."""
 OUTPUT_DRAIN_S = 1.0
 PROBE_INTERVAL_S = 0.1
+NEXT_STEPS = "try `make demo KEEP=1` for sample data, or deposit files with `store put`"
 STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 Process = subprocess.Popen[bytes]
@@ -164,6 +165,37 @@ class Supervisor:
         took, token = f"{time.monotonic() - began:.1f} s", settings.home / home.ADMIN_TOKEN
         where = f"API {api}, authorization {auth}, administrator's token in {token}"
         self.say("store", f"ready in {took}: {where}")
+        self.say("store", self._describe_first_steps(api))
+
+    def _describe_first_steps(self, api: str) -> str:
+        """Describe how to look at the store in a browser, and what to try next.
+
+        The login link is a secret: it appears at the terminal of an embedded store only, never in
+        the log of a service or of a deployment on several machines.
+        """
+        settings = self.settings
+        is_shown = sys.stdout.isatty() and not settings.redis_url and not settings.policies_url
+        link = self._create_login_link() if is_shown else ""
+        log_in = (
+            f"log in once as administrator with {link}"
+            if link
+            else "`python -m ops login-link` prints a login link for the administrator"
+        )
+        return f"open {api} in a browser; {log_in}; {NEXT_STEPS}"
+
+    def _create_login_link(self) -> str:
+        """Create the administrator's link in a process of its own; empty if that fails."""
+        command = (sys.executable, "-m", "ops", "login-link")
+        # The supervisor stays small: it does not open the catalog itself.
+        done = subprocess.run(
+            bind_command_to_parent(command),
+            cwd=ROOT,
+            env=dict(self.environ),
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+        )
+        return done.stdout.strip() if done.returncode == 0 else ""
 
     def _is_healthy(self) -> bool:
         """Whether both services answer, and the API finds every part in order."""

@@ -1,7 +1,7 @@
 """Compute which built-in role suffices for an operation."""
 
-from api.authz.authorization import REQUIRED_ACTIONS, resource_arns
 from auth import builtin_roles
+from auth.account_operations import REQUIRED_ACTIONS, resource_arns
 from auth.authorization import OPEN_OPERATIONS, action_name, resource_arn
 from auth.policies.evaluator import AttachedPolicy, CompiledPolicies
 from auth.policies.keys import USER_EMAIL

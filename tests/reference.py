@@ -7,7 +7,7 @@ from pathlib import Path
 
 from api.app import OPERATIONS
 from api.authz.app import OPERATIONS as OF_AUTH
-from api.authz.authorization import AUTHENTICATED_OPERATIONS, REQUIRED_ACTIONS
+from auth.account_operations import AUTHENTICATED_OPERATIONS, REQUIRED_ACTIONS
 from auth.authorization import CHECKOUT_ELSEWHERE, OPEN_OPERATIONS, RESOURCES, action_name
 from ops import procfile, settings_reference
 from tests.client import stubs

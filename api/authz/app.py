@@ -12,7 +12,7 @@ from functools import cache, partial
 from flask import Flask, request
 
 from api.authz import accounts, policies, service
-from api.authz.authorization import AuthGuard, describe_requirement
+from api.authz.authorization import AuthGuard
 from api.authz.context import AuthRequestContext, AuthServices
 from api.authz.login import operations
 from api.authz.oauth import authorize, device, endpoints
@@ -27,6 +27,7 @@ from api.http.openapi import ApiInfo, build_definition
 from api.http.operation import operations_of
 from api.http.paging import Cursors
 from api.http.responses import ignore_request, new_request_id, register_conventions
+from auth.account_operations import describe_requirement
 from auth.decisions import LocalDecisionPoint
 from auth.oauth import clients
 from auth.oauth.clients import is_registered_origin

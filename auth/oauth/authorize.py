@@ -346,13 +346,19 @@ MAX_GRANTS_SHOWN = 100
 
 @dataclass(frozen=True, slots=True)
 class ApplicationGrant:
-    """An active grant, as the account page shows it; `used_us` is the last token refresh."""
+    """An active grant, as account pages show it.
+
+    `used_us` is the last token refresh, or the last use of a personal token, if it was used.
+    """
 
     id: str
     client: str
+    client_id: str
     since_us: int
-    used_us: int
+    used_us: int | None
     scopes: tuple[str, ...]
+    token_name: str | None = None
+    """Name of a personal token."""
 
 
 def list_application_grants(
@@ -364,7 +370,13 @@ def list_application_grants(
     names = {id_: client.name if client else id_ for id_, client in found.items()}
     return [
         ApplicationGrant(
-            row.id, names[row.client], row.since_us, row.used_us, tuple(row.scope.split())
+            row.id,
+            names[row.client] if row.name is None else f"Personal token: {row.name}",
+            row.client,
+            row.since_us,
+            row.used_us,
+            tuple(row.scope.split()),
+            row.name,
         )
         for row in rows
     ]
@@ -375,6 +387,10 @@ def revoke_grant(tx: Tx, email: str, grant_id: str, now_us: int, request_id: str
     grant = oauth.find_grant(tx, grant_id)
     if grant is None or grant.email != email or not oauth.revoke_grant(tx, grant_id, now_us):
         return False
+    if grant.name is not None:
+        by = AuditContext(email, "revoke_personal_token", request_id)
+        record_audit(tx, by, f"token/{grant_id}", before={"name": grant.name}, after=None)
+        return True
     before = {"scope": sorted(oauth.find_consent(tx, email, grant.client))}
     oauth.delete_consent(tx, email, grant.client)
     login.delete_session_consents(tx, grant.client, email=email)

@@ -95,6 +95,8 @@ def _strip_loopback_port(uri: str) -> str | None:
 
 
 CLI_CLIENT, WEB_CLIENT = "store-cli", "store-web"
+PERSONAL_TOKENS_CLIENT = "store-tokens"
+"""The client of personal tokens' grants; no application can log in as it."""
 CLI_REDIRECT_URIS = tuple(
     f"http://{host}{path}" for host in ("127.0.0.1", "[::1]") for path in ("", "/", "/callback")
 )
@@ -151,7 +153,12 @@ def add_client(
         new.id, new.name, digest, new.redirect_uris, new.first_party, created_us=now_us
     )
     # An ID token would pass as an access token if its client were named like an audience.
-    if new.id in {CLI_CLIENT, WEB_CLIENT, *taken} or not oauth.insert_client(tx, row):
+    if new.id in {
+        CLI_CLIENT,
+        WEB_CLIENT,
+        PERSONAL_TOKENS_CLIENT,
+        *taken,
+    } or not oauth.insert_client(tx, row):
         raise ConflictError(f"The id {new.id} is taken.")
     record_audit(
         tx,

@@ -234,6 +234,11 @@ class CompiledPolicies:
         name = _fold_case(action)
         return any(rule.decision.allowed and rule.names_action(name) for rule in self._rules)
 
+    def list_rules(self, action: str) -> list[Rule]:
+        """List the rules that cover an action, on whatever resource; denying ones come first."""
+        name = _fold_case(action)
+        return [rule for rule in self._rules if rule.names_action(name)]
+
     def _find_index(self, action: str) -> RuleIndex:
         name = _fold_case(action)
         named = tuple(at for at, rule in enumerate(self._rules) if rule.names_action(name))

@@ -88,12 +88,17 @@ def create_token(settings: AuthSettings, grant: TokenSpec, *, now: float, token_
     )
 
 
+def administrator_email(settings: AuthSettings) -> str:
+    """Return the address of the administrator of this deployment."""
+    return f"admin@{settings.deployment}"
+
+
 def write_admin_token(settings: AuthSettings) -> None:
     """Write the administrator's token, with all groups, unless a current one exists."""
     path = settings.home / ADMIN_TOKEN_FILE
     if not _is_current_token(path, settings.auth_url):
         groups = tuple(dict.fromkeys(settings.admin_groups + settings.ingest_groups))
-        spec = TokenSpec(f"admin@{settings.deployment}", groups, ADMIN_TOKEN_S)
+        spec = TokenSpec(administrator_email(settings), groups, ADMIN_TOKEN_S)
         token = create_token(settings, spec, now=time.time(), token_id=str(uuid.uuid4()))
         replace_file(path, token + "\n")
 

@@ -25,7 +25,7 @@ from auth.http_client import HttpClient
 from auth.service_accounts import ServiceAccounts
 from auth.tokens.signing_keys import SigningKeyFile
 from storage.catalog import Catalog, oauth
-from storage.errors import Invalid, Unauthorized, Unavailable
+from storage.errors import DomainError, Invalid, Unauthorized, Unavailable
 from storage.model import Principal
 
 log = logging.getLogger(__name__)
@@ -294,6 +294,10 @@ def build_own_ring(keys: SigningKeyFile, clock: Callable[[], float]) -> KeyRing:
     return KeyRing(lambda: keys.read().jwks(), clock, KeyAges(OWN_COOLDOWN_S, OWN_COOLDOWN_S))
 
 
+TOKEN_USE_INTERVAL_US = 600_000_000
+"""How exactly the last use of a personal token is recorded."""
+
+
 class GrantChecker:
     """Checks grants in the catalog; `clock` returns seconds since 1970."""
 
@@ -302,9 +306,24 @@ class GrantChecker:
         self._clock = clock
 
     def is_active(self, grant_id: str) -> bool:
-        """Return whether the grant is neither revoked nor expired; one lookup by key."""
+        """Return whether the grant is neither revoked nor expired; one lookup by key.
+
+        It records the last use of a personal token, at most once per TOKEN_USE_INTERVAL_US.
+        """
+        now_us = int(self._clock() * 1e6)
         with self._catalog.read() as tx:
-            return oauth.is_grant_valid(tx, grant_id, int(self._clock() * 1e6))
+            use = oauth.find_grant_use(tx, grant_id, now_us)
+        if use and use.personal and now_us - (use.used_us or 0) >= TOKEN_USE_INTERVAL_US:
+            self._record_use(grant_id, now_us)
+        return use is not None
+
+    def _record_use(self, grant_id: str, now_us: int) -> None:
+        """Record a use; a catalog that takes no writes must not refuse the token's reads."""
+        try:
+            with self._catalog.write(durable=False) as tx:
+                oauth.touch_grant(tx, grant_id, now_us)
+        except DomainError as error:
+            log.info("the last use of a personal token was not recorded: %s", error.detail)
 
 
 TOKEN_ALGORITHMS = frozenset(

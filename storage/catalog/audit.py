@@ -57,11 +57,14 @@ def append(tx: Tx, change: AuditChange) -> None:
 
 @dataclass(frozen=True, slots=True)
 class AuditFilter:
-    """Author, action and start time of changes to list; None means any."""
+    """Author, action, target, start and end of changes to list; None means any."""
 
     who: str | None = None
     what: str | None = None
     since_us: int | None = None
+    target: str | None = None
+    until_us: int | None = None
+    """Exclusive."""
 
 
 def list_records(
@@ -75,6 +78,10 @@ def list_records(
         query = query.where(audit.c.what == filter_.what)
     if filter_.since_us is not None:
         query = query.where(audit.c.at_us >= filter_.since_us)
+    if filter_.target is not None:
+        query = query.where(audit.c.target == filter_.target)
+    if filter_.until_us is not None:
+        query = query.where(audit.c.at_us < filter_.until_us)
     if before_id is not None:
         query = query.where(audit.c.id < before_id)
     return sql.map_rows(AuditRecord, tx.execute(query))

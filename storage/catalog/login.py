@@ -8,7 +8,14 @@ from sqlalchemy import case, delete, insert, select, update
 
 from storage.catalog import oauth, sql
 from storage.catalog.sql import Tx, now_us
-from storage.catalog.tables.accounts import passwords, rates, sessions, tries, upstream_logins
+from storage.catalog.tables.accounts import (
+    login_links,
+    passwords,
+    rates,
+    sessions,
+    tries,
+    upstream_logins,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,14 +88,25 @@ def _read_session_consents(tx: Tx, session_id: str, lock: str = "") -> dict[str,
     return consents
 
 
+def list_sessions(tx: Tx, email: str, now_us: int, *, limit: int) -> list[SessionRow]:
+    """List a user's live sessions, the last used first."""
+    query = (
+        f"SELECT {sql.list_columns(sessions, 's')} FROM sessions AS s WHERE email = :email"
+        " AND ends_us > :now AND seen_us + idle_us > :now ORDER BY seen_us DESC, id LIMIT :limit"
+    )
+    rows = tx.execute(sql.parse(query), {"email": email, "now": now_us, "limit": limit})
+    return sql.map_rows(SessionRow, rows)
+
+
 def end_session(tx: Tx, session_id: str) -> bool:
     """End a session; False when it does not exist."""
     return bool(tx.execute(delete(sessions).where(sessions.c.id == session_id)).rowcount)
 
 
 def end_logins(tx: Tx, email: str) -> None:
-    """End a user's sessions, grants and device codes."""
+    """End a user's sessions, login links, grants and device codes."""
     tx.execute(delete(sessions).where(sessions.c.email == email))
+    delete_login_links(tx, email)
     oauth.delete_device_codes(tx, email)
     oauth.revoke_grants(tx, now_us(tx), email=email)
 
@@ -102,9 +120,10 @@ class EndedLogins:
 
 
 def end_all_logins(tx: Tx) -> EndedLogins:
-    """End all sessions, grants and device codes, and all logins in progress."""
+    """End all sessions, grants, device codes and login links, and all logins in progress."""
     oauth.delete_all_device_codes(tx)
     tx.execute(delete(upstream_logins))
+    tx.execute(delete(login_links))
     ended = tx.execute(delete(sessions)).rowcount
     return EndedLogins(ended, oauth.revoke_all_grants(tx, now_us(tx)))
 
@@ -178,6 +197,45 @@ def take_upstream_login(
     own = (c.id == login_id) & (c.provider == provider) & (c.browser == browser)
     statement = delete(upstream_logins).where(own, c.ends_us > now_us).returning(c.target)
     return tx.execute(statement).scalar()
+
+
+@dataclass(frozen=True, slots=True)
+class LoginLinkRow:
+    """A one-time login link; `id` is the digest of its token."""
+
+    id: str
+    email: str
+    created_us: int
+    ends_us: int
+    used_us: int | None = None
+
+
+def insert_login_link(tx: Tx, row: LoginLinkRow) -> None:
+    """Insert a link instead of the user's other ones, and delete some that have expired."""
+    sql.delete_oldest(tx, "login_links", before_us=row.created_us - EXPIRED_LINK_GRACE_US)
+    delete_login_links(tx, row.email)
+    tx.execute(insert(login_links), asdict(row))
+
+
+EXPIRED_LINK_GRACE_US = 30 * 86_400_000_000
+"""How long an expired link answers that it has expired, before it is unknown."""
+
+
+def find_login_link(tx: Tx, link_id: str) -> LoginLinkRow | None:
+    """Return a link, used or expired as it may be."""
+    return sql.find_row(tx, LoginLinkRow, select(login_links).where(login_links.c.id == link_id))
+
+
+def use_login_link(tx: Tx, link_id: str, now_us: int) -> bool:
+    """Mark a link used; False if it is used or has expired: of two at once, one gets True."""
+    c = login_links.c
+    unused = (c.id == link_id) & c.used_us.is_(None) & (c.ends_us > now_us)
+    return bool(tx.execute(update(login_links).where(unused).values(used_us=now_us)).rowcount)
+
+
+def delete_login_links(tx: Tx, email: str) -> None:
+    """Delete a user's login links."""
+    tx.execute(delete(login_links).where(login_links.c.email == email))
 
 
 @dataclass(frozen=True, slots=True)

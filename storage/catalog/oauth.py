@@ -5,7 +5,7 @@ refresh token is used twice at once, the second use sees the first.
 """
 
 from dataclasses import asdict, dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import orjson
 from sqlalchemy import ColumnElement, Row, delete, insert, select, update
@@ -64,7 +64,9 @@ GRANTS_HEAD, ALL_GRANTS = "grants", "all"
 
 @dataclass(frozen=True, slots=True)
 class GrantRow:
-    """What a user allowed a client; the fields of a code are None if none was issued."""
+    """What a user allowed a client; the fields of a code are None if none was issued.
+
+    A personal token is a grant with a name."""
 
     id: str
     client: str
@@ -80,6 +82,8 @@ class GrantRow:
     nonce: str | None = None
     redeemed_us: int | None = None
     revoked_us: int | None = None
+    name: str | None = None
+    used_us: int | None = None
 
     def is_valid(self, now_us: int) -> bool:
         """Return whether the grant may issue tokens and its tokens are valid."""
@@ -108,12 +112,33 @@ def find_grant(tx: Tx, grant_id: str) -> GrantRow | None:
     return sql.find_row(tx, GrantRow, select(grants).where(grants.c.id == grant_id))
 
 
+class GrantUse(NamedTuple):
+    """Whether a valid grant is a personal token, and when that was last used."""
+
+    personal: bool
+    used_us: int | None
+
+
+_FIND_GRANT_USE = sql.parse(
+    "SELECT name IS NOT NULL AS personal, used_us FROM grants"
+    " WHERE id = :id AND revoked_us IS NULL AND ends_us > :now"
+)
+
+
+def find_grant_use(tx: Tx, grant_id: str, now_us: int) -> GrantUse | None:
+    """Return the last use of a valid grant; None if its tokens are not valid."""
+    row = tx.execute(_FIND_GRANT_USE, {"id": grant_id, "now": now_us}).first()
+    return None if row is None else GrantUse(bool(row.personal), row.used_us)
+
+
 def is_grant_valid(tx: Tx, grant_id: str, now_us: int) -> bool:
     """Return whether a grant's tokens are valid; False for a deleted grant."""
-    query = sql.parse(
-        "SELECT 1 FROM grants WHERE id = :id AND revoked_us IS NULL AND ends_us > :now"
-    )
-    return tx.execute(query, {"id": grant_id, "now": now_us}).first() is not None
+    return find_grant_use(tx, grant_id, now_us) is not None
+
+
+def touch_grant(tx: Tx, grant_id: str, now_us: int) -> None:
+    """Record that a personal token was used."""
+    tx.execute(update(grants).where(grants.c.id == grant_id).values(used_us=now_us))
 
 
 def lock_grant_by_code(tx: Tx, code: str) -> GrantRow | None:
@@ -142,21 +167,39 @@ class ActiveGrantRow:
     client: str
     scope: str
     since_us: int
-    used_us: int
+    used_us: int | None
+    ends_us: int
+    auth_us: int
+    name: str | None
 
 
 _SELECT_ACTIVE_GRANTS = sql.parse(
     "SELECT g.id AS id, g.client AS client, g.scope AS scope, g.redeemed_us AS since_us,"
-    " COALESCE((SELECT max(r.created_us) FROM refresh_tokens AS r WHERE r.grant_id = g.id),"
-    " g.redeemed_us) AS used_us FROM grants AS g WHERE g.email = :email AND g.revoked_us IS NULL"
+    " COALESCE(g.used_us, (SELECT max(r.created_us) FROM refresh_tokens AS r"
+    " WHERE r.grant_id = g.id), CASE WHEN g.name IS NULL THEN g.redeemed_us END) AS used_us,"
+    " g.ends_us AS ends_us, g.auth_us AS auth_us,"
+    " g.name AS name FROM grants AS g WHERE g.email = :email AND g.revoked_us IS NULL"
     " AND g.redeemed_us IS NOT NULL AND g.ends_us > :now"
     " ORDER BY g.redeemed_us DESC, g.id LIMIT :limit"
+)
+
+
+_SELECT_PERSONAL_TOKENS = sql.parse(
+    "SELECT id, client, scope, redeemed_us AS since_us, used_us, ends_us, auth_us, name FROM grants"
+    " WHERE email = :email AND name IS NOT NULL AND revoked_us IS NULL AND ends_us > :now"
+    " ORDER BY redeemed_us DESC, id"
 )
 
 
 def list_active_grants(tx: Tx, email: str, now_us: int, *, limit: int) -> list[ActiveGrantRow]:
     """List a user's valid grants that have issued tokens, the newest first."""
     rows = tx.execute(_SELECT_ACTIVE_GRANTS, {"email": email, "now": now_us, "limit": limit})
+    return sql.map_rows(ActiveGrantRow, rows)
+
+
+def list_personal_tokens(tx: Tx, email: str, now_us: int) -> list[ActiveGrantRow]:
+    """List a user's valid personal tokens, the newest first; there are few."""
+    rows = tx.execute(_SELECT_PERSONAL_TOKENS, {"email": email, "now": now_us})
     return sql.map_rows(ActiveGrantRow, rows)
 
 
@@ -174,6 +217,17 @@ def revoke_grants(
     if not conditions:
         raise ValueError("email or client: one of them is required")
     return _revoke_where(tx, now_us, *conditions)
+
+
+AUTH_ROUNDING_US = 2
+"""A grant's time of login is that of the session, but for the rounding of seconds."""
+
+
+def revoke_grants_of_login(tx: Tx, now_us: int, *, email: str, client: str, auth_us: int) -> int:
+    """Revoke a client's grants that came of one login of a user; return how many."""
+    c = grants.c
+    near = c.auth_us.between(auth_us - AUTH_ROUNDING_US, auth_us + AUTH_ROUNDING_US)
+    return _revoke_where(tx, now_us, c.email == email, c.client == client, near)
 
 
 def _revoke_where(tx: Tx, now_us: int, *conditions: ColumnElement[bool]) -> int:

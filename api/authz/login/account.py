@@ -160,7 +160,7 @@ def _list_applications(logins: LoginServices, email: str) -> list[dict[str, str]
             "id": grant.id,
             "client": grant.client,
             "since": _format_time(grant.since_us / 1e6),
-            "used": _format_time(grant.used_us / 1e6),
+            "used": _format_time(grant.used_us / 1e6) if grant.used_us else "never",
             "scopes": ", ".join(grant.scopes) or "none",
         }
         for grant in grants

@@ -12,7 +12,7 @@ from flask import Response, request
 from marshmallow import EXCLUDE, validate
 
 from api.authz.context import AuthRequestContext, AuthServices
-from api.authz.login import account, providers
+from api.authz.login import account, links, providers
 from api.authz.login.account import ACCOUNT_PATH
 from api.authz.login.providers import (
     STALE_FORM,
@@ -320,6 +320,7 @@ def _parameter_error(name: str, reason: str) -> Invalid:
 
 PAGES = (
     *providers.PAGES,
+    *links.PAGES,
     *account.PAGES,
     Page("POST", LOGOUT_CONFIRM_PATH, _handle_confirmation, "post_logout_confirm"),
     Page("GET", LOGOUT_CONFIRM_PATH, account.redirect_to_account),

@@ -51,6 +51,7 @@ audit = Table(
     Column("request_id", Text, nullable=False),
     Index("ix_audit_who", "who", "id"),
     Index("ix_audit_what", "what", "id"),
+    Index("ix_audit_target", "target", "id"),
     Index("ix_audit_at_us", "at_us"),
 )
 """Every change of accounts, policies and logins; `before` and `after` are JSON.
@@ -112,6 +113,17 @@ upstream_logins = make_clustered_table(
 )
 """Logins in progress at upstream providers; `id` is the SHA-256 of the single-use state."""
 
+login_links = make_clustered_table(
+    "login_links",
+    Column("id", Key, primary_key=True),
+    Column("email", Key, nullable=False),
+    *make_columns(BigInteger, "created_us", "ends_us"),
+    Column("used_us", BigInteger),
+    Index("ix_login_links_email", "email"),
+    Index("ix_login_links_ends_us", "ends_us"),
+)
+"""One-time login links; `id` is the SHA-256 of the token. Used ones stay until they expire."""
+
 rates = make_clustered_table(
     "rates",
     Column("who", Key, primary_key=True),
@@ -145,11 +157,16 @@ grants = Table(
     Column("created_us", BigInteger, nullable=False),
     *make_columns(BigInteger, "redeemed_us", "revoked_us", nullable=True),
     Column("ends_us", BigInteger, nullable=False),
+    Column("name", Text),
+    Column("used_us", BigInteger),
     UniqueConstraint("code"),
     Index("ix_grants_email_client", "email", "client"),
     Index("ix_grants_ends_us", "ends_us"),
 )
-"""What a user allowed a client at one time: its code, and all tokens issued for it."""
+"""What a user allowed a client at one time: its code, and all tokens issued for it.
+
+`name` and `used_us` (the last use, about) are of personal tokens only.
+"""
 
 refresh_tokens = make_clustered_table(
     "refresh_tokens",

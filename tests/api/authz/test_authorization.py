@@ -5,7 +5,7 @@ from collections.abc import Iterator
 import pytest
 
 from api.authz.app import OPERATIONS
-from api.authz.authorization import REQUIRED_ACTIONS, resource_arns
+from auth.account_operations import REQUIRED_ACTIONS, resource_arns
 from tests.api.authz.builders import ADMIN, NAMED, Admin, bearer, of_user, policy
 
 pytestmark = pytest.mark.spec("ACC-14")

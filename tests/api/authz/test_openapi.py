@@ -10,7 +10,7 @@ from openapi_schema_validator import OAS30Validator
 from openapi_spec_validator import validate
 
 from api.authz.app import OPERATIONS
-from api.authz.authorization import (
+from auth.account_operations import (
     AUTHENTICATED_OPERATIONS,
     OPEN_OPERATIONS,
     REQUIRED_ACTIONS,

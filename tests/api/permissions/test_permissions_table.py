@@ -7,7 +7,7 @@ from flask.testing import FlaskClient
 
 from api.app import OPERATIONS
 from api.authz.app import OPERATIONS as OF_AUTH
-from api.authz.authorization import REQUIRED_ACTIONS
+from auth.account_operations import REQUIRED_ACTIONS
 from auth.authorization import CHECKOUT_ELSEWHERE, NEVER_CLOSED, OPEN_OPERATIONS
 from tests.api.permissions.deployment import World
 from tests.least_roles import ROLES, least_role, least_role_over_accounts

@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 
@@ -228,3 +229,19 @@ def test_a_user_and_a_group_of_one_name_are_two(catalog: Catalog, people: People
     with catalog.read() as tx:
         assert rows.find(tx, AccountKey("user", "a@b")) is not None
         assert rows.find(tx, AccountKey("role", "a@b")) is not None
+
+
+def test_audit_entries_are_found_by_target_and_period(catalog: Catalog, people: People) -> None:
+    people.user("ada@example.org")
+    people.group("team")
+    with catalog.read() as tx:
+        (last, first) = audit.list_records(tx, AuditFilter(), before_id=None, limit=2)
+
+    def targets(**criteria: Any) -> list[str]:
+        with catalog.read() as tx:
+            found = audit.list_records(tx, AuditFilter(**criteria), before_id=None, limit=EVERY)
+        return [one.target for one in found]
+
+    assert targets(target="group/team") == ["group/team"]
+    assert "group/team" not in targets(until_us=last.at_us)
+    assert targets(since_us=first.at_us, until_us=last.at_us) == ["user/ada@example.org"]

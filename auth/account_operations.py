@@ -143,16 +143,15 @@ def require_account_operation(
 ) -> None:
     """Raise Forbidden unless policies allow the operation on all named resources.
 
-    Unauthorized without a principal where one is required; disabled users are always rejected.
+    Unauthorized without a principal if it requires an action; disabled users are always rejected.
     """
     action = REQUIRED_ACTIONS.get(operation)
-    if principal is None:
-        if operation not in OPEN_OPERATIONS:
-            raise Unauthorized(f"{operation} needs {describe_requirement(operation)}")
-        return
     if action is None:
-        require_enabled(decisions, principal)
+        if principal is not None:
+            require_enabled(decisions, principal)
         return
+    if principal is None:
+        raise Unauthorized(f"{operation} needs {describe_requirement(operation)}")
     for each in (action, _find_extra_action(operation, named, principal)):
         if each is not None:
             arns = resource_arns(each, deployment, named)

@@ -13,11 +13,11 @@ import pytest
 from click.testing import CliRunner
 
 from auth.login.links import read_link
+from ops import ports
 from ops.__main__ import cli
 from ops.procfile import ROOT
 from ops.supervisor import NEXT_STEPS
 from storage.catalog import Catalog
-from ops import ports
 
 pytestmark = pytest.mark.spec("OPS-24")
 

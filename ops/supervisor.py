@@ -34,7 +34,7 @@ STOP_GRACE_S = 10.0
 """How long a process may take to end before it is killed."""
 OUTPUT_DRAIN_S = 1.0
 PROBE_INTERVAL_S = 0.1
-NEXT_STEPS = "try `make demo KEEP=1` for sample data, or deposit files with `store put`"
+NEXT_STEPS = "try `make demo KEEP=1` for sample data, or deposit files with `store upload`"
 STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 Process = subprocess.Popen[bytes]

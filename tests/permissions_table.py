@@ -217,6 +217,7 @@ AUTH_BESIDE: Mapping[str, str] = {
     "/login/password": "the same",
     "/login/applications": "the same",
     "/login/everywhere": "the same",
+    "/login/link": "a page for those who have a one-time link of an operator",
     "/logout/confirm": "a form of the session's own page",
     "/logout/done": "a page for everybody",
 }

@@ -13,9 +13,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from auth.accounts import AuditContext, admit_at_login, is_user_enabled, record_audit
-from auth.oauth.clients import WEB_CLIENT
 from auth.secret_values import hash_secret
-from storage.catalog import Catalog, Tx, login, oauth
+from storage.catalog import Catalog, Tx, login
 
 SESSION_COOKIE = "store-session"
 COOKIE_BYTES = 32
@@ -111,23 +110,6 @@ def list_browser_sessions(catalog: Catalog, email: str, now: float) -> list[logi
     """List a user's live sessions, the last used first."""
     with catalog.read() as tx:
         return login.list_sessions(tx, email, int(now * 1e6), limit=MAX_SESSIONS_SHOWN)
-
-
-def end_browser_session(catalog: Catalog, session_id: str, by: AuditContext, now: float) -> bool:
-    """End a session of the user `by.who`; False if they have no such session.
-
-    The web pages of that browser are logged out, too: their grant is of the same login.
-    """
-    with catalog.write() as tx:
-        row = login.find_session(tx, session_id)
-        if row is None or row.email != by.who or not login.end_session(tx, session_id):
-            return False
-        oauth.revoke_grants_of_login(
-            tx, int(now * 1e6), email=row.email, client=WEB_CLIENT, auth_us=row.created_us
-        )
-        after = {"provider": row.provider}
-        record_audit(tx, by, f"user/{row.email}", before=after, after=None)
-    return True
 
 
 AUDIT_WINDOW_S = 3_600

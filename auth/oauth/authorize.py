@@ -25,7 +25,7 @@ from auth.oauth.provider import (
     invalid_request,
 )
 from auth.secret_values import create_secret, hash_secret
-from storage.catalog import Tx, login, oauth
+from storage.catalog import Catalog, Tx, login, oauth
 from storage.catalog.oauth import OAuthClient
 
 RequestParameters = Mapping[str, Sequence[str]]
@@ -396,4 +396,21 @@ def revoke_grant(tx: Tx, email: str, grant_id: str, now_us: int, request_id: str
     login.delete_session_consents(tx, grant.client, email=email)
     by = AuditContext(email, "end_grant", request_id)
     record_audit(tx, by, f"client/{grant.client}", before=before, after=None)
+    return True
+
+
+def end_browser_session(catalog: Catalog, session_id: str, by: AuditContext, now: float) -> bool:
+    """End a session of the user `by.who`; False if they have no such session.
+
+    The web pages of that browser are logged out, too: their grant is of the same login.
+    """
+    with catalog.write() as tx:
+        row = login.find_session(tx, session_id)
+        if row is None or row.email != by.who or not login.end_session(tx, session_id):
+            return False
+        oauth.revoke_grants_of_login(
+            tx, int(now * 1e6), email=row.email, client=WEB_CLIENT, auth_us=row.created_us
+        )
+        after = {"provider": row.provider}
+        record_audit(tx, by, f"user/{row.email}", before=after, after=None)
     return True

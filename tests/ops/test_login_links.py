@@ -19,7 +19,7 @@ from ops.procfile import ROOT
 from ops.supervisor import NEXT_STEPS
 from storage.catalog import Catalog
 
-pytestmark = pytest.mark.spec("OPS-24")
+pytestmark = pytest.mark.spec("OPS-31")
 
 
 def test_command_prints_a_link_that_works(catalog: Catalog, catalog_url: str) -> None:

@@ -102,3 +102,17 @@ def test_ended_row_is_not_live() -> None:
     assert not row.is_live(10)
     assert replace(row, seen_us=95).is_live(99)
     assert not replace(row, seen_us=95).is_live(100)
+
+
+def test_live_sessions_of_a_user_are_listed_by_last_use(catalog: Catalog) -> None:
+    first, second = begun(catalog), begun(catalog)
+    begun(catalog, "bob@example.org")
+    sessions.find_session(catalog, first, NOW + 120)
+    listed = sessions.list_browser_sessions(catalog, "ada@example.org", NOW + 200)
+    assert [(row.seen_us, row.provider) for row in listed] == [
+        (int((NOW + 120) * 1e6), "local"),
+        (int(NOW * 1e6), "local"),
+    ]
+    later = NOW + 120 + LIFETIMES.idle_s
+    assert sessions.list_browser_sessions(catalog, "ada@example.org", later) == []
+    assert sessions.find_session(catalog, second, NOW + 1)

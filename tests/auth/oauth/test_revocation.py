@@ -1,19 +1,24 @@
 """Access tokens of an ended login are rejected."""
 
 from collections.abc import Callable
+from dataclasses import replace
 
 import pytest
 from joserfc.jwk import ECKey
 
+from auth.accounts import AuditContext
 from auth.decisions import LocalDecisionPoint
-from auth.oauth import clients
+from auth.login.sessions import SessionLifetimes, create_session, list_browser_sessions
+from auth.oauth import authorize, clients
 from auth.oauth import tokens as token_endpoint
+from auth.oauth.clients import CLI_CLIENT, WEB_CLIENT
 from auth.oauth.provider import OAuthError, OAuthProvider
 from auth.oauth.tokens import build_own_verifier
 from auth.tokens.issuance import TokenSpec, issue_token, sign_claims
 from auth.tokens.signing_keys import SigningKeyFile
 from auth.tokens.verification import GrantChecker, KeyRing, TokenVerifier
-from storage.catalog import login, oauth
+from storage.catalog import Catalog, login, oauth
+from storage.catalog.oauth import GrantRow
 from storage.catalog.sql import parse
 from storage.errors import Unauthorized, Unavailable
 from tests.auth.accounts.builders import Given
@@ -226,3 +231,29 @@ def test_early_end_of_login_changes_policy_version_once(
     assert ended != before
     end(provider, grant_id)
     assert decisions.version() == ended
+
+
+def test_ending_a_browser_session_ends_the_web_pages_of_that_browser(catalog: Catalog) -> None:
+    lifetimes, by = SessionLifetimes(43_200, 3_600), AuditContext(ADA, "end_session", "r")
+    ended, other = NOW + 0.123457, NOW + 0.223457
+    with catalog.write() as tx:
+        _, here = create_session(tx, ADA, "local", now=ended, lifetimes=lifetimes)
+        create_session(tx, ADA, "local", now=other, lifetimes=lifetimes)
+        for name, client, at in (
+            ("web here", WEB_CLIENT, ended),
+            ("web there", WEB_CLIENT, other),
+            ("cli here", CLI_CLIENT, ended),
+        ):
+            now_us = int(NOW * 1e6)
+            row = GrantRow(name, client, ADA, "openid", int(at * 1e6), now_us, now_us + 10**9)
+            oauth.insert_grant(tx, row)
+    stranger = replace(by, who="eve@example.org")
+    assert not authorize.end_browser_session(catalog, here.id, stranger, NOW + 1)
+    assert authorize.end_browser_session(catalog, here.id, by, NOW + 1)
+    assert not authorize.end_browser_session(catalog, here.id, by, NOW + 1)
+    assert len(list_browser_sessions(catalog, ADA, NOW + 1)) == 1
+    with catalog.read() as tx:
+        now_us = int((NOW + 1) * 1e6)
+        names = ("web here", "web there", "cli here")
+        valid = [name for name in names if oauth.is_grant_valid(tx, name, now_us)]
+    assert valid == ["web there", "cli here"]

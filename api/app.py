@@ -114,6 +114,7 @@ def _build_services(
     waits = FairSemaphore("waiting requests", settings.api_waits, settings.client_waits)
     most_streams = min(settings.feed_streams, settings.api_threads // 4)
     streams = FairSemaphore("streams", most_streams, settings.client_streams)
+    subscription_secrets = SecretBox(derive_key(secret, SECRET_PURPOSE))
     return Services(
         settings=settings,
         stores=stores,
@@ -123,7 +124,8 @@ def _build_services(
         waiting=LongPolling(stores.pubsub, waits),
         streams=ServerSentEvents(stores.pubsub, streams),
         verify=verify,
-        seal=SecretBox(derive_key(secret, SECRET_PURPOSE)).seal,
+        seal=subscription_secrets.seal,
+        unseal=subscription_secrets.open,
         job_queue=job_queue,
         metrics=RequestMetrics(
             several_processes=settings.api_processes > 1, workers=settings.worker_metrics

@@ -16,6 +16,7 @@ from api.http.operation import (
     page_responses,
 )
 from api.schemas.fields import (
+    JsonObject,
     ReplicaParameters,
     ResponseSchema,
     TextField,
@@ -28,8 +29,8 @@ from api.schemas.fields import (
     replica_field,
     version_field,
 )
-from api.subscriptions import find_own_subscription, format_time, limit_dry_runs, subscription_ref
-from pipelines import formats, matching, subscriptions
+from api.subscriptions import find_own_subscription, format_time, subscription_ref
+from pipelines import delivery_log, formats, matching, subscriptions
 from pipelines.flow import delivery_jobs
 from pipelines.formats import version_from_us, version_to_us
 from storage.catalog.deliveries import TEST_EVENT, DeliveryState
@@ -120,6 +121,29 @@ class DeliveryAnswer(ResponseSchema):
     reason = fields.String(metadata=describe_field("The reason of its state."))
 
 
+class AttemptDetail(AttemptAnswer):
+    """One request to the receiver with its headers, and its result."""
+
+    headers = JsonObject(
+        metadata=describe_field("Headers of the request; signatures are by the current secret.")
+    )
+
+
+class WebhookRequestAnswer(ResponseSchema):
+    """What is the same in each request of a delivery."""
+
+    method = fields.String(required=True)
+    url = fields.String(required=True)
+    body = fields.String(required=True)
+
+
+class DeliveryDetail(DeliveryAnswer):
+    """A delivery with its requests, which are rebuilt from what is stored."""
+
+    attempts = fields.List(fields.Nested(AttemptDetail), required=True)
+    request = fields.Nested(WebhookRequestAnswer)
+
+
 class DeliveryList(ResponseSchema):
     """A page of deliveries, the latest first."""
 
@@ -193,6 +217,51 @@ def get_deliveries(context: StoreContext[ListDeliveries, None]) -> Response:
 
 
 @operation(
+    "GET",
+    "/subscriptions/{uuid}/deliveries/{id}",
+    tag=TAG,
+    query=ReplicaParameters,
+    responses={200: ResponseDoc("The delivery.", DeliveryDetail)},
+    errors=(404,),
+    description="Requests are rebuilt from what is stored. Their signatures are by the current"
+    " secret, also where an earlier one signed.",
+)
+def get_delivery(context: StoreContext[ReplicaParameters, None]) -> Response:
+    """Show a delivery with its requests and their results."""
+    subscription = find_own_subscription(context)
+    delivery = delivery_log.find_delivery(context.stores, subscription, context.path["id"])
+    requests = delivery_log.rebuild_requests(
+        context.stores, subscription, delivery, context.services.unseal
+    )
+    content = format_delivery(delivery, subscription)
+    for attempt, request in zip(content["attempts"], requests, strict=False):
+        attempt["headers"] = dict(request.headers)
+    if requests:
+        first = requests[0]
+        body = first.body.decode(errors="replace")
+        content["request"] = {"method": first.method, "url": first.url, "body": body}
+    return json_response(content)
+
+
+@operation(
+    "POST",
+    "/subscriptions/{uuid}/deliveries/{id}/resend",
+    tag=TAG,
+    query=ReplicaParameters,
+    responses={202: ResponseDoc("Due now.", DeliveryAnswer)},
+    errors=(404, 409),
+    description="Makes one attempt, even while the subscription is paused or disabled, out of the"
+    " order of its bundle's events. If it fails, the delivery keeps its former state and the"
+    " subscription's failures are not counted.",
+)
+def resend_delivery(context: StoreContext[ReplicaParameters, None]) -> Response:
+    """Send a delivery once more, whatever the state of its subscription."""
+    subscription = find_own_subscription(context)
+    delivery = delivery_log.resend_delivery(context.stores, subscription, context.path["id"])
+    return _deliver_now(context, delivery, subscription)
+
+
+@operation(
     "POST",
     "/subscriptions/{uuid}/deliveries/{id}/retry",
     tag=TAG,
@@ -247,7 +316,7 @@ def retry_deliveries(context: StoreContext[ReplicaParameters, RetrySpanBody]) ->
 def test_subscription(context: StoreContext[ReplicaParameters, None]) -> Response:
     """Send a test delivery."""
     subscription = find_own_subscription(context)
-    with limit_dry_runs():
+    with matching.limit_dry_runs():
         match = matching.find_latest_match(
             context.stores,
             subscription,
@@ -277,7 +346,7 @@ def _deliver_now(
 def format_delivery(delivery: LoggedDelivery, subscription: Subscription) -> dict[str, Any]:
     """Return a delivery as its subscription's owner sees it."""
     # `deliver` holds back what is due while the subscription is paused, so no time is shown.
-    sending = subscription.state == "active" or delivery.event_type == TEST_EVENT
+    sending = subscription.state == "active" or delivery.ignores_pause
     next_us = delivery.next_us if sending else None
     return {
         "id": delivery.uuid,

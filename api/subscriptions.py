@@ -1,9 +1,6 @@
 """Subscription operations over HTTP, with secrets, pause, resume and dry runs."""
 
-import threading
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import Any
 
 import orjson
@@ -26,7 +23,6 @@ from pipelines.flow import delivery_jobs
 from pipelines.matching import DryRunResult
 from pipelines.subscriptions import NewSubscription, SubscriptionRef
 from storage.catalog.subscriptions import ELASTICSEARCH, Subscription
-from storage.errors import Unavailable
 
 TAG = "subscriptions"
 
@@ -141,6 +137,7 @@ def format_subscription(subscription: Subscription) -> dict[str, Any]:
         "hmac_previous_until": format_time(subscription.hmac_previous_us),
         "state_since": format_time(subscription.state_us),
         "state_reason": subscription.state_reason,
+        "failures": subscription.failures or None,
         "failing_since": format_time(subscription.failing_us),
     }
     return value | omit_none(optional)
@@ -161,22 +158,6 @@ def find_own_subscription(context: StoreContext[Any, Any]) -> Subscription:
     return subscriptions.find_subscription(
         context.stores, context.uuid, context.caller.email, replica=context.query.replica, kind=None
     )
-
-
-MAX_DRY_RUNS = 4
-"""Concurrent dry runs of one process; each costs as much as a step of a worker."""
-_dry_runs = threading.BoundedSemaphore(MAX_DRY_RUNS)
-
-
-@contextmanager
-def limit_dry_runs() -> Iterator[None]:
-    """Limit the dry runs of this process; Unavailable when there are too many."""
-    if not _dry_runs.acquire(blocking=False):
-        raise Unavailable("Too many concurrent dry runs: try again later.", retry_after_s=1)
-    try:
-        yield
-    finally:
-        _dry_runs.release()
 
 
 @operation(
@@ -254,15 +235,19 @@ def resume_subscription(context: StoreContext[ReplicaParameters, None]) -> Respo
 )
 def dry_run_subscription(context: StoreContext[ReplicaParameters, DryRunBody]) -> Response:
     """Show which of the latest bundles a subscription would match, and the payloads."""
-    content = {name: value for name, value in vars(context.body).items() if name != "bundles"}
+    body = context.body
+    scope = ("bundles", "payloads", "bundle_uuid")
+    content = {name: value for name, value in vars(body).items() if name not in scope}
     settings = context.services.settings
-    with limit_dry_runs():
+    with matching.limit_dry_runs():
         outcome = matching.dry_run_subscription(
             context.stores,
             NewSubscription(replica=context.query.replica, **content),
             context.caller.email,
             uuid=formats.new_uuid(),
-            limit=context.body.bundles,
+            limit=body.bundles,
+            payloads=body.payloads,
+            bundle_uuid=body.bundle_uuid,
             time_s=settings.dry_run_s,
             clock=time.monotonic,
             allow_private=settings.allow_private_callbacks,
@@ -276,6 +261,6 @@ def _format_dry_run(result: DryRunResult) -> dict[str, Any]:
     return {
         "bundle_uuid": result.fqid.uuid,
         "bundle_version": result.fqid.version,
-        "matches": payload is not None,
+        "matches": result.matches,
         **omit_none({"payload": payload, "error": result.error}),
     }

@@ -26,7 +26,8 @@ READ_ACTIONS = (
 )
 SUBSCRIPTION_ACTIONS = (
     *("GetSubscriptions", "PutSubscription", "GetSubscription", "DeleteSubscription"),
-    *("GetDeliveries", "RetryDelivery", "TestSubscription", "ReplaySubscription", "GetReplay"),
+    *("GetDeliveries", "GetDelivery", "RetryDelivery", "ResendDelivery", "TestSubscription"),
+    *("ReplaySubscription", "GetReplay"),
     *("RetryDeliveries", "PutSubscriptionSecret", "PauseSubscription", "ResumeSubscription"),
     "DryRunSubscription",
 )

@@ -215,8 +215,11 @@ def build_result(
     state: DeliveryState = "failed"
     due_us, reason = at_us, response.error or f"The receiver answered {response.status}."
     is_delivered = response.status is not None and 200 <= response.status < 300
-    if is_delivered:
+    if is_delivered or due.resent_from == "delivered":
         state = "delivered"
+    elif due.resent_from == "failed":
+        # A delivery that was given up is resent once, and not retried.
+        pass
     elif attempt < len(delays):
         delay_s = delays[attempt] * (1 + rng.random() * JITTER)
         if response.status in (429, 503):
@@ -233,7 +236,8 @@ def build_result(
         body=None if response.status is None else _decode_text(response.body),
         state=state,
         due_us=due_us,
-        reason=None if is_delivered else _truncate_text(reason),
+        reason=None if state == "delivered" else _truncate_text(reason),
+        is_resend=due.resent_from is not None,
     )
 
 

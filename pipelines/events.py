@@ -273,6 +273,12 @@ def find_replay(stores: Stores, own: Subscription, ident: str) -> Replay:
     return found
 
 
+def list_replays(stores: Stores, own: Subscription, *, limit: int) -> list[Replay]:
+    """List the replays of a subscription, the latest first."""
+    with stores.catalog.read() as tx:
+        return events.list_replays(tx, own.id, limit=limit)
+
+
 def expire_replays(stores: Stores, *, keep_s: float) -> None:
     """Delete replays that ended so long ago."""
     with stores.catalog.write() as tx:

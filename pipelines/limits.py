@@ -37,5 +37,6 @@ LINK_PATH_MAX = 4_096  # ours: characters of a link's path
 LINK_TYPE_MAX = 256  # ours: characters of a link's type
 PATCH_MAX = 1_000  # ours, as for collections: entries that one patch adds, or removes
 SEGMENT_ENTRIES = 1_024  # ours: entries of one shared segment of a manifest
-DRY_RUN_BUNDLES_MAX = 50  # ours: bundles of one dry run
+DRY_RUN_BUNDLES_MAX = 1_000  # ours: bundles of one dry run, …
+DRY_RUN_PAYLOADS_MAX = 50  # … and payloads of its answer
 PENDING_RETRY_S = 5  # ours: Retry-After while a file is being verified or synced

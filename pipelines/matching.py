@@ -10,7 +10,7 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from typing import Any
 from weakref import WeakKeyDictionary
@@ -18,6 +18,7 @@ from weakref import WeakKeyDictionary
 from pipelines import documents, flow
 from pipelines.flow import Heartbeat
 from pipelines.job_batches import CompletedJobs
+from pipelines.limits import DRY_RUN_PAYLOADS_MAX
 from pipelines.queries import bounded_jmespath, payloads
 from pipelines.queries.payloads import build_payload, dump_json
 from pipelines.queries.stored_queries import (
@@ -33,7 +34,7 @@ from storage import json_codec
 from storage.catalog import Catalog, Tx, deliveries, events, jobs, subscriptions, versions
 from storage.catalog.deliveries import NewDelivery, make_delivery_id
 from storage.catalog.subscriptions import ELASTICSEARCH, JMESPATH, Subscription, SubscriptionType
-from storage.errors import DomainError, NotFoundError, TimeLimitExceeded
+from storage.errors import DomainError, NotFoundError, TimeLimitExceeded, Unavailable
 from storage.model import FQID, BundleEvent, Job, JobClaim, Replica
 from storage.stores import Stores
 
@@ -287,9 +288,10 @@ Clock = Callable[[], float]
 
 @dataclass(frozen=True, slots=True)
 class DryRunResult:
-    """One bundle: the payload's JSON if it matches, or the error of its evaluation."""
+    """One bundle: whether it matches, with the payload's JSON or the error of its evaluation."""
 
     fqid: FQID
+    matches: bool = False
     payload: str | None = None
     error: str | None = None
 
@@ -302,6 +304,22 @@ class DryRun:
     timed_out: bool
 
 
+MAX_DRY_RUNS = 4
+"""Concurrent dry runs of one process; each costs as much as a step of a worker."""
+_dry_runs = threading.BoundedSemaphore(MAX_DRY_RUNS)
+
+
+@contextmanager
+def limit_dry_runs() -> Iterator[None]:
+    """Limit the dry runs of this process; Unavailable when there are too many."""
+    if not _dry_runs.acquire(blocking=False):
+        raise Unavailable("Too many concurrent dry runs: try again later.", retry_after_s=1)
+    try:
+        yield
+    finally:
+        _dry_runs.release()
+
+
 def dry_run_subscription(
     stores: Stores,
     new: NewSubscription,
@@ -312,15 +330,23 @@ def dry_run_subscription(
     time_s: float,
     clock: Clock,
     allow_private: bool,
+    payloads: int = DRY_RUN_PAYLOADS_MAX,
+    bundle_uuid: str | None = None,
 ) -> DryRun:
-    """Evaluate a subscription that is not stored; raise Invalid as its creation would."""
+    """Evaluate a subscription that is not stored; raise Invalid as its creation would.
+
+    It is tried with the latest bundles, or with the versions of one bundle. Only the first
+    `payloads` matches get a payload.
+    """
     parse_callback_url(new.callback_url, allow_private=allow_private)
     check_subscription(new)
     subscription = build_row(new, owner, uuid)
+    with stores.catalog.read() as tx:
+        latest = events.list_latest_created(tx, new.replica, limit=limit, uuid=bundle_uuid)
     results: list[DryRunResult] = []
     try:
         for result in _evaluate_latest(
-            stores, subscription, limit=limit, time_s=time_s, clock=clock
+            stores, subscription, latest, payloads=payloads, time_s=time_s, clock=clock
         ):
             results.append(result)
     except TimeLimitExceeded:
@@ -335,9 +361,10 @@ def find_latest_match(
 
     None if none of the latest ones matches, or if the time runs out.
     """
-    results = _evaluate_latest(
-        stores, replace(subscription, created_us=0), limit=limit, time_s=time_s, clock=clock
-    )
+    with stores.catalog.read() as tx:
+        latest = events.list_latest_created(tx, subscription.replica, limit=limit)
+    older = replace(subscription, created_us=0)
+    results = _evaluate_latest(stores, older, latest, payloads=1, time_s=time_s, clock=clock)
     with suppress(TimeLimitExceeded):
         for result in results:
             if result.payload is not None:
@@ -347,14 +374,20 @@ def find_latest_match(
 
 
 def _evaluate_latest(
-    stores: Stores, subscription: Subscription, *, limit: int, time_s: float, clock: Clock
+    stores: Stores,
+    subscription: Subscription,
+    latest: Sequence[BundleEvent],
+    *,
+    payloads: int,
+    time_s: float,
+    clock: Clock,
 ) -> Iterator[DryRunResult]:
-    """Yield the result for each of the latest bundles.
+    """Yield the result for each of the latest bundles, the first matches with their payloads.
 
     Raise TimeLimitExceeded when the time runs out.
     """
-    with stores.catalog.read() as tx:
-        latest = events.list_latest_created(tx, subscription.replica, limit=limit)
+    # Where no payload is wanted, attachments are not evaluated.
+    bare = StoredQuerySet([replace(subscription, attachments=None)])
     queries, end = StoredQuerySet([subscription]), clock() + time_s
 
     def check_time(_moved: int) -> None:
@@ -363,7 +396,9 @@ def _evaluate_latest(
 
     for event in latest:
         check_time(0)
-        yield _evaluate_bundle(stores, queries, event, check_time)
+        one = _evaluate_bundle(stores, queries if payloads else bare, event, check_time)
+        yield one if payloads else replace(one, payload=None)
+        payloads -= bool(payloads and one.matches)
 
 
 def _evaluate_bundle(
@@ -380,7 +415,8 @@ def _evaluate_bundle(
                 beat=heartbeat,
             )
             for match in matches:
-                return DryRunResult(event.fqid, match.payload or None, match.failure)
+                failed = match.failure is not None
+                return DryRunResult(event.fqid, not failed, match.payload or None, match.failure)
     except TimeLimitExceeded:
         raise
     except DomainError as error:

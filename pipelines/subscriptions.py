@@ -29,7 +29,13 @@ from storage.catalog.delivery_log import (
     DeliveryPosition,
     LoggedDelivery,
 )
-from storage.catalog.subscriptions import ELASTICSEARCH, JMESPATH, Subscription, SubscriptionType
+from storage.catalog.subscriptions import (
+    ELASTICSEARCH,
+    JMESPATH,
+    Subscription,
+    SubscriptionStatus,
+    SubscriptionType,
+)
 from storage.errors import ConflictError, Invalid, NotAcceptable, NotFoundError, prefix_pointers
 from storage.model import FQID, Replica
 from storage.search.grammar.parser import parse_query
@@ -168,6 +174,12 @@ def list_subscriptions(
         return []
     with stores.catalog.read() as tx:
         return subscriptions.list_by_owner(tx, owner, replica, kind)
+
+
+def list_statuses(stores: Stores, owner: str) -> list[SubscriptionStatus]:
+    """List all subscriptions of an owner, the latest first, with the times of last deliveries."""
+    with stores.catalog.read() as tx:
+        return subscriptions.list_statuses(tx, owner)
 
 
 def find_subscription(

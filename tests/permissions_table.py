@@ -111,6 +111,8 @@ STORE: tuple[Row, ...] = (
     Row("pause_subscription",             "401 401 403 404 200 404 404 404 404", "POST /v1/subscriptions/<subscription>/pause?replica=aws", owner=IS_HIDDEN),
     Row("resume_subscription",            "401 401 403 404 200 404 404 404 404", "POST /v1/subscriptions/<subscription>/resume?replica=aws", owner=IS_HIDDEN),
     Row("get_deliveries",                 "401 401 403 404 200 404 404 404 404", "GET /v1/subscriptions/<subscription>/deliveries?replica=aws", owner=IS_HIDDEN),
+    Row("get_delivery",                   "401 401 403 404 200 404 404 404 404", "GET /v1/subscriptions/<subscription>/deliveries/<delivery>?replica=aws", owner=IS_HIDDEN),
+    Row("resend_delivery",                "401 401 403 404 202 404 404 404 404", "POST /v1/subscriptions/<subscription>/deliveries/<delivery>/resend?replica=aws", owner=IS_HIDDEN),
     Row("retry_delivery",                 "401 401 403 404 202 404 404 404 404", "POST /v1/subscriptions/<subscription>/deliveries/<delivery>/retry?replica=aws", owner=IS_HIDDEN),
     Row("retry_deliveries",               "401 401 403 404 202 404 404 404 404", "POST /v1/subscriptions/<subscription>/deliveries/retry?replica=aws", SPAN, owner=IS_HIDDEN),
     Row("test_subscription",              "401 401 403 404 202 404 404 404 404", "POST /v1/subscriptions/<subscription>/test?replica=aws", owner=IS_HIDDEN),

@@ -228,7 +228,7 @@ class EndpointTurn:
             elif due.ordering_key not in busy_keys:
                 self.queue.append(due)
         self._full, self._fetched, self._low = full, began, len(self.queue) // 2
-        active = {due.subscription_id for due in self.queue if not due.is_test}
+        active = {due.subscription_id for due in self.queue if not due.ignores_pause}
         self._shared.fence.mark_active(active, began)
 
     def _start_attempts(self) -> None:
@@ -306,7 +306,7 @@ class EndpointTurn:
         )
         _log_attempt(due, attempt, result)
         self._shared.recorder.record(result, self, permit)
-        return None if request is None else result.state == "delivered"
+        return None if request is None else result.is_success
 
     async def _may_begin(self, due: DueDelivery) -> bool:
         """Return whether the subscription is active; withdraw the delivery if not."""
@@ -315,7 +315,7 @@ class EndpointTurn:
         except DomainError as error:
             log.warning("a delivery waits: %s", error.detail)
             return False
-        if reason is None or (reason == "halted" and due.is_test):
+        if reason is None or (reason == "halted" and due.ignores_pause):
             return True
         self._shared.recorder.withdraw(due, reason)
         return False

@@ -6,6 +6,7 @@ lists are built from those of their members. A test sends every request and vali
 """
 
 import copy
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -140,6 +141,7 @@ SCHEMA_EXAMPLES: Mapping[str, Any] = {
     "CheckoutStatus.location": f"file:///srv/store/checkout/{OTHER_UUID}/",
     "CollectionAnswer.name": "Kidney, first release",
     "DeliveryAnswer.state": "delivered",
+    "DeliveryDetail.state": "delivered",
     "EventDocument.files": {"sample_json": [{"organism": "Danio rerio"}]},
     "EventDocument.manifest": {"creator_uid": 8008, "files": [_FILE]},
     "Integrity.period_s": 2_592_000,
@@ -165,6 +167,8 @@ SCHEMA_EXAMPLES: Mapping[str, Any] = {
     "SubscriptionAnswer.jmespath_query": "event_type == 'CREATE'",
     "SubscriptionAnswer.state": "active",
     "DryRunBundle.payload": _PAYLOAD,
+    "WebhookRequestAnswer.body": json.dumps(_PAYLOAD),
+    "WebhookRequestAnswer.url": "https://pipeline.example/notify",
     "UnindexedDocument.reason": "The document has more fields than one index may have.",
 }
 """Examples by `<schema>.<member>`; the member may be optional."""

@@ -22,6 +22,7 @@ from api.http.waiting import LongPolling, ServerSentEvents, compute_wait_s, pars
 from api.schemas.fields import NoParameters, request_schema
 from auth.authorization import StoreAuthorizer
 from config import Settings
+from pipelines.delivery_log import Unseal
 from pipelines.fixity import FixityReportCache
 from pipelines.idempotency import IdempotentRequest
 from pipelines.subscriptions import Seal
@@ -58,6 +59,7 @@ class Services:
     streams: ServerSentEvents
     verify: VerifyToken
     seal: Seal
+    unseal: Unseal
     job_queue: JobQueue
     metrics: RequestMetrics
     read_only: ReadOnlyMode

@@ -20,7 +20,7 @@ from api.schemas.fields import (
     replica_field,
     text_length,
 )
-from pipelines.limits import DRY_RUN_BUNDLES_MAX
+from pipelines.limits import DRY_RUN_BUNDLES_MAX, DRY_RUN_PAYLOADS_MAX
 from pipelines.queries.bounded_jmespath import MAX_SOURCE_BYTES
 from pipelines.ssrf_guard import MAX_URL_BYTES
 from storage.catalog.subscriptions import SubscriptionState, SubscriptionType
@@ -171,6 +171,9 @@ class SubscriptionAnswer(ResponseSchema):
     )
     state_since = fields.String(metadata=describe_field("When it became inactive."))
     state_reason = fields.String(metadata=describe_field("Why it is disabled."))
+    failures = fields.Integer(
+        metadata=describe_field("Failed attempts since the last successful one, if there are any.")
+    )
     failing_since = fields.String(
         metadata=describe_field("First failure since the last successful delivery.")
     )
@@ -210,7 +213,7 @@ class NewSecretBody:
 
 @dataclass(frozen=True)
 class DryRunBody(SubscriptionBody):
-    """A subscription, and the number of bundles to try."""
+    """A subscription, and the bundles to try."""
 
     bundles: Annotated[
         int,
@@ -218,6 +221,21 @@ class DryRunBody(SubscriptionBody):
             load_default=DEFAULT_DRY_RUN_BUNDLES,
             validate=in_range(1, DRY_RUN_BUNDLES_MAX),
             metadata=describe_field("How many of the latest bundles to try."),
+        ),
+    ]
+    payloads: Annotated[
+        int,
+        IntegerField(
+            load_default=DRY_RUN_PAYLOADS_MAX,
+            validate=in_range(0, DRY_RUN_PAYLOADS_MAX),
+            metadata=describe_field("How many of the latest matches to show with their payload."),
+        ),
+    ]
+    bundle_uuid: Annotated[
+        str | None,
+        UuidField(
+            load_default=None,
+            metadata=describe_field("Try only versions of this bundle, the latest first."),
         ),
     ]
 
@@ -228,7 +246,9 @@ class DryRunBundle(ResponseSchema):
     bundle_uuid = UuidField(required=True)
     bundle_version = fields.String(required=True)
     matches = fields.Boolean(required=True)
-    payload = JsonObject(metadata=describe_field("The payload that would be sent, if it matches."))
+    payload = JsonObject(
+        metadata=describe_field("What would be sent; only in the latest `payloads` matches.")
+    )
     error = fields.String(metadata=describe_field("Why the payload cannot be built."))
 
 

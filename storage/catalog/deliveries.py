@@ -72,12 +72,19 @@ class DueDelivery:
     """Whether the subscription is paused or disabled, so that the delivery must wait."""
     is_test: bool = False
     """Whether it is a test delivery, which is sent even while the subscription is paused."""
+    resent_from: DeliveryState | None = None
+    """The state before its owner resent it: one attempt, even while the subscription is paused."""
     form_fields: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def ordering_key(self) -> tuple[int, str]:
         """The subscription and bundle whose deliveries are sent in order."""
         return self.subscription_id, self.bundle_uuid
+
+    @property
+    def ignores_pause(self) -> bool:
+        """Whether it is sent even while the subscription is paused or disabled."""
+        return self.is_test or self.resent_from is not None
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,6 +100,13 @@ class AttemptResult:
     state: DeliveryState
     due_us: int
     reason: str | None
+    is_resend: bool = False
+    """Whether the owner resent it, so that it does not count for the subscription's failures."""
+
+    @property
+    def is_success(self) -> bool:
+        """Whether the receiver accepted it."""
+        return self.status is not None and 200 <= self.status < 300
 
 
 def make_delivery_id(subscription_uuid: str, event_id: str) -> str:
@@ -200,15 +214,18 @@ def insert_test(
 
 
 # In the order of the fields of `DueDelivery`.
-_SELECT_DUE = text("""
+_SELECT_REQUEST = """
     SELECT d.id, d.uuid, d.endpoint_id, d.subscription_id, s.uuid, d.bundle_uuid, d.attempts,
         d.payload, s.callback_url, s.method, s.encoding, s.payload_form_field, s.hmac_key_id,
         s.hmac_secret, s.deleted_us IS NOT NULL, d.request_id,
         CASE WHEN s.hmac_previous_us > :now THEN s.hmac_previous END,
-        s.state <> 'active' AND d.event_type <> 'TEST', d.event_type = 'TEST', s.form_fields
+        s.state <> 'active' AND d.event_type <> 'TEST' AND d.resent_from IS NULL,
+        d.event_type = 'TEST', d.resent_from, s.form_fields
     FROM deliveries d JOIN subscriptions s ON s.id = d.subscription_id
+"""
+_SELECT_DUE = text(f"""{_SELECT_REQUEST}
     WHERE d.state = 'pending' AND d.endpoint_id = :endpoint_id AND d.due_us <= :now
-    AND (d.event_type = 'TEST' OR NOT EXISTS (
+    AND (d.event_type = 'TEST' OR d.resent_from IS NOT NULL OR NOT EXISTS (
         SELECT 1 FROM deliveries o
         WHERE o.state = 'pending' AND o.bundle_uuid = d.bundle_uuid
         AND o.subscription_id = d.subscription_id AND o.event_type <> 'TEST'
@@ -221,10 +238,18 @@ _SELECT_DUE = text("""
 def list_due(tx: Tx, endpoint_id: int, *, limit: int) -> list[DueDelivery]:
     """List due deliveries of an endpoint, the longest due first; of each pair only the earliest.
 
-    Test deliveries are outside of this order.
+    Test deliveries and those that their owner resent are outside of this order.
     """
     rows = tx.execute(_SELECT_DUE, {"endpoint_id": endpoint_id, "limit": limit, "now": now_us(tx)})
     return [DueDelivery(*[*row, _parse_form_fields(form_fields)]) for *row, form_fields in rows]
+
+
+def load_request(tx: Tx, subscription_id: int, uuid: str) -> DueDelivery | None:
+    """Return what the requests of a delivery are built of, whether it is due or not."""
+    one = f"{_SELECT_REQUEST} WHERE d.uuid = :uuid AND d.subscription_id = :id"
+    parameters = {"uuid": uuid, "id": subscription_id, "now": now_us(tx)}
+    row = tx.execute(sql.parse(one), parameters).first()
+    return None if row is None else DueDelivery(*[*row[:-1], _parse_form_fields(row[-1])])
 
 
 @lru_cache(maxsize=256)
@@ -261,6 +286,7 @@ def record_attempts(tx: Tx, results: Sequence[AttemptResult]) -> None:
     )
     update = (
         "UPDATE deliveries SET attempts = deliveries.attempts + 1,"
+        " resent_from = NULL,"
         f" state = CASE WHEN {_OPEN} THEN done.state ELSE deliveries.state END,"
         f" due_us = CASE WHEN {_OPEN} THEN done.due_us ELSE deliveries.due_us END,"
         f" reason = CASE WHEN {_OPEN} THEN done.reason ELSE deliveries.reason END,"
@@ -335,7 +361,8 @@ def pause(tx: Tx, ids: Collection[int]) -> int:
 
 def _pausable_condition(d: str) -> str:
     return (
-        f"{d}.state = 'pending' AND {d}.event_type <> 'TEST' AND {d}.due_us < {PAUSED_DUE_US}"
+        f"{d}.state = 'pending' AND {d}.event_type <> 'TEST' AND {d}.resent_from IS NULL"
+        f" AND {d}.due_us < {PAUSED_DUE_US}"
         f" AND EXISTS (SELECT 1 FROM subscriptions s WHERE s.id = {d}.subscription_id"
         " AND s.state <> 'active')"
     )

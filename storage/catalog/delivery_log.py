@@ -45,6 +45,13 @@ class LoggedDelivery:
     next_us: int | None
     reason: str | None
     created_us: int
+    resent_from: DeliveryState | None = None
+    """The state before its owner resent it, until that attempt is recorded."""
+
+    @property
+    def ignores_pause(self) -> bool:
+        """Whether it is sent even while the subscription is paused or disabled."""
+        return self.event_type == TEST_EVENT or self.resent_from is not None
 
     @property
     def position(self) -> "DeliveryPosition":
@@ -197,13 +204,26 @@ _SELECT_POSTPONED = (
 )
 
 
+_IS_OPEN = "d.payload <> '' AND d.state IN ('pending', 'failed', 'delivered')"
+
+
 def retry_delivery(tx: Tx, ident: int) -> bool:
     """Make a delivery due now; False when it is superseded or its subscription is deleted."""
-    open_states = "d.payload <> '' AND d.state IN ('pending', 'failed', 'delivered')"
-    rows = tx.execute(
-        sql.parse(f"{_SELECT_RETRY} WHERE d.id = :id AND {open_states}"), {"id": ident}
-    ).all()
-    return bool(_make_due(tx, rows))
+    rows = tx.execute(sql.parse(f"{_SELECT_RETRY} WHERE d.id = :id AND {_IS_OPEN}"), {"id": ident})
+    return bool(_make_due(tx, rows.all()))
+
+
+def resend_delivery(tx: Tx, ident: int) -> bool:
+    """Make a delivery due for one attempt, whatever its subscription's state.
+
+    False when it is superseded or its subscription is deleted.
+    """
+    rows = tx.execute(sql.parse(f"{_SELECT_RETRY} WHERE d.id = :id AND {_IS_OPEN}"), {"id": ident})
+    resent = (
+        "resent_from = coalesce(deliveries.resent_from, deliveries.state), state = 'pending',"
+        " due_us = :now"
+    )
+    return bool(_make_due(tx, rows.all(), resent))
 
 
 @dataclass(frozen=True, slots=True)
@@ -242,7 +262,17 @@ def _retry_selected(
     return len(rows), _make_due(tx, rows)
 
 
-def _make_due(tx: Tx, rows: Sequence[Row[Any]]) -> int:
+_IS_SENDABLE = (
+    "deliveries.event_type = 'TEST' OR EXISTS (SELECT 1 FROM subscriptions s"
+    " WHERE s.id = deliveries.subscription_id AND s.state = 'active')"
+)
+_SET_DUE = (
+    f"state = 'pending', due_us = CASE WHEN {_IS_SENDABLE} THEN :now ELSE :now + {PAUSED_DUE_US}"
+    " END, finished_us = NULL, resent_from = NULL"
+)
+
+
+def _make_due(tx: Tx, rows: Sequence[Row[Any]], change: str = _SET_DUE) -> int:
     # An ending event is matched under the lock of its head: it sees these rows, or is seen here.
     versions.lock_heads(
         tx,
@@ -254,18 +284,10 @@ def _make_due(tx: Tx, rows: Sequence[Row[Any]]) -> int:
     superseded = "state = 'superseded', finished_us = :now, reason = :reason"
     _update_deliveries(tx, ended, superseded, "('failed')")
     live = [row.id for row in rows if row.id not in ended]
-    due = f"CASE WHEN {_IS_SENDABLE} THEN :now ELSE :now + {PAUSED_DUE_US} END"
-    pending = f"state = 'pending', due_us = {due}, finished_us = NULL"
-    count = _update_deliveries(tx, live, pending, "('pending', 'failed', 'delivered')")
+    count = _update_deliveries(tx, live, change, "('pending', 'failed', 'delivered')")
     for endpoint_id in sorted({row.endpoint_id for row in rows}):
         endpoints.wake(tx, endpoint_id)
     return count
-
-
-_IS_SENDABLE = (
-    "deliveries.event_type = 'TEST' OR EXISTS (SELECT 1 FROM subscriptions s"
-    " WHERE s.id = deliveries.subscription_id AND s.state = 'active')"
-)
 
 
 def _update_deliveries(tx: Tx, ids: Sequence[int] | set[int], change: str, still: str) -> int:

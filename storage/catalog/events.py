@@ -192,18 +192,22 @@ SCAN_FACTOR = 20
 
 _SELECT_LATEST_BUNDLES = """
     SELECT b.id, b.uuid, b.version, b.published_us
-    FROM (SELECT * FROM bundles WHERE published_us IS NOT NULL ORDER BY id DESC LIMIT :looked) b
+    FROM (SELECT * FROM bundles WHERE published_us IS NOT NULL{same}
+        ORDER BY id DESC LIMIT :looked) b
     JOIN visible v ON v.kind = 'bundle' AND v.replica = :replica
         AND v.uuid = b.uuid AND v.version = b.version
     ORDER BY b.id DESC LIMIT :limit
 """
 
 
-def list_latest_created(tx: Tx, replica: Replica, *, limit: int) -> list[BundleEvent]:
-    """Return CREATE events of the latest bundles published in a replica, the latest first."""
-    parameters = {"replica": replica, "limit": limit, "looked": limit * SCAN_FACTOR}
+def list_latest_created(
+    tx: Tx, replica: Replica, *, limit: int, uuid: str | None = None
+) -> list[BundleEvent]:
+    """Return CREATE events of the latest bundles in a replica, or of one bundle's versions."""
+    parameters = {"replica": replica, "limit": limit, "looked": limit * SCAN_FACTOR, "uuid": uuid}
+    query = _SELECT_LATEST_BUNDLES.format(same="" if uuid is None else " AND uuid = :uuid")
     created = []
-    for row in tx.execute(sql.parse(_SELECT_LATEST_BUNDLES), parameters):
+    for row in tx.execute(sql.parse(query), parameters):
         fqid = FQID(row.uuid, row.version)
         ident = make_event_id("CREATE", replica, fqid)
         created.append(BundleEvent(ident, replica, "CREATE", fqid, row.id, row.published_us))
@@ -245,6 +249,13 @@ def insert_replay(
 def find_replay(tx: Tx, ident: str) -> Replay | None:
     """Return a replay by its id."""
     return sql.find_row(tx, Replay, select(replays).where(replays.c.id == ident))
+
+
+def list_replays(tx: Tx, subscription_id: int, *, limit: int) -> list[Replay]:
+    """List the replays of a subscription, the latest first."""
+    query = select(replays).where(replays.c.subscription_id == subscription_id)
+    rows = tx.execute(query.order_by(replays.c.created_us.desc()).limit(limit))
+    return [sql.map_row(Replay, row) for row in rows]
 
 
 def advance_replay(tx: Tx, replay: Replay, next_seq: int, *, deliveries: int) -> None:

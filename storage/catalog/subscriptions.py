@@ -10,15 +10,27 @@ Only changes are written, so successful attempts cost one read.
 import json
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Final, Literal
+from typing import Any, Final, Literal, get_args
 
-from sqlalchemy import Row, Select, case, func, insert, select, text, update
+from sqlalchemy import (
+    BigInteger,
+    ColumnElement,
+    Row,
+    Select,
+    case,
+    func,
+    insert,
+    literal_column,
+    select,
+    text,
+    update,
+)
 
 from storage.catalog import sql, versions
-from storage.catalog.deliveries import AttemptResult
+from storage.catalog.deliveries import TEST_EVENT, AttemptResult
 from storage.catalog.sql import Tx, now_us
 from storage.catalog.tables.event_log import endpoints, subscriptions
-from storage.model import Replica
+from storage.model import EventType, Replica
 
 SubscriptionType = Literal["jmespath", "elasticsearch"]
 SubscriptionState = Literal["active", "paused", "disabled"]
@@ -34,8 +46,8 @@ OWNER_HEAD, CHANGES_HEAD = "subscriber", "subscriptions"
 class Subscription:
     """A stored subscription; paused and disabled ones receive only test deliveries.
 
-    `query` is JMESPath text or the JSON of an es_query. Secrets are sealed. `failing_us` is when
-    the current run of failures began.
+    `query` is JMESPath text or the JSON of an es_query. Secrets are sealed. `failures` counts
+    the failures since the last success, the first of them at `failing_us`.
     """
 
     uuid: str
@@ -59,6 +71,7 @@ class Subscription:
     state: SubscriptionState = "active"
     state_reason: str | None = None
     state_us: int | None = None
+    failures: int = 0
     failing_us: int | None = None
 
 
@@ -118,6 +131,39 @@ def list_by_owner(
         .order_by(subscriptions.c.id)
     )
     return [_subscription_from_row(row) for row in tx.execute(query)]
+
+
+@dataclass(frozen=True, slots=True)
+class SubscriptionStatus:
+    """A subscription with the times of its latest deliveries that succeeded and that failed."""
+
+    subscription: Subscription
+    delivered_us: int | None
+    failed_us: int | None
+
+
+def list_statuses(tx: Tx, owner: str) -> list[SubscriptionStatus]:
+    """List an owner's live subscriptions of both types in all replicas, the latest first."""
+    live = (subscriptions.c.owner == owner) & subscriptions.c.deleted_us.is_(None)
+    query = select(
+        subscriptions, _select_finished("delivered"), _select_finished("failed")
+    ).order_by(subscriptions.c.id.desc())
+    return [
+        SubscriptionStatus(_subscription_from_row(row), row.delivered_us, row.failed_us)
+        for row in tx.execute(query.where(live))
+    ]
+
+
+def _select_finished(state: str) -> ColumnElement[int]:
+    """Read the end of one index range for each event type."""
+    ends = (
+        "SELECT * FROM (SELECT d.finished_us AS at_us FROM deliveries d"
+        f" WHERE d.subscription_id = subscriptions.id AND d.state = '{state}'"
+        f" AND d.event_type = '{kind}' ORDER BY d.created_us DESC, d.id DESC LIMIT 1) AS {kind}_end"
+        for kind in (*get_args(EventType), TEST_EVENT)
+    )
+    latest = f"(SELECT max(at_us) FROM ({' UNION ALL '.join(ends)}) AS {state}_ends)"
+    return literal_column(latest, BigInteger()).label(f"{state}_us")
 
 
 def find(tx: Tx, uuid: str) -> Subscription | None:
@@ -285,7 +331,9 @@ def count_failures(
     """Count successes and failures of a batch; return the uuids of subscriptions it disables.
 
     A subscription is disabled after `disable_after_s` seconds of failures only; 0 disables none.
+    Deliveries that their owner resent do not count.
     """
+    results = [result for result in results if not result.is_resend]
     if not results:
         return []
     columns = sql.attribute_columns(results, bigint="delivery_id at_us", text="state reason")

@@ -49,6 +49,8 @@ SPECIFIED = {
     "get_subscription": ("get", "/subscriptions/{uuid}"),
     "delete_subscription": ("delete", "/subscriptions/{uuid}"),
     "get_deliveries": ("get", "/subscriptions/{uuid}/deliveries"),
+    "get_delivery": ("get", "/subscriptions/{uuid}/deliveries/{id}"),
+    "resend_delivery": ("post", "/subscriptions/{uuid}/deliveries/{id}/resend"),
     "retry_delivery": ("post", "/subscriptions/{uuid}/deliveries/{id}/retry"),
     "test_subscription": ("post", "/subscriptions/{uuid}/test"),
     "retry_deliveries": ("post", "/subscriptions/{uuid}/deliveries/retry"),

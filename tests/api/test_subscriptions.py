@@ -600,7 +600,7 @@ def test_dry_run_shows_latest_bundles_and_creates_nothing(client, depositor) -> 
 
 
 @pytest.mark.spec("SUB-26")
-@pytest.mark.parametrize("bundles", [0, 51, "1", 1.5])
+@pytest.mark.parametrize("bundles", [0, 1_001, "1", 1.5])
 def test_a_dry_run_is_bounded(client, bundles) -> None:
     body = CALLBACK | {"bundles": bundles}
     path = "/v1/subscriptions/dry-run?replica=aws"
@@ -660,7 +660,9 @@ def test_list_and_get_show_the_same(client, stores) -> None:
         assert "state_since" in paused.json
     with stores.catalog.write() as tx:
         tx.execute(
-            text("UPDATE subscriptions SET state = 'disabled', failing_us = 0, state_reason = 'x'")
+            text(
+                "UPDATE subscriptions SET state = 'disabled', failing_us = 0, state_reason = 'x', failures = 3"
+            )
         )
     for kind, query in (("elasticsearch", "es_query"), ("jmespath", "jmespath_query")):
         listing = f"{PATH}&subscription_type={kind}"
@@ -676,5 +678,94 @@ def test_list_and_get_show_the_same(client, stores) -> None:
 LISTED = {
     *("uuid", "owner", "callback_url", "replica", "subscription_type", "method", "encoding"),
     *("form_fields", "payload_form_field", "hmac_key_id", "hmac_previous_until", "attachments"),
-    *("state", "state_since", "state_reason", "failing_since"),
+    *("state", "state_since", "state_reason", "failures", "failing_since"),
 }
+
+
+@pytest.mark.spec("SUB-26")
+def test_dry_run_shows_so_many_payloads_and_all_matches(client, depositor) -> None:
+    first, second = (depositor.bundle(number) for number in (1, 2))
+    path = "/v1/subscriptions/dry-run?replica=aws"
+    body = CALLBACK | {"bundles": 1_000, "payloads": 1}
+    tried = client.post(path, json=body, headers=READER).json["bundles"]
+    assert [one["bundle_uuid"] for one in tried] == [second, first]
+    assert [one["matches"] for one in tried] == [True, True]
+    assert ["payload" in one for one in tried] == [True, False]
+    bare = client.post(path, json=body | {"payloads": 0}, headers=READER).json["bundles"]
+    assert ["payload" in one for one in bare] == [False, False]
+    (one,) = client.post(path, json=body | {"bundle_uuid": first}, headers=READER).json["bundles"]
+    assert one["payload"]["match"]["bundle_uuid"] == first
+    refused = client.post(path, json=body | {"payloads": 51}, headers=READER)
+    assert refused.status_code == 400
+
+
+@pytest.mark.spec("SUB-37", "SUB-38")
+def test_delivery_is_shown_with_its_requests(client, stores) -> None:
+    uuid = subscribe(client, hmac_secret_key="secret").json["uuid"]
+    ident = told(stores, uuid, 1)
+    path = path_of(uuid, "deliveries", ident)
+    fresh = client.get(path, headers=READER).json
+    assert "request" in fresh, fresh
+    assert fresh["request"] == {
+        "method": "POST",
+        "url": CALLBACK["callback_url"],
+        "body": '{"a": 1}',
+    }
+    assert fresh["attempts"] == []
+    with stores.catalog.write() as tx:
+        number = tx.exec_driver_sql("SELECT id FROM deliveries").scalar_one()
+        at_us = 1_767_225_600_000_000
+        deliveries.record_attempts(
+            tx,
+            [
+                AttemptResult(number, at_us, 0.5, 500, None, "oops", "pending", 2**50, None),
+            ],
+        )
+    shown = client.get(path, headers=READER).json
+    (listed,) = client.get(path_of(uuid, "deliveries"), headers=READER).json["deliveries"]
+    (attempt,) = shown["attempts"]
+    headers = attempt.pop("headers")
+    assert shown == listed | {"request": fresh["request"]}
+    assert headers["webhook-id"] == ident
+    assert headers["webhook-timestamp"] == str(at_us // 1_000_000)
+    assert headers["webhook-signature"].startswith("v1,")
+    assert headers["Authorization"].startswith("Signature ")
+    assert headers["X-STORE-NOTIFY-ATTEMPT"] == "1"
+    assert client.get(path.replace(ident, uuid_of(99)), headers=READER).status_code == 404
+    assert client.get(path, headers=OTHER).status_code == 404
+
+
+@pytest.mark.spec("SUB-38")
+def test_delivery_of_failed_query_has_no_request(client, stores) -> None:
+    uuid = subscribe(client).json["uuid"]
+    ident = told(stores, uuid, 1)
+    with stores.catalog.write() as tx:
+        tx.exec_driver_sql("UPDATE deliveries SET payload = '', state = 'failed', reason = 'x'")
+    shown = client.get(path_of(uuid, "deliveries", ident), headers=READER).json
+    assert (shown["reason"], "request" in shown) == ("x", False)
+    again = client.post(path_of(uuid, "deliveries", ident, "resend"), headers=READER)
+    assert again.status_code == 409
+
+
+@pytest.mark.spec("SUB-39")
+def test_resends_delivery_of_paused_subscription(client, stores) -> None:
+    uuid = subscribe(client).json["uuid"]
+    ident = told(stores, uuid, 1)
+    give_up(stores)
+    client.post(path_of(uuid, "pause"), headers=READER)
+    path = path_of(uuid, "deliveries", ident, "resend")
+    again = client.post(path, headers=READER)
+    assert (again.status_code, again.json["state"], again.json["id"]) == (202, "pending", ident)
+    assert again.json["next_attempt"].endswith("Z")
+    assert [one["number"] for one in again.json["attempts"]] == [1]
+    assert client.post(path.replace(ident, uuid_of(99)), headers=READER).status_code == 404
+    assert client.post(path, headers=OTHER).status_code == 404
+
+
+@pytest.mark.spec("SUB-10", "SUB-14", "SUB-16")
+def test_failures_are_counted_since_last_success(client, stores) -> None:
+    uuid = subscribe(client).json["uuid"]
+    assert "failures" not in client.get(path_of(uuid), headers=READER).json
+    with stores.catalog.write() as tx:
+        tx.exec_driver_sql("UPDATE subscriptions SET failures = 3")
+    assert client.get(path_of(uuid), headers=READER).json["failures"] == 3

@@ -332,6 +332,8 @@ _NAMINGS: Mapping[str, Callable[[Known, Random], Naming]] = {
     "resume_subscription": _owned,
     "test_subscription": _owned,
     "replay_subscription": _owned,
+    "get_delivery": lambda known, rng: _below(known.deliveries, rng),
+    "resend_delivery": lambda known, rng: _below(known.deliveries, rng),
     "retry_delivery": lambda known, rng: _below(known.deliveries, rng),
     "get_replay": lambda known, rng: _below(known.replays, rng),
     "post_area": lambda _, rng: Naming({"uuid": uuid(rng)}),

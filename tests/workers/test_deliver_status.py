@@ -10,15 +10,16 @@ from aiohttp import web
 from standardwebhooks import Webhook
 from standardwebhooks.webhooks import WebhookVerificationError
 
-from pipelines import deliveries, subscriptions
+from pipelines import deliveries, delivery_log, subscriptions
 from pipelines.subscriptions import NewSubscription, SubscriptionRef
 from storage.catalog import Catalog
 from storage.catalog import deliveries as catalog_deliveries
 from storage.catalog import subscriptions as rows
+from storage.catalog.delivery_log import LoggedDelivery
 from storage.catalog.subscriptions import Subscription
 from storage.stores import Stores
 from tests.builders import new_uuid
-from tests.subscription_builders import backlog, states, subscribe, tell, told
+from tests.subscription_builders import backlog, happen, match, states, subscribe, tell, told
 from tests.workers.webhook_receivers import (
     RULES,
     Got,
@@ -272,3 +273,98 @@ def test_both_secrets_sign_during_overlap(stores: Stores, overlap_s: float, form
             assert len(signed) == 1 + former
 
     asyncio.run(scene())
+
+
+@pytest.mark.spec("SUB-40")
+@pytest.mark.parametrize("former", ["failed", "delivered", "pending"])
+def test_resent_delivery_is_sent_once_while_disabled(stores: Stores, former: str) -> None:
+    async def scene() -> None:
+        catalog = stores.catalog
+        async with receiving() as receiver:
+            own = subscribe(catalog, receiver.url)
+            event = tell(catalog, [own])[0]
+            # Earlier events of its bundle do not hold it back.
+            match(catalog, happen(catalog, "TOMBSTONE", event.fqid), own)
+            match(catalog, happen(catalog), own)
+            with catalog.write() as tx:
+                tx.exec_driver_sql(
+                    "UPDATE subscriptions SET state = 'disabled', failures = 7, failing_us = 1"
+                )
+                tx.exec_driver_sql(
+                    f"UPDATE deliveries SET state = '{former}' WHERE event_type = 'TOMBSTONE'"
+                )
+            (one,) = (each for each in told(catalog, own) if each.event_type == "TOMBSTONE")
+            resent = delivery_log.resend_delivery(stores, own, one.uuid)
+            assert (resent.state, resent.resent_from) == ("pending", former)
+            async with delivering(catalog):
+                await eventually(lambda: len(receiver.got) == 1)
+                await eventually(lambda: find(stores, own, one.uuid).state == "delivered")
+            assert receiver.ids() == [one.uuid]
+            assert find(stores, own, one.uuid).resent_from is None
+            with catalog.read() as tx:
+                row = rows.find(tx, own.uuid)
+            assert row is not None
+            assert (row.state, row.failures, row.failing_us) == ("disabled", 7, 1)
+
+    asyncio.run(scene())
+
+
+@pytest.mark.spec("SUB-40")
+@pytest.mark.parametrize("former", ["failed", "delivered"])
+def test_failed_resend_keeps_state_and_counts_no_failure(stores: Stores, former: str) -> None:
+    async def scene() -> None:
+        catalog = stores.catalog
+        async with receiving(refuses) as receiver:
+            own = subscribe(catalog, receiver.url)
+            tell(catalog, [own])
+            with catalog.write() as tx:
+                tx.exec_driver_sql(f"UPDATE deliveries SET state = '{former}', attempts = 1")
+            (one,) = told(catalog, own)
+            delivery_log.resend_delivery(stores, own, one.uuid)
+            async with delivering(catalog):
+                await eventually(lambda: find(stores, own, one.uuid).attempts != ())
+            after = find(stores, own, one.uuid)
+            assert (after.state, after.next_us, len(after.attempts)) == (former, None, 1)
+            assert (after.reason is None) == (former == "delivered")
+            with catalog.read() as tx:
+                row = rows.find(tx, own.uuid)
+            assert row is not None
+            assert (row.failures, row.failing_us) == (0, None)
+
+    asyncio.run(scene())
+
+
+@pytest.mark.spec("SUB-38")
+@pytest.mark.parametrize("encoding", ["application/json", "multipart/form-data"])
+def test_rebuilt_requests_are_those_that_were_sent(stores: Stores, encoding: str) -> None:
+    async def scene() -> None:
+        catalog, uuid = stores.catalog, new_uuid()
+        async with receiving(refuses) as receiver:
+            own = subscribe(
+                catalog,
+                receiver.url + "/hook?x=1",
+                uuid=uuid,
+                method="PUT",
+                encoding=encoding,
+                form_fields={"lab": "ä"},
+                hmac_secret=sealing(b"secret", subscriptions.secret_context(uuid)),
+            )
+            tell(catalog, [own])
+            rules = replace(RULES, delays_s=(0.0, 0.0))
+            async with delivering(catalog, rules=rules, unseal=unsealing):
+                await eventually(lambda: states(catalog, own) == ["failed"])
+            (one,) = told(catalog, own)
+            rebuilt = delivery_log.rebuild_requests(stores, own, one, unsealing)
+            assert len(rebuilt) == len(receiver.got) == 2
+            for request, got in zip(rebuilt, receiver.got, strict=True):
+                assert (request.method, request.body) == ("PUT", got.body)
+                assert request.url == receiver.url + got.path
+                sent = {name.lower(): value for name, value in request.headers.items()}
+                assert sent.items() <= got.headers.items()
+                assert "webhook-signature" in sent
+
+    asyncio.run(scene())
+
+
+def find(stores: Stores, own: Subscription, uuid: str) -> LoggedDelivery:
+    return delivery_log.find_delivery(stores, own, uuid)

@@ -67,7 +67,7 @@ class Operations:
         form_fields: Mapping[str, Any] | None = None, payload_form_field: str | None = None,
         hmac_key_id: str | None = None, hmac_secret_key: str | None = None,
         attachments: Mapping[str, Any] | None = None, bundles: int | None = None,
-        headers: Headers = None,
+        payloads: int | None = None, bundle_uuid: AnyUuid | None = None, headers: Headers = None,
     ) -> Any:
         """Show which of the latest bundles a subscription would match, and the payloads."""
 
@@ -148,6 +148,12 @@ class Operations:
         per_page: int | None = None, search_after: str | None = None, headers: Headers = None,
     ) -> Any:
         """List the deliveries of a subscription."""
+
+    @_operation
+    def get_delivery(
+        self, *, uuid: AnyUuid, id: AnyUuid, replica: Replica, headers: Headers = None,
+    ) -> Any:
+        """Show a delivery with its requests and their results."""
 
     @_operation
     def get_echo(self, *, headers: Headers = None) -> Any:
@@ -615,6 +621,12 @@ class Operations:
         to_date: str | None = None, headers: Headers = None,
     ) -> Any:
         """Deliver the events of a time window again."""
+
+    @_operation
+    def resend_delivery(
+        self, *, uuid: AnyUuid, id: AnyUuid, replica: Replica, headers: Headers = None,
+    ) -> Any:
+        """Send a delivery once more, whatever the state of its subscription."""
 
     @_operation
     def resume_subscription(

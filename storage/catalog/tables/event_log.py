@@ -107,6 +107,7 @@ deliveries = Table(
     Column("finished_us", BigInteger),
     Column("reason", Text),
     Column("request_id", Text, nullable=False, server_default=""),
+    Column("resent_from", Key),
     UniqueConstraint("subscription_id", "event_id"),
     partial_index("ix_deliveries_due", "endpoint_id", "due_us", where="state = 'pending'"),
     partial_index(
@@ -137,7 +138,8 @@ deliveries = Table(
 """`uuid` is the transaction id, the same on every attempt; states: pending, delivered, failed,
 superseded, cancelled. `payload` is the JSON to send, fixed when matched; empty where the stored
 query failed. `event_us` orders the deliveries of one bundle to one subscription. A paused
-delivery is pending and due PAUSED_DUE_US later than scheduled."""
+delivery is pending and due PAUSED_DUE_US later than scheduled. `resent_from` is the state before
+its owner resent it, until that attempt is recorded."""
 
 attempts = make_clustered_table(
     "attempts",
@@ -183,6 +185,7 @@ replays = Table(
     Column("created_us", BigInteger, nullable=False),
     Column("finished_us", BigInteger),
     partial_index("uq_replays_open", "subscription_id", unique=True, where="finished_us IS NULL"),
+    Index("ix_replays_latest", "subscription_id", "created_us"),
 )
 """Events from `next_seq` up to, not including, `end_seq` are to be sent; one replay is open at a
 time."""

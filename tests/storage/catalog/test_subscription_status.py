@@ -672,3 +672,23 @@ def test_endpoint_with_held_deliveries_only_is_not_waiting(catalog: Catalog) -> 
     tell(catalog, [subscription])
     with catalog.read() as tx:
         assert endpoints.list_waiting(tx, limit=10) == []
+
+
+@pytest.mark.spec("SUB-14")
+def test_statuses_have_the_last_success_and_failure_of_each_subscription(catalog: Catalog) -> None:
+    first, second = (subscribe(catalog, f"http://receiver.example/{name}") for name in "ab")
+    tell(catalog, [first], times=4)
+    with catalog.write() as tx:
+        for number, (state, at_us) in enumerate(
+            (("delivered", 30), ("delivered", 40), ("failed", 20), ("pending", None)), start=1
+        ):
+            tx.exec_driver_sql(
+                f"UPDATE deliveries SET state = '{state}', created_us = {number},"
+                f" finished_us = {'NULL' if at_us is None else at_us}"
+                f" WHERE id = (SELECT min(id) + {number - 1} FROM deliveries)"
+            )
+    with catalog.read() as tx:
+        shown = subscriptions.list_statuses(tx, first.owner)
+        assert subscriptions.list_statuses(tx, "other@example.org") == []
+    assert [one.subscription.uuid for one in shown] == [second.uuid, first.uuid]
+    assert [(one.delivered_us, one.failed_us) for one in shown] == [(None, None), (40, 20)]

@@ -1,0 +1,18 @@
+"""deliveries: the state before its owner resent one; replays by subscription"""
+
+from alembic import op
+import sqlalchemy as sa
+
+revision = "0019"
+down_revision = "0018"
+branch_labels = None
+depends_on = None
+
+Key = sa.Text().with_variant(sa.Text(collation="C"), "postgresql")
+
+
+def upgrade() -> None:
+    op.add_column("deliveries", sa.Column("resent_from", Key, nullable=True))
+    op.create_index(
+        "ix_replays_latest", "replays", ["subscription_id", "created_us"], unique=False
+    )

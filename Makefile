@@ -5,7 +5,7 @@ SHELL := /bin/bash
 
 VENV := .venv
 BIN := $(VENV)/bin
-LAYERS := config storage pipelines auth workers api ops
+LAYERS := config storage pipelines auth workers api web ops
 SOURCES := $(LAYERS) client tests examples $(wildcard bench deploy)
 
 # The first Python that is new enough; PYTHON=… chooses another.

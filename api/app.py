@@ -1,6 +1,5 @@
-"""Create the storage API's Flask application, and build both applications from settings."""
+"""Create the storage API's Flask application, and build the authorization service's."""
 
-import logging
 import time
 from collections.abc import Callable
 from contextlib import AbstractContextManager
@@ -27,9 +26,10 @@ from api.authorization import build_verifier, open_decision_point
 from api.authz import create_auth_app
 from api.http.auth import PolicyContextBuilder, StoreGuard, VerifyToken
 from api.http.dispatch import make_view, register_operations
+from api.http.errors import ErrorPage
 from api.http.limits import FairSemaphore, ReadOnlyMode, new_memory_budget
 from api.http.metrics import RequestMetrics
-from api.http.openapi import register_reference
+from api.http.openapi import register_definition
 from api.http.operation import JobQueue, Services, StoreContext, operations_of
 from api.http.paging import Cursors
 from api.http.responses import new_request_id, register_conventions
@@ -41,12 +41,11 @@ from auth.service_accounts import ServiceAccounts
 from auth.tokens.verification import GrantChecker
 from config import Settings
 from pipelines.fixity import FixityReportCache
-from pipelines.recovery import epochs
 from pipelines.subscriptions import SECRET_PURPOSE
 from storage.catalog import Catalog
 from storage.encryption import SecretBox, derive_key
 from storage.engines import open_rate_limiter
-from storage.errors import DomainError, exit_on_error
+from storage.errors import exit_on_error
 from storage.stores import Stores
 
 OPERATIONS = operations_of(
@@ -64,6 +63,7 @@ OPERATIONS = operations_of(
     area_uploads,
 )
 URL_PREFIX = "/v1"
+SERVICES_KEY = "store.services"
 
 
 def create_app(
@@ -74,8 +74,12 @@ def create_app(
     verify: VerifyToken,
     request_ids: Callable[[], str] = new_request_id,
     clock: Callable[[], float] = time.time,
+    error_page: ErrorPage | None = None,
 ) -> Flask:
-    """Create the storage API on open stores; `clock` returns seconds since 1970 for policies."""
+    """Create the storage API on open stores; `clock` returns seconds since 1970 for policies.
+
+    Browsers get `error_page`, if it is given. The services are `app.extensions[SERVICES_KEY]`.
+    """
     services = _build_services(settings, stores, job_queue, verify, clock)
     app = Flask(__name__, static_folder=None)
     register_conventions(
@@ -83,6 +87,7 @@ def create_app(
         find_origins=lambda _path: settings.cors_origins,
         request_ids=request_ids,
         count=services.metrics.count,
+        page=error_page,
     )
     register_service(app, services)
     view_of = partial(make_view, services=services, context_type=StoreContext)
@@ -92,7 +97,8 @@ def create_app(
     app.add_url_rule("/integrity", "integrity", view_of(integrity.get_integrity))
     register_objects(app, services)
     area_uploads.register_signed_uploads(app, services)
-    register_reference(app, services, OPERATIONS)
+    register_definition(app, services, OPERATIONS)
+    app.extensions[SERVICES_KEY] = services
     return app
 
 
@@ -139,8 +145,6 @@ def _build_services(
     )
 
 
-log = logging.getLogger(__name__)
-
 _BOOT_FAILED_EXIT_CODE = 3
 """Makes gunicorn stop instead of restarting the worker."""
 
@@ -150,27 +154,15 @@ def exit_on_boot_failure() -> AbstractContextManager[None]:
     return exit_on_error(lambda _: _BOOT_FAILED_EXIT_CODE)
 
 
-def build_storage_app(settings: Settings, stores: Stores, job_queue: JobQueue) -> Flask:
-    """Build the storage API from settings."""
-    # The catalog may have been replaced since the last start.
-    try:
-        epochs.check_epoch(stores)
-    except DomainError as error:
-        log.warning("cannot check the epoch: %s", error.detail)
-    # With remote authorization, only the authorization service knows the logins.
-    grants = None if settings.policies_url else GrantChecker(stores.catalog, time.time)
-    verify = _build_verifier(settings, stores.catalog, grants)
-    return create_app(settings, stores, job_queue=job_queue, verify=verify)
-
-
 def build_auth_app(settings: Settings, catalog: Catalog) -> Flask:
     """Build the authorization service from settings."""
-    verify = _build_verifier(settings, catalog, GrantChecker(catalog, time.time))
+    verify = build_catalog_verifier(settings, catalog, GrantChecker(catalog, time.time))
     return create_auth_app(settings, catalog, verify=verify, rates=open_rate_limiter(settings))
 
 
-def _build_verifier(
+def build_catalog_verifier(
     settings: Settings, catalog: Catalog, grants: GrantChecker | None
 ) -> VerifyToken:
+    """Build the verifier of tokens, also of service accounts that the catalog knows."""
     accounts = ServiceAccounts(catalog, lifetime_s=settings.service_token_s)
     return build_verifier(settings, time.time, accounts=accounts, grants=grants).verify

@@ -129,6 +129,14 @@ class Settings:
     cors_origins: tuple[str, ...] = _setting((), "CORS: allowed origins; `*`: all; empty: none")
     ops_port: int = _setting(0, "separate port for /metrics; 0: /metrics needs an operator's token")
 
+    # Web pages
+    web_name: str = _setting("Data store", "name of the consortium or store on the web pages")
+    web_about: str = _setting("", "a sentence about the store for its home page")
+    web_logo: str = _setting("", "PNG or SVG file with the logo of the web pages")
+    web_contact: str = _setting(
+        "", "e-mail address or URL that pages name for questions and missing permissions"
+    )
+
     idempotency_keep_days: int = _setting(
         7, "how long responses for Idempotency-Key are stored, days"
     )
@@ -343,6 +351,16 @@ class Settings:
     def internal_url(self) -> str:
         """The API's URL on this machine."""
         return f"http://{self.host}:{self.port}"
+
+    @property
+    def site_url(self) -> str:
+        """Base URL of the web pages and the API."""
+        return self.external_url or self.internal_url
+
+    @property
+    def pages_redirect_uri(self) -> str:
+        """Redirect URI of the web pages."""
+        return f"{self.site_url}/login/callback"
 
     @property
     def auth_url(self) -> str:

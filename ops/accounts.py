@@ -274,7 +274,7 @@ def add_client_command(
 def list_clients_command(settings: Settings) -> None:
     """Show every application."""
     with open_catalog(settings).read() as tx:
-        found = list_clients(tx, built_in_clients(settings.web_redirect_uris))
+        found = list_clients(tx, built_in_clients(settings))
     rows = [
         (
             client.id,

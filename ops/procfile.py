@@ -35,7 +35,7 @@ def build_embedded_processes(settings: Settings) -> tuple[ProcessLine, ...]:
     ports = [settings.port, settings.port + 1] + ([settings.ops_port] if settings.ops_port else [])
     host = f"[{settings.host}]" if ":" in settings.host else settings.host
     bound = [word for port in ports for word in ("--bind", f"{host}:{port}")]
-    web = ("gunicorn", "-c", "api/gunicorn.py", *bound, "api.embedded:application")
+    web = ("gunicorn", "-c", "api/gunicorn.py", *bound, "web.embedded:application")
     worker = (sys.executable, "-m", "workers.embedded")
     return (
         ProcessLine("web", web, "Both HTTP services."),

@@ -198,8 +198,7 @@ AUTH: tuple[Row, ...] = (
 # fmt: on
 
 STORE_BESIDE: Mapping[str, str] = {
-    "/": "the page of the API's reference",
-    "/reference.css": "its style",
+    "/openapi.json": "the definition",
     "/swagger.json": "the definition",
     "/v1/swagger.json": "the definition",
     "/v1/objects/<bucket>/<path:key>": "bytes, for holders of a presigned URL",

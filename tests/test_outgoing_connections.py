@@ -7,7 +7,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 TABLE = ROOT / "docs" / "decisions" / "0035-outgoing-connections.md"
-ROOMS = ("config", "storage", "pipelines", "auth", "workers", "api", "ops")
+ROOMS = ("config", "storage", "pipelines", "auth", "workers", "api", "web", "ops")
 CLIENTS = {
     "aiohttp.ClientSession",
     "boto3.session",

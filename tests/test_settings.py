@@ -17,13 +17,15 @@ from storage.connect import connect
 pytestmark = pytest.mark.spec("OPS-07")
 
 ROOT = Path(__file__).resolve().parent.parent
-ROOMS = ("config", "storage", "pipelines", "auth", "workers", "api", "ops")
+ROOMS = ("config", "storage", "pipelines", "auth", "workers", "api", "web", "ops")
 
 
 def read_names() -> set[str]:
     """Names of all attributes that the code reads of settings, whatever it calls them."""
     sources = [path for room in ROOMS for path in (ROOT / room).rglob("*.py")]
-    return {name for path in sources for name in names_in(path)}
+    pages = (path.read_text() for path in (ROOT / "web" / "templates").glob("*.html"))
+    in_pages = {name for text in pages for name in re.findall(r"\bsettings\.(\w+)", text)}
+    return in_pages | {name for path in sources for name in names_in(path)}
 
 
 def names_in(path: Path) -> Iterator[str]:

@@ -181,7 +181,7 @@ def create_auth_app(
     request_ids: Callable[[], str] = new_request_id,
 ) -> Flask:
     """Create the application, and signing keys if this home has none."""
-    services = _build_services(settings, catalog, verify, rates, clock)
+    services = build_auth_services(settings, catalog, verify, rates, clock)
     app = Flask(__name__, static_folder=None)
     app.url_map.strict_slashes = False
     register_conventions(
@@ -200,13 +200,14 @@ def create_auth_app(
     return app
 
 
-def _build_services(
+def build_auth_services(
     settings: Settings,
     catalog: Catalog,
     verify: VerifyToken,
     rates: RateLimiter | None,
     clock: Callable[[], float],
 ) -> AuthServices:
+    """Build what the views need; encrypts the file of signing keys and creates missing ones."""
     # Encrypt the file of keys if there is a secret; create missing keys, and check them.
     seal_key_file(settings.home, settings.secret_key)
     keys, secret = SigningKeyFile(settings.home, settings.secret_key), settings.secret_key.encode()

@@ -274,7 +274,7 @@ def build_login_services(
 
 def _is_registered_redirect(settings: Settings, catalog: Catalog, uri: str) -> bool:
     """Return whether any client has registered this redirect URI."""
-    own = clients.built_in_clients(settings.web_redirect_uris)
+    own = clients.built_in_clients(settings)
     with catalog.read() as tx:
         return any(
             clients.is_registered_uri(uri, client.redirect_uris, native=client.public)

@@ -1,12 +1,10 @@
-"""OpenAPI definition, generated from the operations, and its reference page.
+"""OpenAPI definition, generated from the operations.
 
 Client generators fail on parameter names that are Python keywords or no identifiers, on anything
 but methods under a path item, on siblings of `$ref`, on `anyOf` properties and on recursive bodies.
 A test verifies that the definition has none of them.
 """
 
-import json
-import shlex
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
@@ -16,7 +14,7 @@ from typing import Any
 import orjson
 from apispec import APISpec
 from apispec.ext.marshmallow import MarshmallowPlugin
-from flask import Flask, Response, g, render_template, request
+from flask import Flask, Response, g, request
 
 from api.http.errors import PROBLEM_MEDIA_TYPE
 from api.http.examples import (
@@ -24,8 +22,6 @@ from api.http.examples import (
     UUID,
     Examples,
     add_examples,
-    make_example,
-    resolve_reference,
 )
 from api.http.operation import Operation, ResponseDoc, Services
 from api.http.responses import apply_etag
@@ -266,111 +262,17 @@ def _drop_nullable(value: Any) -> Any:
     return {key: _drop_nullable(item) for key, item in value.items() if key != "nullable"}
 
 
-CONTENT_SECURITY_POLICY = (
-    "default-src 'none'; style-src 'self'; img-src 'self'; base-uri 'none'; form-action 'none'"
-)
-
-
-def register_reference(app: Flask, services: Services, operations: Sequence[Operation]) -> None:
-    """Serve the definition at `/swagger.json` and `/v1/swagger.json`, and its page at `/`."""
+def register_definition(app: Flask, services: Services, operations: Sequence[Operation]) -> None:
+    """Serve the definition at `/openapi.json`, `/swagger.json` and `/v1/swagger.json`."""
     openid = f"{services.settings.auth_url}/.well-known/openid-configuration"
 
-    def document() -> dict[str, Any]:
-        server = f"{services.base(request)}/v1"
-        wants = services.access.wants
-        return build_definition(operations, server=server, openid_url=openid, wants=wants)
-
+    @app.get("/openapi.json", endpoint="get_definition_openapi")
     @app.get("/swagger.json")
     @app.get("/v1/swagger.json", endpoint="get_definition_v1")
     def get_definition() -> Response:
         g.operation = "get_definition"
-        response = Response(orjson.dumps(document()), mimetype="application/json")
+        server = f"{services.base(request)}/v1"
+        wants = services.access.wants
+        document = build_definition(operations, server=server, openid_url=openid, wants=wants)
+        response = Response(orjson.dumps(document), mimetype="application/json")
         return apply_etag(request, response, private=False)
-
-    @app.get("/")
-    def get_reference() -> Response:
-        g.operation = "get_reference"
-        definition = document()
-        page = render_template(
-            "reference.html",
-            document=definition,
-            groups=group_by_tag(definition),
-            kind=describe_type,
-        )
-        headers = {
-            "Content-Security-Policy": CONTENT_SECURITY_POLICY,
-            "Referrer-Policy": "no-referrer",
-        }
-        return Response(page, headers=headers, mimetype="text/html")
-
-    @app.get("/reference.css")
-    def get_style() -> Response:
-        g.operation = "get_reference"
-        return Response(render_template("reference.css"), mimetype="text/css")
-
-
-def group_by_tag(document: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """Return the tags with their operations, for the reference page."""
-    groups = {tag["name"]: {**tag, "operations": []} for tag in document["tags"]}
-    for path, methods in document["paths"].items():
-        for method, description in methods.items():
-            operation = {**description, "method": method.upper(), "path": path}
-            operation["curl"] = curl_command(document, operation)
-            operation["members"] = body_members(document, description)
-            groups[description["tags"][0]]["operations"].append(operation)
-    return list(groups.values())
-
-
-def body_members(document: Mapping[str, Any], operation: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """Return name, schema and `required` of each member of a JSON body."""
-    schema = resolve_reference(document, _body_schema(operation) or {})
-    required = schema.get("required", ())
-    return [
-        {"name": name, "required": name in required, "schema": part}
-        for name, part in schema.get("properties", {}).items()
-    ]
-
-
-def curl_command(document: Mapping[str, Any], operation: Mapping[str, Any]) -> str:
-    """Return a curl command that calls the operation with its required parameters."""
-    path, query = operation["path"], []
-    for parameter in operation["parameters"]:
-        name, value = parameter["name"], str(make_example(document, parameter["schema"]))
-        if parameter["in"] == "path":
-            path = path.replace("{" + name + "}", value)
-        elif parameter.get("required"):
-            query.append(f"{name}={value}")
-    url = document["servers"][0]["url"] + path + ("?" + "&".join(query) if query else "")
-    return " \\\n  ".join(["curl " + shlex.quote(url), *_curl_options(document, operation)])
-
-
-def _curl_options(document: Mapping[str, Any], operation: Mapping[str, Any]) -> Iterable[str]:
-    method, body = operation["method"], _body_schema(operation)
-    if method == "HEAD":
-        yield "--head"
-    elif method != "GET":
-        yield f"-X {method}"
-    if operation.get("security"):
-        yield '-H "Authorization: Bearer $TOKEN"'
-    if body is not None:
-        yield "--json " + shlex.quote(json.dumps(make_example(document, body)))
-    elif "requestBody" in operation:
-        yield "-H 'Content-Type: application/json'"
-        yield "--data-binary @sample.json"
-
-
-def _body_schema(operation: Mapping[str, Any]) -> Mapping[str, Any] | None:
-    content = operation.get("requestBody", {}).get("content", {})
-    schema: Mapping[str, Any] | None = content.get("application/json", {}).get("schema")
-    return schema
-
-
-def describe_type(schema: Mapping[str, Any]) -> str:
-    """Describe a schema in a few words."""
-    if "$ref" in schema:
-        return str(schema["$ref"]).rpartition("/")[2]
-    if "enum" in schema:
-        return " or ".join(str(value) for value in schema["enum"])
-    if schema.get("type") == "array":
-        return f"list of {describe_type(schema.get('items', {}))}"
-    return str(schema.get("format") or schema.get("type", "any"))

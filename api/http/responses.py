@@ -24,7 +24,14 @@ MIN_COMPRESSED_BYTES = 1024
 GZIP_LEVEL = 3
 """Higher levels save little of JSON and cost much processor time."""
 COMPRESSED_TYPES = frozenset(
-    {"application/json", "application/problem+json", "text/html", "text/plain"}
+    {
+        "application/json",
+        "application/problem+json",
+        "text/css",
+        "text/html",
+        "text/javascript",
+        "text/plain",
+    }
 )
 
 

@@ -10,6 +10,7 @@ from auth.accounts import AuditContext, admit_at_login, record_audit
 from auth.login.sessions import BrowserSession
 from auth.login.targets import add_query_parameters
 from auth.oauth.clients import (
+    PAGES_CLIENT,
     WEB_CLIENT,
     find_client,
     is_native_uri,
@@ -71,8 +72,12 @@ class AuthorizationRequest:
     def is_unverified(self) -> bool:
         """Whether any program on the user's computer can impersonate this public client.
 
-        An earlier consent does not count then (RFC 8252, section 8.6)."""
-        return self.client.public and is_native_uri(self.redirect_uri)
+        An earlier consent does not count then (RFC 8252, section 8.6). The web pages' own port is
+        taken by the store."""
+        is_own_page = (
+            self.client.id == PAGES_CLIENT and self.redirect_uri in self.client.redirect_uris
+        )
+        return self.client.public and is_native_uri(self.redirect_uri) and not is_own_page
 
 
 class LoginPrompt(NamedTuple):

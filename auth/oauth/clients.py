@@ -13,6 +13,7 @@ from urllib.parse import urlsplit
 
 from auth.accounts import AuditContext, record_audit
 from auth.secret_values import create_secret, hash_secret
+from auth.settings import AuthSettings
 from storage.catalog import Tx, login, oauth
 from storage.catalog.audit import OPERATOR
 from storage.catalog.oauth import OAuthClient
@@ -94,7 +95,7 @@ def _strip_loopback_port(uri: str) -> str | None:
     return match[1] + match[3] if match and int(match[2] or 0) <= _MAX_PORT else None
 
 
-CLI_CLIENT, WEB_CLIENT = "store-cli", "store-web"
+CLI_CLIENT, PAGES_CLIENT, WEB_CLIENT = "store-cli", "store-pages", "store-web"
 PERSONAL_TOKENS_CLIENT = "store-tokens"
 """The client of personal tokens' grants; no application can log in as it."""
 CLI_REDIRECT_URIS = tuple(
@@ -107,13 +108,15 @@ MAX_REDIRECTS = 20
 _CLIENT_ID_REGEX = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 
 
-def built_in_clients(web_redirect_uris: Iterable[str]) -> Mapping[str, OAuthClient]:
-    """Return the command-line client and, if it has redirect URIs, the web client."""
+def built_in_clients(settings: AuthSettings) -> Mapping[str, OAuthClient]:
+    """Return the clients of the command line and of the web pages, and `store-web` if it is set."""
+    pages_uris, web_uris = (settings.pages_redirect_uri,), settings.web_redirect_uris
     clients = [
-        OAuthClient(CLI_CLIENT, "the store's command-line client", None, CLI_REDIRECT_URIS, True)
+        OAuthClient(CLI_CLIENT, "the store's command-line client", None, CLI_REDIRECT_URIS, True),
+        OAuthClient(PAGES_CLIENT, "the store's web pages", None, pages_uris, True),
     ]
-    if uris := tuple(web_redirect_uris):
-        clients.append(OAuthClient(WEB_CLIENT, "the store's web pages", None, uris, True))
+    if web_uris:
+        clients.append(OAuthClient(WEB_CLIENT, "the store's web portal", None, web_uris, True))
     return {client.id: client for client in clients}
 
 
@@ -153,12 +156,8 @@ def add_client(
         new.id, new.name, digest, new.redirect_uris, new.first_party, created_us=now_us
     )
     # An ID token would pass as an access token if its client were named like an audience.
-    if new.id in {
-        CLI_CLIENT,
-        WEB_CLIENT,
-        PERSONAL_TOKENS_CLIENT,
-        *taken,
-    } or not oauth.insert_client(tx, row):
+    reserved = {CLI_CLIENT, PAGES_CLIENT, WEB_CLIENT, PERSONAL_TOKENS_CLIENT, *taken}
+    if new.id in reserved or not oauth.insert_client(tx, row):
         raise ConflictError(f"The id {new.id} is taken.")
     record_audit(
         tx,

@@ -40,7 +40,7 @@ class OAuthProvider:
     @cached_property
     def own_clients(self) -> Mapping[str, OAuthClient]:
         """The store's own clients."""
-        return built_in_clients(self.settings.web_redirect_uris)
+        return built_in_clients(self.settings)
 
     @cached_property
     def refresh_key(self) -> bytes:

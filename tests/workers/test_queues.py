@@ -173,9 +173,9 @@ def test_a_job_beyond_its_time_limit_is_retried_with_backoff(stores: Stores) -> 
     ("command", "settings", "said"),
     [
         (("-m", "workers"), {"STORE_REDIS_URL": "nonsense"}, "STORE_REDIS_URL: "),
-        (("-c", "import api.wsgi"), {}, "STORE_REDIS_URL: must name"),
+        (("-c", "import web.wsgi"), {}, "STORE_REDIS_URL: must name"),
         (
-            ("-c", "import api.wsgi"),
+            ("-c", "import web.wsgi"),
             {"STORE_SEARCH_URL": "ftp://x"},
             "must be an http or https URL",
         ),

@@ -152,7 +152,7 @@ def _render_account(
 
 def _list_applications(logins: LoginServices, email: str) -> list[dict[str, str]]:
     """Return the grants of the user's applications, formatted for the page."""
-    own = clients.built_in_clients(logins.settings.web_redirect_uris)
+    own = clients.built_in_clients(logins.settings)
     with logins.catalog.read() as tx:
         grants = authorize.list_application_grants(tx, own, email, int(logins.clock() * 1e6))
     return [

@@ -1,4 +1,4 @@
-"""WSGI entry point that serves both APIs of an embedded store, each on its own port."""
+"""WSGI entry point of an embedded store: pages and API at one port, authorization at the next."""
 
 import logging
 import os
@@ -7,12 +7,13 @@ from collections.abc import Iterable
 from typing import Any
 from wsgiref.types import StartResponse, WSGIEnvironment
 
-from api.app import build_auth_app, build_storage_app, exit_on_boot_failure
+from api.app import build_auth_app, exit_on_boot_failure
 from auth.tokens import issuance
 from config import load_settings, logs
 from storage.catalog import revisions
 from storage.connect import connect
 from storage.datagrams import open_socket_folder
+from web.app import build_app
 from workers.hints import HintSender
 
 log = logging.getLogger(__name__)
@@ -31,7 +32,7 @@ with exit_on_boot_failure():
         time.sleep(_MIGRATION_POLL_S)
 
     issuance.write_admin_token(_settings)
-    _storage_app = build_storage_app(
+    _storage_app = build_app(
         _settings, _stores, HintSender(open_socket_folder(_settings.home), _stores.pubsub)
     )
     _auth_app = build_auth_app(_settings, _stores.catalog)

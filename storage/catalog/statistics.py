@@ -1,0 +1,64 @@
+"""Counts of what the store holds, and its latest bundles."""
+
+from dataclasses import dataclass
+
+from sqlalchemy import func, select
+
+from storage.catalog.sql import Tx
+from storage.catalog.tables.versions import blobs, bundles, presence, visible
+from storage.model import FQID, REPLICAS, Replica
+
+
+@dataclass(frozen=True, slots=True)
+class StoreCounts:
+    """Live bundle and file versions per replica, and the bytes of distinct contents."""
+
+    bundles: dict[Replica, int]
+    files: dict[Replica, int]
+    bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class LatestBundle:
+    """A live bundle version that arrived recently."""
+
+    fqid: FQID
+    file_count: int
+    created_us: int
+
+
+def count_store(tx: Tx) -> StoreCounts:
+    """Count everything; takes a time that grows with the catalog."""
+    query = select(visible.c.kind, visible.c.replica, func.count()).group_by(
+        visible.c.kind, visible.c.replica
+    )
+    counts = {(kind, replica): number for kind, replica, number in tx.execute(query)}
+    return StoreCounts(
+        {replica: counts.get(("bundle", replica), 0) for replica in REPLICAS},
+        {replica: counts.get(("file", replica), 0) for replica in REPLICAS},
+        int(tx.execute(select(func.sum(blobs.c.size))).scalar() or 0),
+    )
+
+
+def list_latest_bundles(tx: Tx, replica: Replica, *, limit: int) -> list[LatestBundle]:
+    """Return the live bundle versions that arrived last in a replica, latest first."""
+    arrived = (
+        select(presence.c.id)
+        .where(presence.c.replica == replica, presence.c.kind == "bundle")
+        .order_by(presence.c.at_us.desc())
+        .limit(4 * limit)
+    )
+    query = (
+        select(bundles.c.uuid, bundles.c.version, bundles.c.file_count, bundles.c.created_us)
+        .join(
+            visible,
+            (visible.c.kind == "bundle")
+            & (visible.c.replica == replica)
+            & (visible.c.uuid == bundles.c.uuid)
+            & (visible.c.version == bundles.c.version),
+        )
+        .where(bundles.c.id.in_(arrived))
+        .order_by(bundles.c.created_us.desc(), bundles.c.id.desc())
+        .limit(limit)
+    )
+    return [LatestBundle(FQID(row[0], row[1]), row[2], row[3]) for row in tx.execute(query)]

@@ -1,0 +1,184 @@
+"""Log in through the real authorization service, renew, and log out."""
+
+import time
+from collections.abc import Mapping
+from typing import Any
+from urllib.parse import parse_qs, urlsplit
+
+import pytest
+from flask import Flask
+from flask.testing import FlaskClient
+
+from api.app import build_auth_app, build_catalog_verifier
+from api.authz.app import build_auth_services
+from auth.login import sessions
+from auth.login.sessions import SESSION_COOKIE as AUTH_COOKIE
+from auth.login.sessions import SessionLifetimes
+from auth.tokens.verification import GrantChecker
+from config import Settings
+from storage.errors import Invalid
+from storage.stores import Stores
+from tests.conftest import Outbox
+from tests.web.conftest import BROWSER
+from web.app import create_site_app
+from web.login import SESSION_COOKIE, is_local_path
+
+ADA = "ada@example.org"
+
+
+class Clock:
+    """A clock that a test moves."""
+
+    def __init__(self) -> None:
+        self.ahead = 0.0
+
+    def __call__(self) -> float:
+        return time.time() + self.ahead
+
+
+@pytest.fixture
+def clock() -> Clock:
+    return Clock()
+
+
+@pytest.fixture
+def auth_app(keyed_settings: Settings, stores: Stores) -> Flask:
+    return build_auth_app(keyed_settings, stores.catalog)
+
+
+@pytest.fixture
+def app(
+    keyed_settings: Settings, stores: Stores, job_queue: Outbox, auth_app: Flask, clock: Clock
+) -> Flask:
+    """The pages, whose calls of the authorization service reach the application in this test."""
+    verify = build_catalog_verifier(
+        keyed_settings, stores.catalog, GrantChecker(stores.catalog, time.time)
+    )
+
+    def post_form(path: str, form: Mapping[str, str]) -> Mapping[str, Any]:
+        answer = auth_app.test_client().post(
+            path, data=dict(form), base_url=keyed_settings.auth_url
+        )
+        if answer.status_code >= 400:
+            raise Invalid(answer.text)
+        return answer.get_json(silent=True) or {}
+
+    return create_site_app(
+        keyed_settings,
+        stores,
+        job_queue=job_queue,
+        verify=verify,
+        auth=build_auth_services(keyed_settings, stores.catalog, verify, None, time.time),
+        post_form=post_form,
+        clock=clock,
+    )
+
+
+def follow_login(
+    client: FlaskClient, auth_app: Flask, settings: Settings, stores: Stores, target: str
+) -> str:
+    """Log in as Ada does who has a session at the authorization service; return the callback."""
+    begun = client.get(target, base_url=settings.site_url, headers=BROWSER)
+    assert begun.status_code == 303
+    lasting = SessionLifetimes(43_200, 43_200)
+    with stores.catalog.write() as tx:
+        cookie, _ = sessions.create_session(tx, ADA, "local", now=time.time(), lifetimes=lasting)
+    browser = auth_app.test_client()
+    browser.set_cookie(AUTH_COOKIE, cookie, domain=urlsplit(settings.auth_url).hostname or "")
+    url = begun.headers["Location"].removeprefix(settings.auth_url)
+    granted = browser.get(url, base_url=settings.auth_url)
+    assert granted.status_code == 302, granted.text
+    return granted.headers["Location"].removeprefix(settings.site_url)
+
+
+def test_login_needs_no_consent_and_leads_back(
+    app: Flask, auth_app: Flask, keyed_settings: Settings, stores: Stores
+) -> None:
+    client = app.test_client()
+    callback = follow_login(client, auth_app, keyed_settings, stores, "/login?next=/docs%3Fa%3D1")
+    done = client.get(callback, base_url=keyed_settings.site_url, headers=BROWSER)
+    assert (done.status_code, done.headers["Location"]) == (303, "/docs?a=1")
+    cookies = done.headers.getlist("Set-Cookie")
+    session = next(line for line in cookies if line.startswith(SESSION_COOKIE + "="))
+    assert "HttpOnly" in session
+    assert "SameSite=Lax" in session
+    page = client.get("/", base_url=keyed_settings.site_url, headers=BROWSER)
+    assert ADA in page.text
+
+
+def test_callback_in_another_browser_is_refused(
+    app: Flask, auth_app: Flask, keyed_settings: Settings, stores: Stores
+) -> None:
+    callback = follow_login(app.test_client(), auth_app, keyed_settings, stores, "/login")
+    page = app.test_client().get(callback, base_url=keyed_settings.site_url, headers=BROWSER)
+    assert page.status_code == 400
+    assert "another browser" in page.text
+
+
+@pytest.mark.parametrize(
+    "changed", [{"iss": "https://evil.example"}, {"code": "x"}, {"state": "x"}]
+)
+def test_callback_with_changed_parameter_is_refused(
+    app: Flask,
+    auth_app: Flask,
+    keyed_settings: Settings,
+    stores: Stores,
+    changed: dict[str, str],
+) -> None:
+    client = app.test_client()
+    callback = follow_login(client, auth_app, keyed_settings, stores, "/login")
+    query = {name: values[0] for name, values in parse_qs(urlsplit(callback).query).items()}
+    page = client.get(
+        "/login/callback",
+        query_string={**query, **changed},
+        base_url=keyed_settings.site_url,
+        headers=BROWSER,
+    )
+    assert page.status_code == 400
+    assert not any(c.startswith(SESSION_COOKIE) for c in page.headers.getlist("Set-Cookie"))
+
+
+def test_session_is_renewed_before_its_token_expires(
+    app: Flask, auth_app: Flask, keyed_settings: Settings, stores: Stores, clock: Clock
+) -> None:
+    client = app.test_client()
+    callback = follow_login(client, auth_app, keyed_settings, stores, "/login")
+    client.get(callback, base_url=keyed_settings.site_url, headers=BROWSER)
+    clock.ahead = keyed_settings.access_token_s - 60
+    page = client.get("/", base_url=keyed_settings.site_url, headers=BROWSER)
+    assert ADA in page.text
+    assert any(c.startswith(SESSION_COOKIE) for c in page.headers.getlist("Set-Cookie"))
+    clock.ahead = keyed_settings.session_s + 60
+    assert ADA not in client.get("/", base_url=keyed_settings.site_url, headers=BROWSER).text
+
+
+def test_logout_ends_session_and_revokes_its_tokens(
+    app: Flask, auth_app: Flask, keyed_settings: Settings, stores: Stores
+) -> None:
+    client = app.test_client()
+    base = keyed_settings.site_url
+    callback = follow_login(client, auth_app, keyed_settings, stores, "/login")
+    client.get(callback, base_url=base, headers=BROWSER)
+    stolen = client.get_cookie(SESSION_COOKIE, domain=urlsplit(base).hostname or "")
+    assert stolen is not None
+    home = client.get("/", base_url=base, headers=BROWSER).text
+    token = home.split('name="csrf" value="', 1)[1].split('"', 1)[0]
+    done = client.post("/logout", data={"csrf": token}, base_url=base, headers=BROWSER)
+    assert done.headers["Location"].startswith(f"{keyed_settings.auth_url}/logout?id_token_hint=")
+    assert ADA not in client.get("/", base_url=base, headers=BROWSER).text
+    thief = app.test_client()
+    thief.set_cookie(SESSION_COOKIE, stolen.value, domain=urlsplit(base).hostname or "")
+    assert ADA not in thief.get("/", base_url=base, headers=BROWSER).text
+
+
+def test_tampered_session_cookie_is_no_session(app: Flask, keyed_settings: Settings) -> None:
+    client = app.test_client()
+    client.set_cookie(SESSION_COOKIE, "A" * 200)
+    assert "Log in" in client.get("/", base_url=keyed_settings.site_url, headers=BROWSER).text
+
+
+@pytest.mark.parametrize(
+    "path", ["//evil.example", "https://evil.example", "/\\evil.example", "evil", "", "/\n/evil"]
+)
+def test_login_leads_to_no_other_site(path: str) -> None:
+    assert not is_local_path(path)

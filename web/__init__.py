@@ -1,0 +1,1 @@
+"""Web pages: the store in a browser, above `pipelines` and `auth`."""

@@ -1,0 +1,93 @@
+"""Build the application that serves the API and the web pages, from settings."""
+
+import logging
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from flask import Flask
+
+from api.app import SERVICES_KEY, build_catalog_verifier, create_app
+from api.authz.app import OPERATIONS as AUTH_API
+from api.authz.app import build_auth_services
+from api.authz.context import AuthServices
+from api.http.auth import VerifyToken
+from api.http.operation import JobQueue, Services
+from auth.secret_values import ValueSealer
+from auth.tokens.verification import GrantChecker
+from config import Settings
+from pipelines.recovery import epochs
+from pipelines.statistics import StoreCountsCache
+from storage.catalog import Catalog
+from storage.encryption import derive_key
+from storage.engines import open_rate_limiter
+from storage.errors import DomainError
+from storage.stores import Stores
+from web import home, login, pages, reference
+from web.pages import AUTH_OPERATIONS, PostForm, Site
+
+log = logging.getLogger(__name__)
+
+PAGES = (home, login, reference)
+"""Modules that declare pages."""
+LOGIN_TIMEOUT_S = 10.0
+WEB = Path(__file__).parent
+
+
+def build_app(settings: Settings, stores: Stores, job_queue: JobQueue) -> Flask:
+    """Build the storage API with the web pages from settings."""
+    # The catalog may have been replaced since the last start.
+    try:
+        epochs.check_epoch(stores)
+    except DomainError as error:
+        log.warning("cannot check the epoch: %s", error.detail)
+    # With remote authorization, only the authorization service knows the logins and accounts.
+    remote = bool(settings.policies_url)
+    grants = None if remote else GrantChecker(stores.catalog, time.time)
+    verify = build_catalog_verifier(settings, stores.catalog, grants)
+    auth = None if remote else _build_accounts(settings, stores.catalog, verify)
+    post_form = login.build_oauth_client(settings.auth_url, LOGIN_TIMEOUT_S)
+    return create_site_app(
+        settings, stores, job_queue=job_queue, verify=verify, auth=auth, post_form=post_form
+    )
+
+
+def _build_accounts(settings: Settings, catalog: Catalog, verify: VerifyToken) -> AuthServices:
+    return build_auth_services(settings, catalog, verify, open_rate_limiter(settings), time.time)
+
+
+def create_site_app(
+    settings: Settings,
+    stores: Stores,
+    *,
+    job_queue: JobQueue,
+    verify: VerifyToken,
+    auth: AuthServices | None,
+    post_form: PostForm,
+    clock: Callable[[], float] = time.time,
+) -> Flask:
+    """Create the storage API with the web pages on open stores."""
+    app = create_app(
+        settings,
+        stores,
+        job_queue=job_queue,
+        verify=verify,
+        clock=clock,
+        error_page=pages.render_error,
+    )
+    app.template_folder = str(WEB / "templates")
+    services: Services = app.extensions[SERVICES_KEY]
+    # A key of its own: sealed values of the login pages must not pass as sessions.
+    secret = derive_key(settings.secret_key.encode(), b"web pages")
+    AUTH_OPERATIONS.update(one.name for one in AUTH_API)
+    site = Site(
+        services=services,
+        auth=auth,
+        sealer=ValueSealer.from_secret(secret),
+        clock=clock,
+        find_session=login.find_session,
+        post_form=post_form,
+        counts=StoreCountsCache(stores),
+    )
+    pages.register_pages(app, site)
+    return app

@@ -1,0 +1,101 @@
+"""Format values for people: sizes, counts, dates, links and static files."""
+
+import hashlib
+from collections.abc import Callable
+from datetime import UTC, datetime
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+STATIC = Path(__file__).parent / "static"
+
+_UNITS = ("bytes", "kB", "MB", "GB", "TB", "PB", "EB")
+
+
+def format_bytes(size: int | None) -> str:
+    """Format a size with decimal units and three digits: `1.23 MB`."""
+    if size is None:
+        return ""
+    value, unit = float(size), 0
+    while value >= 999.5 and unit < len(_UNITS) - 1:
+        value, unit = value / 1000, unit + 1
+    if unit == 0:
+        return "1 byte" if size == 1 else f"{size} bytes"
+    return f"{value:.3g} {_UNITS[unit]}"
+
+
+def format_count(number: int, noun: str = "", plural: str = "") -> str:
+    """Format a number with thousands separators, and its noun: `1,234 files`."""
+    if not noun:
+        return f"{number:,}"
+    return f"{number:,} {noun if number == 1 else plural or noun + 's'}"
+
+
+def format_time(us: int | None) -> str:
+    """Format microseconds since 1970 as `2026-01-31 23:59:59 UTC`."""
+    if not us:
+        return ""
+    return datetime.fromtimestamp(us // 1_000_000, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
+
+
+def format_iso(us: int | None) -> str:
+    """Format microseconds since 1970 for the `datetime` attribute of `<time>`."""
+    if not us:
+        return ""
+    return datetime.fromtimestamp(us // 1_000_000, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def format_version(version: str) -> str:
+    """Format a version, `2026-01-31T235959.000000Z`, as a date and time."""
+    date, _, time = version.partition("T")
+    return f"{date} {time[0:2]}:{time[2:4]}:{time[4:6]} UTC"
+
+
+def format_age(seconds: float | None) -> str:
+    """Format a duration in its largest unit: `3 hours`."""
+    if seconds is None:
+        return ""
+    for length, noun in ((86_400, "day"), (3_600, "hour"), (60, "minute")):
+        if seconds >= length:
+            return format_count(int(seconds // length), noun)
+    return format_count(max(0, int(seconds)), "second")
+
+
+def is_web_url(value: Any) -> bool:
+    """Return whether a deposited text may become a link: an http or https URL with a host."""
+    if not isinstance(value, str) or len(value) > 2000 or not value.isprintable():
+        return False
+    try:
+        parts = urlsplit(value)
+        return parts.scheme in ("http", "https") and bool(parts.hostname)
+    except ValueError:
+        return False
+
+
+def shorten(text: str, most: int = 200) -> str:
+    """Cut a text off after `most` characters, with an ellipsis."""
+    return text if len(text) <= most else text[: most - 1] + "…"
+
+
+def static_url(name: str) -> str:
+    """Return the URL of a static file, which changes with its content."""
+    return f"/static/{name}?v={static_digest(name)}"
+
+
+@lru_cache(maxsize=64)
+def static_digest(name: str) -> str:
+    """Return a short hash of a static file."""
+    return hashlib.sha256((STATIC / name).read_bytes()).hexdigest()[:12]
+
+
+FILTERS: dict[str, Callable[..., Any]] = {
+    "bytes": format_bytes,
+    "count": format_count,
+    "time": format_time,
+    "iso": format_iso,
+    "version": format_version,
+    "age": format_age,
+    "shorten": shorten,
+}
+"""Jinja filters."""

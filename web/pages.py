@@ -1,0 +1,488 @@
+"""Declare pages, authorize their callers as the API does, and render them with strict headers.
+
+A page names the API operation that it shows or does as its `access`: the same guard with the same
+policies judges both. Its path and query parameters are those of that operation where they matter.
+Every POST needs the session's CSRF token.
+"""
+
+import logging
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+from typing import Any, Self, TypeVar, cast
+from urllib.parse import quote, urlencode
+
+from flask import Flask, Response, current_app, g, render_template, request
+from markupsafe import Markup
+from marshmallow import EXCLUDE, ValidationError
+
+from api.authz.context import AuthServices
+from api.http.auth import Guard, Q
+from api.http.dispatch import READ_ONLY_RETRY_S, disable_head
+from api.http.errors import REQUEST_ID_HEADER
+from api.http.limits import check_rate_limit
+from api.http.loading import load_path, load_query
+from api.http.operation import Services, StoreContext
+from api.schemas.fields import NoParameters, request_schema
+from auth.secret_values import ValueSealer, is_equal_secret
+from pipelines.statistics import StoreCountsCache
+from storage.errors import Forbidden, Invalid, Unauthorized, Unavailable
+from storage.model import Principal
+from web import formats
+
+log = logging.getLogger(__name__)
+
+F = TypeVar("F")
+SITE_KEY = "store.site"
+MAX_FORM_BYTES = 1024 * 1024
+MAX_FORM_PARTS = 1000
+FLASH_COOKIE = "store-flash"
+FLASH_S = 60
+
+
+@dataclass(frozen=True)
+class WebSession:
+    """A user who is logged in at the pages; the cookie holds it, encrypted."""
+
+    id: str
+    token: str
+    refresh_token: str
+    id_token: str
+    expires_at: float
+    """When the access token expires, in seconds since 1970."""
+    ends_at: float
+    """When the user must log in again."""
+
+
+PostForm = Callable[[str, Mapping[str, str]], Mapping[str, Any]]
+"""Posts a form to a path of the authorization service and returns its JSON; Invalid if it is
+refused, Unavailable without an answer."""
+
+
+@dataclass(frozen=True)
+class Site:
+    """Services of the pages; `auth` is None if a remote service manages the accounts."""
+
+    services: Services
+    auth: AuthServices | None
+    sealer: ValueSealer
+    clock: Callable[[], float]
+    find_session: Callable[["Site"], WebSession | None]
+    """Returns the session of the current request."""
+    post_form: PostForm
+    counts: StoreCountsCache
+
+    def csrf_token(self, session: WebSession) -> str:
+        """Return the token that forms of this session carry."""
+        return self.sealer.derive_value("web form", session.id)
+
+    def guard_of(self, operation: str) -> Guard:
+        """Return the guard of the application that has this operation."""
+        if self.auth is not None and operation in AUTH_OPERATIONS:
+            return self.auth.guard
+        return self.services.guard
+
+
+AUTH_OPERATIONS: set[str] = set()
+"""Names of the authorization service's operations; `web.app` fills it."""
+
+
+class FormErrors(Invalid):
+    """A form has errors; `errors` maps fields to messages."""
+
+
+@dataclass(frozen=True)
+class PageContext(StoreContext[Q, None]):
+    """One request for a page, loaded and authorized."""
+
+    site: Site
+    session: WebSession | None
+
+    def authorize(
+        self,
+        operation: str,
+        *,
+        path: Mapping[str, str] | None = None,
+        query: Any = None,
+        body: Any = None,
+    ) -> Self:
+        """Return the context for another operation, with resolved defaults, if policies allow it.
+
+        Raises Unauthorized without a session, else Forbidden.
+        """
+        changed: Any = replace(
+            self,
+            operation=operation,
+            path=self.path if path is None else path,
+            query=self.query if query is None else query,
+            body=body,
+        )
+        guard = self.site.guard_of(operation)
+        if self.principal is None and guard.wants(operation) is not None:
+            raise Unauthorized("Log in first.")
+        allowed: Any = guard.require(operation, changed)
+        return cast(Self, allowed)
+
+    def may(self, operation: str, **given: Any) -> bool:
+        """Return whether policies allow the caller an operation, to show or hide its button."""
+        try:
+            self.authorize(operation, **given)
+        except (Unauthorized, Forbidden):
+            return False
+        return True
+
+    def load_form(self, form: type[F]) -> F:
+        """Load the form's fields into a dataclass; empty fields count as absent. FormErrors."""
+        given = {name: value for name, value in self.request.form.items() if value != ""}
+        try:
+            loaded: F = request_schema(form)(unknown=EXCLUDE).load(given)
+        except ValidationError as error:
+            errors = {name: [str(m) for m in found] for name, found in error.messages_dict.items()}
+            raise FormErrors("Some fields need a change.", errors=errors) from error
+        return loaded
+
+    def render(self, template: str, title: str, *, status: int = 200, **values: Any) -> Response:
+        """Render a page; `title` is its heading, too."""
+        return render_page(template, title, status=status, page=self, **values)
+
+    def redirect(self, path: str, flash: str = "") -> Response:
+        """Redirect to a page of this site after a POST; `flash` is shown there once."""
+        response = redirect_to(path)
+        if flash:
+            ends = self.site.clock() + FLASH_S
+            sealed = self.site.sealer.seal("web flash", [flash], ends=ends)
+            set_cookie(self.site, response, FLASH_COOKIE, sealed, FLASH_S)
+        return response
+
+    def url(self, **changes: str | None) -> str:
+        """Return this page's URL with other query parameters; None removes one."""
+        pairs = [
+            (name, v) for name, v in self.request.args.items(multi=True) if name not in changes
+        ]
+        pairs += [(name, value) for name, value in changes.items() if value is not None]
+        return quote(self.request.path) + ("?" + urlencode(pairs) if pairs else "")
+
+
+PageView = Callable[[Any], Response]
+
+
+@dataclass(frozen=True)
+class Page:
+    """The declaration of a page and its view."""
+
+    name: str
+    method: str
+    path: str
+    view: PageView
+    access: str
+    """The API operation whose policies decide; empty for pages open to all."""
+    login: bool
+    """Whether the caller must be logged in, beyond what `access` requires."""
+    query: Any
+    while_read_only: bool
+    acts: bool
+    """Whether it is a GET with side effects, for which HEAD is refused."""
+
+
+_PAGES: list[Page] = []
+
+
+def page(
+    method: str,
+    path: str,
+    *,
+    access: str = "",
+    login: bool = False,
+    query: type[object] = NoParameters,
+    while_read_only: bool = False,
+    acts: bool = False,
+) -> Callable[[PageView], PageView]:
+    """Declare the decorated view as a page."""
+
+    def declare(view: PageView) -> PageView:
+        schema = request_schema(query)(unknown=EXCLUDE)
+        name = getattr(view, "__name__", "")
+        read_only = while_read_only or method == "GET"
+        _PAGES.append(Page(name, method, path, view, access, login, schema, read_only, acts))
+        return view
+
+    return declare
+
+
+def list_pages() -> list[Page]:
+    """Return all declared pages."""
+    return list(_PAGES)
+
+
+def register_pages(app: Flask, site: Site) -> None:
+    """Serve all declared pages and the static files."""
+    app.extensions[SITE_KEY] = site
+    app.jinja_env.filters.update(formats.FILTERS)
+    app.jinja_env.tests["web_url"] = formats.is_web_url
+    app.jinja_env.globals["static_url"] = formats.static_url
+    app.jinja_env.trim_blocks = app.jinja_env.lstrip_blocks = True
+    for one in _PAGES:
+        endpoint = f"page {one.method} {one.name}"
+        app.add_url_rule(one.path, endpoint, _make_page_view(one, site), methods=[one.method])
+        if one.acts:
+            disable_head(app, endpoint)
+    app.add_url_rule("/static/<path:name>", "static file", _send_static)
+    if logo := site.services.settings.web_logo:
+        app.add_url_rule("/logo", "logo", partial(_send_logo, Path(logo)))
+
+
+def _make_page_view(one: Page, site: Site) -> Callable[..., Response]:
+    def view(**path: str) -> Response:
+        g.operation = f"web_{one.name}"
+        try:
+            return _serve_page(one, site, path)
+        except Unauthorized:
+            if one.method != "GET" or g.get("principal"):
+                raise
+            return redirect_to(login_url())
+
+    return view
+
+
+def _serve_page(one: Page, site: Site, path: dict[str, str]) -> Response:
+    services = site.services
+    session, principal = _identify(site)
+    g.principal = principal.email if principal else None
+    g.web_session, g.web_principal = session, principal
+    check_rate_limit(services.rates, services.settings, request, principal)
+    if one.login and principal is None:
+        raise Unauthorized("Log in first.")
+    if one.method == "POST":
+        _check_form(site, session)
+    if not one.while_read_only and (reason := services.read_only.reason()):
+        raise Unavailable(reason, code="read_only", retry_after_s=READ_ONLY_RETRY_S)
+    query = load_query(one.query, request.args)
+    base = services.base(request)
+    context: PageContext[Any] = PageContext(
+        services,
+        one.access or one.name,
+        request,
+        g.request_id,
+        load_path(path),
+        query,
+        None,
+        principal,
+        base,
+        site,
+        session,
+    )
+    g.web_page = context
+    if one.access:
+        context = g.web_page = context.authorize(one.access)
+    return one.view(context)
+
+
+def _identify(site: Site) -> tuple[WebSession | None, Principal | None]:
+    """Return the request's session and its user; a session whose token was revoked is none."""
+    session = site.find_session(site)
+    if session is None:
+        return None, None
+    try:
+        return session, site.services.verify(session.token)
+    except Unauthorized:
+        return None, None
+
+
+def _check_form(site: Site, session: WebSession | None) -> None:
+    """Raise Forbidden unless the form was rendered for this session, by this site."""
+    request.max_content_length, request.max_form_parts = MAX_FORM_BYTES, MAX_FORM_PARTS
+    if session is None:
+        raise Unauthorized("Your session has ended. Log in, go back, and send the form again.")
+    same_site = request.headers.get("Sec-Fetch-Site", "same-origin") in ("same-origin", "none")
+    sent = request.form.get("csrf", "")
+    if not same_site or not is_equal_secret(sent, site.csrf_token(session)):
+        raise Forbidden("This form is out of date. Go back, reload the page, and send it again.")
+
+
+def login_url() -> str:
+    """Return the URL of the login, which leads back to the current page."""
+    path = request.full_path.rstrip("?") if request.method == "GET" else "/"
+    return "/login?" + urlencode({"next": path})
+
+
+NAVIGATION = (
+    ("/search", "Search"),
+    ("/collections", "Collections"),
+    ("/areas", "Deposit"),
+    ("/subscriptions", "Subscriptions"),
+    ("/docs", "API"),
+    ("/status", "Status"),
+)
+"""Links of every page, if the page exists."""
+OPERATOR_NAVIGATION = (("/operations", "Operations"), ("/admin", "Administration"))
+"""Links for those who may open the page."""
+
+
+def _list_links(app: Flask, context: PageContext[Any] | None) -> list[tuple[str, str]]:
+    pages = {one.path: one for one in _PAGES if one.method == "GET"}
+    links = [(path, label) for path, label in NAVIGATION if path in pages]
+    for path, label in OPERATOR_NAVIGATION:
+        wanted = pages.get(path)
+        if wanted and context and context.principal and context.may(wanted.access):
+            links.append((path, label))
+    return links
+
+
+CONTENT_SECURITY_POLICY = (
+    "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:;"
+    " connect-src {connect}; frame-src 'self'; form-action {forms}; base-uri 'none';"
+    " frame-ancestors 'none'"
+)
+
+
+def render_page(
+    template: str,
+    title: str,
+    *,
+    status: int = 200,
+    page: PageContext[Any] | None = None,
+    **values: Any,
+) -> Response:
+    """Render a template with what every page shows, and its security headers."""
+    site: Site = current_app.extensions[SITE_KEY]
+    session: WebSession | None = g.get("web_session")
+    principal: Principal | None = g.get("web_principal")
+    flash = _take_flash(site)
+    settings = site.services.settings
+    body = render_template(
+        template,
+        title=title,
+        page=page,
+        settings=settings,
+        caller=principal,
+        links=_list_links(current_app, page),
+        login_url=login_url(),
+        csrf=lambda: _csrf_field(site, session),
+        flash=flash,
+        **values,
+    )
+    response = Response(body, status, content_type="text/html; charset=utf-8")
+    if flash:
+        set_cookie(site, response, FLASH_COOKIE, "", 0)
+    return protect(response, site)
+
+
+def _csrf_field(site: Site, session: WebSession | None) -> Markup:
+    token = site.csrf_token(session) if session else ""
+    return Markup('<input type="hidden" name="csrf" value="{}">').format(token)
+
+
+def _take_flash(site: Site) -> str:
+    sealed = read_cookie(site, FLASH_COOKIE)
+    opened = site.sealer.open("web flash", sealed, now=site.clock())
+    return str(opened[0]) if opened else ""
+
+
+def protect(response: Response, site: Site) -> Response:
+    """Add headers against scripts, framing, MIME sniffing, caching and leaking the referrer."""
+    auth = site.services.settings.auth_url
+    policy = CONTENT_SECURITY_POLICY.format(connect="'self'", forms=f"'self' {auth}")
+    response.headers.setdefault("Content-Security-Policy", policy)
+    response.headers.setdefault("Cache-Control", "no-store")
+    response.headers.setdefault("X-Frame-Options", "DENY")
+    response.headers.setdefault("Cross-Origin-Opener-Policy", "same-origin")
+    response.headers["Referrer-Policy"] = "same-origin"
+    response.headers["X-Content-Type-Options"] = "nosniff"
+    return response
+
+
+def redirect_to(path: str) -> Response:
+    """Redirect with 303, so that a POST is followed by a GET."""
+    headers = {"Location": path, "Cache-Control": "no-store"}
+    return Response(b"", 303, headers=headers, mimetype="text/plain")
+
+
+def cookie_name(site: Site, name: str) -> str:
+    """Return a cookie's name; `__Host-` over HTTPS, so that no other host can set it."""
+    return f"__Host-{name}" if is_https(site) else name
+
+
+def is_https(site: Site) -> bool:
+    """Return whether browsers reach the pages by HTTPS."""
+    return site.services.settings.site_url.startswith("https://")
+
+
+def set_cookie(site: Site, response: Response, name: str, value: str, max_age_s: int) -> None:
+    """Set an HttpOnly cookie for `max_age_s` seconds; 0 deletes it."""
+    response.set_cookie(
+        cookie_name(site, name),
+        value,
+        max_age=max_age_s,
+        path="/",
+        secure=is_https(site),
+        httponly=True,
+        samesite="Lax",
+    )
+
+
+def read_cookie(site: Site, name: str) -> str | None:
+    """Return the value of the request's cookie."""
+    return request.cookies.get(cookie_name(site, name))
+
+
+ERROR_TITLES = {
+    400: "Check your input",
+    401: "Log in first",
+    403: "You are not allowed to do this",
+    404: "Not found",
+    429: "Too many requests",
+    503: "Unavailable for a moment",
+}
+
+
+def render_error(status: int, detail: str) -> Response:
+    """Render the error page that browsers get, with the request's id."""
+    site: Site = current_app.extensions[SITE_KEY]
+    values = {"detail": detail, "code": status, "request_id": g.get("request_id", "")}
+    title = ERROR_TITLES.get(status, "Something went wrong")
+    try:
+        response = render_page("error.html", title, status=status, **values)
+    except Exception:
+        # For example the catalog is away, which the navigation needs.
+        log.warning("cannot render the error page", exc_info=True)
+        response = protect(Response(detail, status, mimetype="text/plain"), site)
+    response.headers[REQUEST_ID_HEADER] = g.get("request_id", "")
+    return response
+
+
+STATIC_TYPES = {
+    ".css": "text/css",
+    ".js": "text/javascript",
+    ".svg": "image/svg+xml",
+    ".png": "image/png",
+}
+
+
+def _send_static(name: str) -> Response:
+    """Send a file of `web/static`; with its digest in the URL it may be cached for ever."""
+    g.operation = "web_static"
+    path = formats.STATIC / name
+    files = {str(one.relative_to(formats.STATIC)) for one in formats.STATIC.rglob("*.*")}
+    if name not in files or path.suffix not in STATIC_TYPES:
+        return render_error(404, f"There is no file {name}.")
+    response = Response(path.read_bytes(), mimetype=STATIC_TYPES[path.suffix])
+    current = request.args.get("v") == formats.static_digest(name)
+    lifetime = "public, max-age=31536000, immutable" if current else "no-cache"
+    return _protect_file(response, lifetime)
+
+
+def _send_logo(path: Path) -> Response:
+    """Send the logo that the settings name."""
+    g.operation = "web_static"
+    kind = STATIC_TYPES.get(path.suffix.lower())
+    if kind is None or not path.is_file():
+        return render_error(404, "STORE_WEB_LOGO must name a PNG or SVG file.")
+    return _protect_file(Response(path.read_bytes(), mimetype=kind), "public, max-age=3600")
+
+
+def _protect_file(response: Response, lifetime: str) -> Response:
+    response.headers["Cache-Control"] = lifetime
+    response.headers["Content-Security-Policy"] = "default-src 'none'; sandbox"
+    response.headers["X-Content-Type-Options"] = "nosniff"
+    return response

@@ -28,7 +28,7 @@ def test_secret_is_shown_once_and_stored_as_digest(provider: OAuthProvider) -> N
     assert is_matching_secret(secret, found.secret or "")
     assert not is_matching_secret(secret + "x", found.secret or "")
     assert secret not in repr(found)
-    assert [client.id for client in listed] == ["store-cli", "store-web", "portal"]
+    assert [client.id for client in listed] == ["store-cli", "store-pages", "store-web", "portal"]
 
 
 def test_a_public_client_has_no_secret(provider: OAuthProvider) -> None:

@@ -39,6 +39,8 @@ RESOURCES: Mapping[str, str] = MappingProxyType(
         "patch_collection": "collections/{uuid}.{version}",
         "delete_collection": "collections/{uuid}.{version}",
         "post_search": "bundles/*",
+        "post_search_facets": "bundles/*",
+        "get_search_fields": "bundles/*",
         "get_events": "events/*",
         "get_event": "events/{uuid}",
         "get_events_feed": "events/*",
@@ -88,6 +90,7 @@ OPEN_OPERATIONS: frozenset[str] = frozenset(
         # Specification, Authentication 3: reads, search, checkout, subscription listing are open
         *("get_bundles_all", "get_bundle", "get_file", "head_file", "get_file_bundles", "get_task"),
         *("post_bundles_checkout", "get_bundles_checkout", "post_search"),
+        *("post_search_facets", "get_search_fields"),
         *("get_events", "get_event", "get_events_feed", "get_subscriptions"),
         # The service itself
         *("get_health", "get_replication", "get_integrity"),

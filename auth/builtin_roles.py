@@ -21,6 +21,7 @@ READ_ACTIONS = (
     *("GetBundlesAll", "GetBundle", "PostBundlesCheckout", "GetBundlesCheckout"),
     "PostBundlesCheckoutElsewhere",
     *("GetFile", "HeadFile", "GetFileBundles", "GetTask", "PostSearch"),
+    *("PostSearchFacets", "GetSearchFields"),
     *("GetEvents", "GetEvent", "GetEventsFeed", "GetReplication"),
     "GetIntegrity",
 )

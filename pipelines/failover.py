@@ -16,7 +16,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from functools import partial
 from time import monotonic
-from typing import Protocol
+from typing import Protocol, TypeVar
 
 from pipelines import integrity, records
 from pipelines.copies import INLINE_BYTES
@@ -38,6 +38,8 @@ from storage.protocols import BlobInfo, EtagStore, SearchIndex, SearchPage
 from storage.stores import Stores
 
 log = logging.getLogger(__name__)
+
+T = TypeVar("T")
 
 PATIENCE_S = 1.0
 """How long a reader waits for the check of an object."""
@@ -328,7 +330,10 @@ def search_with_failover(
     is the last one if no visible hit follows.
     """
     # One hit more than the page has, so that no page is followed by an empty one.
-    served, first = _search_either(stores, replica, search, request.size + 1, request.after)
+    size, after = request.size + 1, request.after
+    served, first = read_index_with_failover(
+        stores, replica, lambda index: search(index, size=size, after=after)
+    )
     page = _drop_withdrawn(stores, served, first)
     for _ in range(MAX_SEARCH_ROUNDS):
         if page.after is None or len(page.hits) > request.size:
@@ -347,19 +352,20 @@ def search_with_failover(
     return served, page
 
 
-def _search_either(
-    stores: Stores, replica: Replica, search: SearchCall, size: int, after: str | None
-) -> tuple[Replica, SearchPage]:
+def read_index_with_failover(
+    stores: Stores, replica: Replica, read: Callable[[SearchIndex], T]
+) -> tuple[Replica, T]:
+    """Read a replica's index, or the other one's if it is unavailable; return the one used."""
     first, second = replica, other_replica(replica)
     if stores.circuit_breaker.is_down(f"search.{first}"):
         first, second = second, first
     try:
-        return first, search(stores.search[first], size=size, after=after)
+        return first, read(stores.search[first])
     except Unavailable:
         stores.circuit_breaker.record_failure(f"search.{first}")
         if stores.circuit_breaker.is_down(f"search.{second}"):
             raise
-    return second, search(stores.search[second], size=size, after=after)
+    return second, read(stores.search[second])
 
 
 def _drop_withdrawn(stores: Stores, replica: Replica, page: SearchPage) -> SearchPage:

@@ -377,6 +377,37 @@ class SearchPage:
     after: str | None
 
 
+FacetValue = str | float | bool
+
+
+@dataclass(frozen=True, slots=True)
+class FacetCount:
+    """How many bundles have a value in a field."""
+
+    value: FacetValue
+    count: int
+
+
+@dataclass(frozen=True, slots=True)
+class FacetCounts:
+    """How many bundles match, and by field how many of them have each value."""
+
+    total: int
+    facets: Mapping[str, Sequence[FacetCount]]
+
+
+@dataclass(frozen=True, slots=True)
+class IndexedField:
+    """A field with the kind of its values; it has one entry for each kind.
+
+    `kind` is string, number or boolean; `documents` have such a value.
+    """
+
+    name: str
+    kind: str
+    documents: int
+
+
 class SearchIndex(Protocol):
     """The searchable documents of one replica."""
 
@@ -390,6 +421,23 @@ class SearchIndex(Protocol):
 
         Paging by `after` returns everything that existed at its start once. Invalid if the engine
         rejects the query, TimeLimitExceeded beyond its time limit; never a partial result.
+        """
+
+    def count_facets(self, query: Clause, fields: Sequence[str], *, size: int) -> FacetCounts:
+        """Count the live documents that match, by value of each field.
+
+        At most `size` values a field, most frequent first, ties by kind and value. A document
+        counts once for each of its values. A string counts whole, if it is short enough for
+        `.keyword`; the suffix may be given. A field that no document has is empty. Errors as in
+        `search`.
+        """
+
+    def list_fields(
+        self, *, prefix: str = "", after: tuple[str, str] | None = None, size: int
+    ) -> Sequence[IndexedField]:
+        """List fields of live documents by name, then kind, after a name and kind.
+
+        Names longer than 1,000 characters are left out.
         """
 
     def get(self, uuid: str, version: str) -> bytes | None:

@@ -23,6 +23,9 @@ KEYWORD_SUFFIX = ".keyword"
 MAX_KEYWORD_BYTES = 8191
 """Longer strings are searchable by their words only (interface 3)."""
 
+MAX_LISTED_NAME = 1_000
+"""Characters of a field's name; longer ones are searchable, but not listed."""
+
 VALUE_GAP = 100
 """Positions between two values of one path, so that no phrase spans both."""
 

@@ -2,6 +2,7 @@
 
 import sqlite3
 from array import array
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,6 +14,8 @@ from storage.search.documents import (
     compress_document,
     flatten_document,
 )
+from storage.search.embedded import fields
+from storage.search.embedded.fields import PathKey
 
 WordPlaces = int | bytes
 
@@ -33,6 +36,11 @@ class PreparedRows:
     strings: Sequence[tuple[str, bool]] = ()
     numbers: Sequence[tuple[str, str, float]] = ()
     objects: Sequence[str] = ()
+
+    def leaf_paths(self) -> set[PathKey]:
+        """Return the paths with values."""
+        texts = {(path, "string") for path, _ in self.strings}
+        return texts | {(path, kind) for path, kind, _ in self.numbers}
 
 
 def prepare_rows(document: IndexedDocument, *, field_limit: int) -> PreparedRows:
@@ -72,13 +80,20 @@ def _make_numbers(flat: FlatDocument) -> Iterator[tuple[str, str, float]]:
 
 def write_rows(connection: sqlite3.Connection, documents: Sequence[PreparedRows]) -> None:
     """Write documents newer than the stored ones. Call it within a write transaction."""
+    fields.prepare_counts(connection)
+    newest: dict[tuple[str, str], PreparedRows] = {}
+    for document in documents:
+        known = newest.setdefault((document.uuid, document.version), document)
+        if document.change > known.change:
+            newest[document.uuid, document.version] = document
     numbered = [
         (number, document)
-        for document in documents
+        for document in newest.values()
         if (number := _replace_document(connection, document)) is not None
     ]
     if numbered:
         _write_leaves(connection, numbered)
+    fields.finish_counts(connection)
 
 
 def _replace_document(connection: sqlite3.Connection, document: PreparedRows) -> int | None:
@@ -90,6 +105,7 @@ def _replace_document(connection: sqlite3.Connection, document: PreparedRows) ->
     if found is not None:
         if found[1] >= document.change:
             return None
+        fields.subtract_documents(connection, found[:1])
         connection.execute("DELETE FROM doc WHERE id = ?", found[:1])
         connection.execute("DELETE FROM body WHERE doc = ?", found[:1])
     row = (*name, document.change, document.body is not None)
@@ -106,11 +122,11 @@ NumberedRows = Sequence[tuple[int, PreparedRows]]
 
 def _write_leaves(connection: sqlite3.Connection, numbered: NumberedRows) -> None:
     paths = _number_paths(connection, [each for _, each in numbered])
-    fields = {name: 2 * number for (name, kind), number in paths.items() if kind == "string"}
-    wanted = {(fields[t[0]] + t[1], t[2]) for _, each in numbered for t in each.terms}
+    texts = {name: 2 * number for (name, kind), number in paths.items() if kind == "string"}
+    wanted = {(texts[t[0]] + t[1], t[2]) for _, each in numbered for t in each.terms}
     terms = _number_terms(connection, wanted)
     postings = [
-        (terms[fields[path] + view, word], number, places)
+        (terms[texts[path] + view, word], number, places)
         for number, each in numbered
         for path, view, word, places in each.terms
     ]
@@ -128,9 +144,8 @@ def _write_leaves(connection: sqlite3.Connection, numbered: NumberedRows) -> Non
         for path, kind, value in each.numbers
     ]
     connection.executemany("INSERT INTO number VALUES (?, ?, ?)", values)
-
-
-PathKey = tuple[str, str]
+    leaves = Counter(paths[key] for _, each in numbered for key in each.leaf_paths())
+    fields.add_counts(connection, leaves)
 
 
 def _number_paths(
@@ -172,11 +187,20 @@ def copy_stubs(connection: sqlite3.Connection, old: Path) -> None:
     """Copy the stubs of another generation, so that no late write revives a deleted document."""
     connection.execute("ATTACH DATABASE ? AS old", (str(old),))
     try:
-        connection.execute(
-            "INSERT INTO doc (uuid, version, change, live)"
-            " SELECT uuid, version, change, 0 FROM old.doc WHERE live = 0"
-            " ON CONFLICT (uuid, version) DO UPDATE SET change = excluded.change, live = 0"
-            " WHERE excluded.change > doc.change"
-        )
+        connection.execute("BEGIN IMMEDIATE")
+        with connection:
+            fields.prepare_counts(connection)
+            hidden = connection.execute(
+                "SELECT d.id FROM doc d JOIN old.doc o ON o.uuid = d.uuid AND o.version = d.version"
+                " WHERE o.live = 0 AND d.live = 1 AND o.change > d.change"
+            ).fetchall()
+            fields.subtract_documents(connection, [number for (number,) in hidden])
+            connection.execute(
+                "INSERT INTO doc (uuid, version, change, live)"
+                " SELECT uuid, version, change, 0 FROM old.doc WHERE live = 0"
+                " ON CONFLICT (uuid, version) DO UPDATE SET change = excluded.change, live = 0"
+                " WHERE excluded.change > doc.change"
+            )
+            fields.finish_counts(connection)
     finally:
         connection.execute("DETACH DATABASE old")

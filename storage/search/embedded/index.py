@@ -9,16 +9,25 @@ from functools import partial
 from pathlib import Path
 
 from storage.model import FQID
-from storage.protocols import IndexedDocument, IndexRefusal, SearchHit, SearchPage
+from storage.protocols import (
+    FacetCounts,
+    IndexedDocument,
+    IndexedField,
+    IndexRefusal,
+    SearchHit,
+    SearchPage,
+)
 from storage.search.documents import (
     decode_page_token,
     decompress_document,
     encode_page_token,
     prepare_each,
 )
+from storage.search.embedded import fields as counted_fields
 from storage.search.embedded import tables
 from storage.search.embedded.documents import PreparedRows, copy_stubs, prepare_rows, write_rows
-from storage.search.embedded.queries import SetQuery, compile_set
+from storage.search.embedded.facets import FacetCache, Hits
+from storage.search.embedded.queries import SetQuery, compile_set, next_prefix
 from storage.search.embedded.tables import GenerationFiles, is_current_format
 from storage.search.grammar.clauses import Clause, MatchAllClause
 
@@ -39,6 +48,7 @@ class EmbeddedIndex:
         self._time_limit_s = time_limit_s
         self._field_limit = field_limit
         self._thread_state = threading.local()
+        self._facets = FacetCache()
 
     def write(self, documents: Sequence[IndexedDocument]) -> Sequence[IndexRefusal]:
         """See SearchIndex."""
@@ -79,6 +89,24 @@ class EmbeddedIndex:
             ]
         more = len(rows) > size and bool(hits)
         return SearchPage(hits, total, hits[-1].page_token if more else None)
+
+    def count_facets(self, query: Clause, fields: Sequence[str], *, size: int) -> FacetCounts:
+        """See SearchIndex."""
+        with self._read() as connection, tables.limit_time(connection, self._time_limit_s):
+            total = _count_matches(connection, query)
+            numbers = None
+            if not isinstance(query, MatchAllClause):
+                numbers = [doc for (doc,) in connection.execute("SELECT doc FROM temp.hits")]
+            counts = self._facets.count(connection, fields, Hits(total, numbers), size)
+            return FacetCounts(total, counts)
+
+    def list_fields(
+        self, *, prefix: str = "", after: tuple[str, str] | None = None, size: int
+    ) -> Sequence[IndexedField]:
+        """See SearchIndex."""
+        low = max((prefix, ""), after or ("", ""))
+        with self._read() as connection, tables.limit_time(connection, self._time_limit_s):
+            return counted_fields.list_fields(connection, low, next_prefix(prefix), size)
 
     def get(self, uuid: str, version: str) -> bytes | None:
         """See SearchIndex."""

@@ -84,6 +84,23 @@ class OpenSearchEngine:
             raise _make_unavailable(f"{path}: the response is no JSON object")
         return answer
 
+    def search(self, index: str, body: Mapping[str, Any], filter_path: str) -> OpenSearchReply:
+        """Search within the time limit; TimeLimitExceeded rather than partial results."""
+        limit = f"{max(1, int(self.time_limit_s * 1000))}ms"
+        answer = self.request(
+            "POST",
+            f"/{index}/_search",
+            {**body, "track_total_hits": True, "timeout": limit},
+            allow_partial_search_results="false",
+            cancel_after_time_interval=limit,
+            filter_path=f"timed_out,{filter_path}",
+        )
+        if not {"timed_out", "hits"} <= answer.keys():
+            raise Unavailable("The search engine sent a malformed search response.")
+        if answer["timed_out"]:
+            raise TimeLimitExceeded(f"the search took longer than {self.time_limit_s:g} s")
+        return answer
+
     def close(self) -> None:
         """Close this process's connections."""
         self._client().close()

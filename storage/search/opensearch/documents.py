@@ -26,8 +26,10 @@ from storage.search.documents import (
 from storage.search.opensearch.client import Dsl
 from storage.search.words import split_words
 
-MAPPING_VERSION = "leaves1"
+MAPPING_VERSION = "leaves2"
 """Version of the mapping; part of a generation's name."""
+SEARCHABLE_MAPPINGS = (MAPPING_VERSION, "leaves1")
+"""Mappings that take these documents and answer searches; only the first counts facets."""
 
 MAX_NAME_BYTES = 8191
 # Longer names end in a hash: the engine limits terms to 32,766 bytes.
@@ -43,6 +45,7 @@ MAX_TOKEN_LENGTH = 1024
 
 _KEYWORD_TYPE: Dsl = {"type": "keyword", "doc_values": False, "norms": False}
 _SORTED_TYPE: Dsl = {"type": "keyword"}
+_COUNTED_TYPE: Dsl = {"type": "keyword", "norms": False}
 _NUMBER_TYPE: Dsl = {"type": "double"}
 _WORDS_TYPE: Dsl = {
     "type": "text",
@@ -64,10 +67,10 @@ MAPPING: Dsl = {
         "leaf": {
             "type": "nested",
             "properties": {
-                "name": _KEYWORD_TYPE,
+                "name": _COUNTED_TYPE,
                 "keyword": _KEYWORD_TYPE,
                 "words": _WORDS_TYPE,
-                "whole": _KEYWORD_TYPE,
+                "whole": _COUNTED_TYPE,
                 "number": _NUMBER_TYPE,
                 "boolean": _NUMBER_TYPE,
             },

@@ -25,7 +25,12 @@ from storage.search.opensearch.client import (
     RequestTooLargeError,
     find_reason,
 )
-from storage.search.opensearch.documents import MAPPING, MAPPING_VERSION, PreparedDocument
+from storage.search.opensearch.documents import (
+    MAPPING,
+    MAPPING_VERSION,
+    SEARCHABLE_MAPPINGS,
+    PreparedDocument,
+)
 from storage.search.words import ANALYSIS
 
 BUILDING_SUFFIX = "-building"
@@ -55,6 +60,11 @@ class GenerationIndices:
         self._seen = IndexGenerations()
 
     def is_ours(self, name: str) -> bool:
+        """Return whether this release can search and write a generation."""
+        kind = name.rpartition("-")[0]
+        return any(kind == f"{self._base}-{ANALYSIS}-{each}" for each in SEARCHABLE_MAPPINGS)
+
+    def is_current_format(self, name: str) -> bool:
         """Return whether a generation has this release's analysis and mapping."""
         return name.rpartition("-")[0] == f"{self._base}-{ANALYSIS}-{MAPPING_VERSION}"
 
@@ -103,7 +113,7 @@ class GenerationIndices:
         """Begin a generation, or return the one being built."""
         for _ in range(MAX_RACES):
             found = self.ensure_current()
-            if found.building is not None and self.is_ours(found.building):
+            if found.building is not None and self.is_current_format(found.building):
                 return found.building
             if found.building is not None:
                 self.drop(found.building)

@@ -9,9 +9,16 @@ from typing import Any
 from urllib.parse import SplitResult, parse_qsl, unquote, urlsplit
 
 from config import SettingsError
-from storage.errors import NotFoundError, TimeLimitExceeded, Unavailable
+from storage.errors import NotFoundError, Unavailable
 from storage.model import FQID
-from storage.protocols import IndexedDocument, IndexRefusal, SearchHit, SearchPage
+from storage.protocols import (
+    FacetCounts,
+    IndexedDocument,
+    IndexedField,
+    IndexRefusal,
+    SearchHit,
+    SearchPage,
+)
 from storage.search.documents import (
     decode_page_token,
     encode_page_token,
@@ -19,7 +26,7 @@ from storage.search.documents import (
     prepare_each,
 )
 from storage.search.grammar.clauses import Clause
-from storage.search.opensearch import generations
+from storage.search.opensearch import facets, generations
 from storage.search.opensearch.client import (
     MATCH_ALL_QUERY,
     Dsl,
@@ -61,31 +68,16 @@ def search_page(engine: OpenSearchEngine, generation: str, page: PageRequest) ->
         "query": page.query,
         "size": page.size,
         "sort": list(page.order),
-        "track_total_hits": True,
-        "timeout": _format_milliseconds(engine.time_limit_s),
         "version": True,
         # Every hit has its sort values, so `_source` is not needed.
         "_source": ["raw"] if page.raw else False,
     }
     if page.start is not None:
         body["search_after"] = list(page.start)
-    answer = engine.request(
-        "POST",
-        f"/{generation}/_search",
-        body,
-        allow_partial_search_results="false",
-        cancel_after_time_interval=_format_milliseconds(engine.time_limit_s),
-        filter_path="timed_out,hits.total,hits.hits._source,hits.hits.sort,hits.hits._version",
+    answer = engine.search(
+        generation, body, "hits.total,hits.hits._source,hits.hits.sort,hits.hits._version"
     )
-    if not {"timed_out", "hits"} <= answer.keys():
-        raise Unavailable("The search engine sent a malformed search response.")
-    if answer["timed_out"]:
-        raise TimeLimitExceeded(f"the search took longer than {engine.time_limit_s:g} s")
     return {"hits": [], **answer["hits"]}
-
-
-def _format_milliseconds(seconds: float) -> str:
-    return f"{max(1, int(seconds * 1000))}ms"
 
 
 def make_hit(found: Mapping[str, Any]) -> SearchHit:
@@ -165,6 +157,7 @@ class OpenSearchIndex:
         self._engine = engine
         self._base = base
         self._field_limit = field_limit
+        self._shards = shards
         fixed = make_index_settings(field_limit=field_limit, shards=shards)
         self._generations = GenerationIndices(engine, base, fixed)
 
@@ -214,6 +207,19 @@ class OpenSearchIndex:
             hits, int(answer["total"]["value"]), hits[-1].page_token if more else None
         )
 
+    def count_facets(self, query: Clause, fields: Sequence[str], *, size: int) -> FacetCounts:
+        """See SearchIndex."""
+        body = facets.make_facet_request(compile_live_query(query), fields, size, self._shards)
+        answer = self._aggregate_current(body)
+        return facets.read_facets(answer, fields, size)
+
+    def list_fields(
+        self, *, prefix: str = "", after: tuple[str, str] | None = None, size: int
+    ) -> Sequence[IndexedField]:
+        """See SearchIndex."""
+        body = facets.make_field_request(prefix, after, size)
+        return facets.read_fields(self._aggregate_current(body), after, size)
+
     def get(self, uuid: str, version: str) -> bytes | None:
         """See SearchIndex."""
         query = match_every([{"term": {"live": True}}, {"ids": {"values": [f"{uuid}.{version}"]}}])
@@ -227,12 +233,25 @@ class OpenSearchIndex:
 
     def _search_current(self, page: PageRequest) -> OpenSearchReply | None:
         """Return a page of the current generation; None if there is no index."""
+        return self._read_current(lambda name: search_page(self._engine, name, page))
+
+    def _aggregate_current(self, body: Dsl) -> OpenSearchReply | None:
+        """Return counts of the current generation; None if there is no index."""
+
+        def aggregate(name: str) -> OpenSearchReply:
+            if not self._generations.is_current_format(name):
+                raise Unavailable("the search index counts no facets yet: rebuild it")
+            return facets.aggregate(self._engine, name, body)
+
+        return self._read_current(aggregate)
+
+    def _read_current(self, read: Callable[[str], OpenSearchReply]) -> OpenSearchReply | None:
         for _ in range(MAX_ROUNDS):
             name = self._generations.index_to_search()
             if name is None:
                 return None
             with suppress(NotFoundError):
-                return search_page(self._engine, name, page)
+                return read(name)
             # A rebuild or an operator dropped it meanwhile.
             self._generations.read()
         raise Unavailable("the generations of the search index change too fast", retry_after_s=5)

@@ -7,6 +7,7 @@ import pytest
 
 from storage.protocols import SearchIndex
 from storage.search.embedded.index import EmbeddedIndex
+from tests.storage.contracts.search_facets import SearchFacetContract
 from tests.storage.contracts.search_index import SearchIndexContract
 from tests.storage.search.real_opensearch import OPENSEARCH, opensearch
 
@@ -36,3 +37,7 @@ def index(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[SearchInde
 
 class TestSearchIndex(SearchIndexContract):
     """The whole suite."""
+
+
+class TestSearchFacets(SearchFacetContract):
+    """The whole suite of facets and fields."""

@@ -1,0 +1,238 @@
+"""Count documents by value of a field in the embedded index.
+
+The tables lead from values to documents. Facets need the other direction: a column has the
+documents of one field, sorted, beside their values. Columns are read once and kept in memory.
+Documents never change under their number and new ones have higher numbers, so a column only grows.
+"""
+
+import sqlite3
+import threading
+from array import array
+from bisect import bisect_left, bisect_right
+from collections import Counter, OrderedDict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import compress, islice
+from operator import itemgetter
+
+from storage.protocols import FacetCount, FacetValue
+from storage.search.documents import KEYWORD_SUFFIX
+from storage.search.embedded.fields import last_document
+from storage.search.facets import order_counts
+
+MAX_CACHED_ENTRIES = 8_000_000
+"""Entries of all columns in memory, of 16 bytes each."""
+ENTRIES_PER_NAME = 8
+"""A different string takes as much memory as so many entries."""
+MAX_CACHED_RESULTS = 200
+# Looking one document up costs as much as passing over so many.
+LOOKUP_COST = 12
+EVERY_DOCUMENT_SQL = "SELECT id FROM doc WHERE live = 1 AND id > ?"
+
+ColumnKey = tuple[str, int, str]
+"""File, number of the path, and kind."""
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """Documents up to number `last`, sorted, and beside each the value, or the term of a string."""
+
+    last: int = 0
+    documents: "array[int]" = field(default_factory=lambda: array("q"))
+    values: "array[int] | array[float]" = field(default_factory=lambda: array("d"))
+    names: Mapping[int, str] = field(default_factory=dict)
+    last_term: int = 0
+
+    def entries(self) -> int:
+        """Return the size in entries of the cache."""
+        return 1 + len(self.documents) + ENTRIES_PER_NAME * len(self.names)
+
+
+@dataclass(frozen=True, slots=True)
+class LiveDocuments:
+    """Which documents up to number `last` are live, a byte each."""
+
+    last: int = 0
+    count: int = 0
+    mask: bytearray = field(default_factory=lambda: bytearray(1))
+
+
+@dataclass(frozen=True, slots=True)
+class Hits:
+    """The documents to count; `numbers` None stands for all live ones."""
+
+    total: int
+    numbers: Sequence[int] | None
+
+
+class FacetCache:
+    """Columns and results of one index, shared by the threads of a process."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._columns: OrderedDict[ColumnKey, Column] = OrderedDict()
+        self._live: dict[str, LiveDocuments] = {}
+        self._results: OrderedDict[tuple[object, ...], Sequence[FacetCount]] = OrderedDict()
+
+    def count(
+        self, connection: sqlite3.Connection, fields: Sequence[str], hits: Hits, size: int
+    ) -> dict[str, Sequence[FacetCount]]:
+        """Count the hits by value of each field."""
+        (file,) = connection.execute(
+            "SELECT file FROM pragma_database_list WHERE name = 'main'"
+        ).fetchone()
+        last = last_document(connection)
+        counter = _FacetCounter(self, connection, file, last, hits)
+        if hits.numbers is not None:
+            return {name: counter.count_field(name, size) for name in fields}
+        found = {}
+        for name in fields:
+            key = (file, last, name, size)
+            with self._lock:
+                counts = self._results.get(key)
+            if counts is None:
+                counts = counter.count_field(name, size)
+                with self._lock:
+                    self._results[key] = counts
+                    if len(self._results) > MAX_CACHED_RESULTS:
+                        self._results.popitem(last=False)
+            found[name] = counts
+        return found
+
+    def get_column(self, connection: sqlite3.Connection, key: ColumnKey, last: int) -> Column:
+        """Return a column that includes documents up to number `last`."""
+        with self._lock:
+            column = self._columns.get(key) or Column()
+            if column.last < last:
+                column = _extend_column(connection, column, key, last)
+                self._columns[key] = column
+            self._columns.move_to_end(key)
+            size = sum(map(Column.entries, self._columns.values()))
+            while size > MAX_CACHED_ENTRIES:
+                _, dropped = self._columns.popitem(last=False)
+                size -= dropped.entries()
+            return column
+
+    def get_live_mask(
+        self, connection: sqlite3.Connection, file: str, last: int, total: int
+    ) -> bytearray:
+        """Return the mask of the live documents in the connection's snapshot."""
+        with self._lock:
+            known = self._live.get(file, LiveDocuments())
+            if known.last == last and known.count == total:
+                return known.mask
+            start = known if known.last < last else LiveDocuments()
+            live = _extend_live(connection, start, last)
+            if live.count != total:
+                # Documents were replaced or withdrawn meanwhile.
+                live = _extend_live(connection, LiveDocuments(), last)
+            if live.last >= known.last:
+                self._live = {file: live}
+            return live.mask
+
+
+@dataclass(slots=True)
+class _FacetCounter:
+    """Counts the hits of one request."""
+
+    cache: FacetCache
+    connection: sqlite3.Connection
+    file: str
+    last: int
+    hits: Hits
+    mask: bytearray | None = None
+
+    def count_field(self, name: str, size: int) -> Sequence[FacetCount]:
+        path = name.removesuffix(KEYWORD_SUFFIX)
+        counts: dict[str, Mapping[FacetValue, int]] = {}
+        for number, kind in self.connection.execute(
+            "SELECT id, kind FROM path WHERE name = ? AND kind != 'object'", (path,)
+        ).fetchall():
+            if kind == "string" or path == name:
+                key = (self.file, number, kind)
+                column = self.cache.get_column(self.connection, key, self.last)
+                counted = Counter(self._select_values(column))
+                counts[kind] = _name_counts(counted, column, size) if column.names else counted
+        return order_counts(counts, size)
+
+    def _select_values(self, column: Column) -> Iterator[FacetValue]:
+        numbers = self.hits.numbers
+        if numbers is not None and len(numbers) * LOOKUP_COST < len(column.documents):
+            return _look_up(column, numbers)
+        documents: Iterable[int] = column.documents
+        if column.last > self.last:
+            # Another request saw documents that this one does not.
+            documents = islice(documents, bisect_right(column.documents, self.last))
+        return compress(column.values, map(self._get_mask().__getitem__, documents))
+
+    def _get_mask(self) -> bytearray:
+        if self.mask is None:
+            if self.hits.numbers is None:
+                self.mask = self.cache.get_live_mask(
+                    self.connection, self.file, self.last, self.hits.total
+                )
+            else:
+                self.mask = bytearray(self.last + 1)
+                for number in self.hits.numbers:
+                    self.mask[number] = 1
+        return self.mask
+
+
+def _look_up(column: Column, numbers: Sequence[int]) -> Iterator[FacetValue]:
+    documents, values, end = column.documents, column.values, len(column.documents)
+    for number in numbers:
+        at = bisect_left(documents, number)
+        while at < end and documents[at] == number:
+            yield values[at]
+            at += 1
+
+
+def _name_counts(
+    counted: Mapping[FacetValue, int], column: Column, size: int
+) -> Mapping[FacetValue, int]:
+    """Return counts by string instead of term; only of those that may be among the first."""
+    ordered = sorted(counted.values(), reverse=True)
+    least = ordered[size - 1] if len(ordered) >= size else 0
+    return {column.names[int(t)]: count for t, count in counted.items() if count >= least}
+
+
+def _extend_column(
+    connection: sqlite3.Connection, column: Column, key: ColumnKey, last: int
+) -> Column:
+    """Add the documents up to number `last`."""
+    _, path, kind = key
+    if kind == "string":
+        whole = 2 * path + 1
+        names = connection.execute(
+            "SELECT id, word FROM term WHERE field = ? AND id > ?", (whole, column.last_term)
+        ).fetchall()
+        column = replace(
+            column,
+            names={**column.names, **dict(names)},
+            last_term=max(map(itemgetter(0), names), default=column.last_term),
+        )
+        sql = (
+            "SELECT p.doc, p.term FROM term t CROSS JOIN posting p ON p.term = t.id AND p.doc > ?"
+            " WHERE t.field = ?"
+        )
+        rows = connection.execute(sql, (column.last, whole)).fetchall()
+    else:
+        sql = "SELECT doc, value FROM number WHERE doc > ? AND path = ?"
+        rows = connection.execute(sql, (column.last, path)).fetchall()
+    rows.sort()
+    return replace(
+        column,
+        last=last,
+        documents=column.documents + array("q", map(itemgetter(0), rows)),
+        values=array("q" if kind == "string" else "d", column.values)
+        + array("q" if kind == "string" else "d", map(itemgetter(1), rows)),
+    )
+
+
+def _extend_live(connection: sqlite3.Connection, live: LiveDocuments, last: int) -> LiveDocuments:
+    rows = connection.execute(EVERY_DOCUMENT_SQL, (live.last,)).fetchall()
+    # Other threads may read the old mask.
+    mask = live.mask + bytearray(last - live.last)
+    for (number,) in rows:
+        mask[number] = 1
+    return LiveDocuments(last, live.count + len(rows), mask)

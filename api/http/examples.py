@@ -169,6 +169,18 @@ SCHEMA_EXAMPLES: Mapping[str, Any] = {
     "DryRunBundle.payload": _PAYLOAD,
     "WebhookRequestAnswer.body": json.dumps(_PAYLOAD),
     "WebhookRequestAnswer.url": "https://pipeline.example/notify",
+    "FacetAnswer.total": 20,
+    "FacetAnswer.facets": {
+        "files.sample_json.organism": [
+            {"value": "Danio rerio", "count": 17},
+            {"value": "Mus musculus", "count": 3},
+        ],
+        "files.sample_json.organsim": [],
+    },
+    "FacetAnswer.unknown_fields": {"files.sample_json.organsim": ["files.sample_json.organism"]},
+    "SearchField.name": "files.sample_json.organism",
+    "SearchField.kind": "string",
+    "SearchField.documents": 20,
     "UnindexedDocument.reason": "The document has more fields than one index may have.",
 }
 """Examples by `<schema>.<member>`; the member may be optional."""

@@ -78,7 +78,11 @@ def _read_chunks(file: BinaryIO) -> Iterator[bytes]:
 
 REPEATABLE = {
     **dict.fromkeys(
-        ("post_search", "post_area", "dry_run_subscription", "post_v1_policies_evaluate"), True
+        (
+            *("post_search", "post_search_facets", "post_area", "dry_run_subscription"),
+            "post_v1_policies_evaluate",
+        ),
+        True,
     ),
     **dict.fromkeys(("put_subscription", "put_subscription_secret"), False),
 }

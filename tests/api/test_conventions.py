@@ -539,7 +539,7 @@ def test_an_operators_switch_is_seen_while_the_store_runs(settings, stores, job_
     assert again.put(path, json={}, headers=INGEST).status_code == 400
 
 
-READS_BY_POST = {"post_search", "dry_run_subscription"}
+READS_BY_POST = {"post_search", "post_search_facets", "dry_run_subscription"}
 READING = {"GET", "HEAD"}
 
 

@@ -41,6 +41,8 @@ SPECIFIED = {
     "get_replication": ("get", "/replication"),
     "get_integrity": ("get", "/integrity"),
     "post_search": ("post", "/search"),
+    "post_search_facets": ("post", "/search/facets"),
+    "get_search_fields": ("get", "/search/fields"),
     "get_events": ("get", "/events"),
     "get_events_feed": ("get", "/events/feed"),
     "get_event": ("get", "/events/{uuid}"),
@@ -87,6 +89,7 @@ PAGED = {
     "get_deliveries",
     "get_events",
     "get_area",
+    "get_search_fields",
 }
 
 

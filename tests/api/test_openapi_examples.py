@@ -44,6 +44,8 @@ STORY = (
     "get_bundles_all",
     "get_bundle",
     "post_search",
+    "post_search_facets",
+    "get_search_fields",
     "dry_run_subscription",
     "put_collection",
     "get_collections",

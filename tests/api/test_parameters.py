@@ -175,6 +175,7 @@ def test_paged_operations_name_their_items() -> None:
         "get_file_bundles": "bundles",
         "get_collections": "collections",
         "post_search": "results",
+        "get_search_fields": "fields",
         "get_events": "event_streams",
         "get_deliveries": "deliveries",
         "get_area": "files",

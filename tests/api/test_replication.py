@@ -396,6 +396,26 @@ class Broken:
         self.asked += 1
         raise Unavailable("no route to host")
 
+    count_facets = list_fields = search
+
+
+@pytest.mark.spec("SEA-30", "SEA-33")
+def test_facets_and_fields_are_answered_by_the_other_index(
+    settings, stores, job_queue, parts, depositor
+) -> None:
+    depositor.bundle(1)
+    own = replace(
+        stores, search={"aws": Broken(), "gcp": stores.search["gcp"]}, circuit_breaker=parts
+    )
+    client = create_app(settings, own, job_queue=job_queue, verify=verify).test_client()
+    counted = client.post(
+        "/v1/search/facets?replica=aws", json={"es_query": {}, "fields": ["uuid"]}
+    )
+    listed = client.get("/v1/search/fields?replica=aws&prefix=uuid")
+    for answer in (counted, listed):
+        assert (answer.status_code, answer.headers["X-STORE-SERVED-BY"]) == (200, "gcp")
+    assert counted.json["total"] == listed.json["fields"][0]["documents"] == 1
+
 
 @pytest.mark.spec("SEA-13")
 def test_a_search_is_answered_by_the_other_index(

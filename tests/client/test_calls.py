@@ -103,6 +103,7 @@ def test_non_object_body_is_one_argument(script: Script, session: HttpSession) -
         ("get_x", "GET", 3),
         ("put_file", "PUT", 3),
         ("post_search", "POST", 3),
+        ("post_search_facets", "POST", 3),
         ("dry_run_subscription", "POST", 3),
         ("post_x", "POST", 1),
         ("put_subscription", "PUT", 1),

@@ -251,6 +251,13 @@ class Operations:
         """Show replication status."""
 
     @_operation
+    def get_search_fields(
+        self, *, replica: Replica, prefix: str | None = None, per_page: int | None = None,
+        search_after: str | None = None, headers: Headers = None,
+    ) -> Any:
+        """List the fields that bundles have."""
+
+    @_operation
     def get_subscription(
         self, *, uuid: AnyUuid, replica: Replica,
         subscription_type: Literal["jmespath", "elasticsearch"] | None = None,
@@ -472,6 +479,13 @@ class Operations:
         search_after: str | None = None, headers: Headers = None,
     ) -> Any:
         """Find bundles by their metadata."""
+
+    @_operation
+    def post_search_facets(
+        self, *, replica: Replica, es_query: Mapping[str, Any], fields: Iterable[str],
+        size: int | None = None, headers: Headers = None,
+    ) -> Any:
+        """Count matching bundles by the values of fields."""
 
     @_operation
     def post_v1_group(

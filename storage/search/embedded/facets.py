@@ -68,7 +68,8 @@ class Hits:
 class FacetCache:
     """Columns and results of one index, shared by the threads of a process."""
 
-    def __init__(self) -> None:
+    def __init__(self, max_entries: int = MAX_CACHED_ENTRIES) -> None:
+        self._max_entries = max_entries
         self._lock = threading.Lock()
         self._columns: OrderedDict[ColumnKey, Column] = OrderedDict()
         self._live: dict[str, LiveDocuments] = {}
@@ -107,11 +108,13 @@ class FacetCache:
                 column = _extend_column(connection, column, key, last)
                 self._columns[key] = column
             self._columns.move_to_end(key)
-            size = sum(map(Column.entries, self._columns.values()))
-            while size > MAX_CACHED_ENTRIES:
-                _, dropped = self._columns.popitem(last=False)
-                size -= dropped.entries()
+            while self.entries() > self._max_entries:
+                self._columns.popitem(last=False)
             return column
+
+    def entries(self) -> int:
+        """Return the size of the columns in memory."""
+        return sum(map(Column.entries, self._columns.values()))
 
     def get_live_mask(
         self, connection: sqlite3.Connection, file: str, last: int, total: int

@@ -260,3 +260,24 @@ def test_every_search_forbids_the_engine_to_answer_in_part(
     searches = [options for request, options in asked if request.endswith("/_search")]
     assert len(searches) == 3
     assert all("allow_partial_search_results=false" in options for options in searches)
+
+
+def test_an_index_without_counts_is_searched_but_has_no_facets(
+    fake: FakeEngine, index: OpenSearchIndex
+) -> None:
+    fake.search = lambda lines: (200, {"timed_out": False, "hits": {"total": {"value": 3}}})
+    assert index.search(MatchAllClause(), size=1).total == 3
+    with pytest.raises(Unavailable, match="rebuild"):
+        index.count_facets(MatchAllClause(), ["a"], size=1)
+    with pytest.raises(Unavailable, match="rebuild"):
+        index.list_fields(size=1)
+
+
+@pytest.mark.parametrize("said", [{}, {"timed_out": True, "hits": {"total": {"value": 3}}}])
+def test_partial_counts_are_an_error(
+    fake: FakeEngine, index: OpenSearchIndex, said: dict[str, Any]
+) -> None:
+    fake.generation = GENERATION.replace("leaves1", "leaves2")
+    fake.search = lambda lines: (200, said)
+    with pytest.raises(TimeLimitExceeded if said else Unavailable):
+        index.count_facets(MatchAllClause(), ["a"], size=1)

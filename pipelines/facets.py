@@ -1,19 +1,29 @@
 """Count bundles by value of a field, list fields, and name the fields nearest to a wrong one."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from difflib import SequenceMatcher, get_close_matches
+from heapq import nsmallest
 
 from pipelines.failover import read_index_with_failover
 from storage.errors import TimeLimitExceeded, Unavailable
 from storage.model import Replica
 from storage.protocols import FacetCounts, IndexedField, SearchIndex
-from storage.search.facets import find_nearest_fields, find_unknown_fields, list_query_fields
-from storage.search.grammar.clauses import Clause
+from storage.search.documents import KEYWORD_SUFFIX
+from storage.search.grammar.clauses import (
+    BoolClause,
+    Clause,
+    IdsClause,
+    MatchAllClause,
+    MatchNoneClause,
+)
 from storage.stores import Stores
 
 MAX_KNOWN_FIELDS = 10_000
 """Fields that are compared with a wrong one."""
 FIELDS_PER_READ = 1_000
+MIN_SIMILARITY = 0.6
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,3 +105,48 @@ def format_unknown_field(name: str, nearest: Sequence[str]) -> str:
     """Return a message about an unknown field."""
     near = f"; nearest: {', '.join(nearest)}" if nearest else ""
     return f"no field {name}{near}"
+
+
+def list_query_fields(clause: Clause) -> Iterator[str]:
+    """Iterate over the names of fields in a query; patterns are left out."""
+    match clause:
+        case BoolClause():
+            for part in clause.must + clause.filter + clause.should + clause.must_not:
+                yield from list_query_fields(part)
+        case MatchAllClause() | MatchNoneClause() | IdsClause():
+            return
+        case _:
+            yield from (field.name for field in clause.fields if not field.pattern)
+
+
+def find_unknown_fields(wanted: Iterable[str], known: Collection[str]) -> list[str]:
+    """Return the names that are neither known fields nor objects above them, each once."""
+    names = {*known}
+    for name in known:
+        while "." in name and (name := name.rpartition(".")[0]) not in names:
+            names.add(name)
+    return [
+        name
+        for name in dict.fromkeys(wanted)
+        if name not in names and name.removesuffix(KEYWORD_SUFFIX) not in names
+    ]
+
+
+def find_nearest_fields(name: str, known: Iterable[str], most: int = 3) -> list[str]:
+    """Return the known fields most like a name, best first; their last parts matter most."""
+    wanted = name.removesuffix(KEYWORD_SUFFIX)
+    by_last = defaultdict[str, list[str]](list)
+    for each in known:
+        by_last[each.rpartition(".")[2].lower()].append(each)
+    last = wanted.rpartition(".")[2].lower()
+    alike = get_close_matches(last, by_last, n=20, cutoff=MIN_SIMILARITY)
+    found = [
+        (-_similarity(last, part), -_similarity(wanted, each), each)
+        for part in alike
+        for each in by_last[part][:100]
+    ]
+    return [each for _, _, each in nsmallest(most, found)]
+
+
+def _similarity(one: str, other: str) -> float:
+    return SequenceMatcher(None, one, other).ratio()

@@ -88,6 +88,23 @@ REQUIRED_ACTIONS: Mapping[str, RequiredAction] = MappingProxyType(
     {name: RequiredAction(_action_name(name), resources) for name, resources in _RESOURCES.items()}
 )
 
+PAGE_ACTIONS: Mapping[str, RequiredAction] = MappingProxyType(
+    {
+        name: RequiredAction(_action_name(name), (resource,))
+        for name, resource in {
+            "get_v1_service_accounts": "user/*",
+            "put_v1_service_account": "user/{user_id}",
+            "get_v1_clients": "client/*",
+            "put_v1_client": "client/{client_id}",
+        }.items()
+    }
+)
+"""What the administration's web pages do and no operation of the service does."""
+ACCOUNT_ACTIONS: Mapping[str, RequiredAction] = MappingProxyType(
+    {**REQUIRED_ACTIONS, **PAGE_ACTIONS}
+)
+"""Everything about accounts that policies decide."""
+
 POLICY_ACTIONS: Mapping[str, RequiredAction] = MappingProxyType(
     {
         "post_v1_user": REQUIRED_ACTIONS["put_v1_user_policy"],
@@ -126,11 +143,9 @@ def describe_requirement(operation: str) -> str | None:
     """Describe what an operation requires; None if it is open."""
     if operation in OPEN_OPERATIONS:
         return None
-    return (
-        "a token"
-        if operation in AUTHENTICATED_OPERATIONS
-        else f"a token that is allowed {REQUIRED_ACTIONS[operation].name}"
-    )
+    if operation in AUTHENTICATED_OPERATIONS:
+        return "a token"
+    return f"a token that is allowed {ACCOUNT_ACTIONS[operation].name}"
 
 
 def require_account_operation(
@@ -145,7 +160,7 @@ def require_account_operation(
 
     Unauthorized without a principal if it requires an action; disabled users are always rejected.
     """
-    action = REQUIRED_ACTIONS.get(operation)
+    action = ACCOUNT_ACTIONS.get(operation)
     if action is None:
         if principal is not None:
             require_enabled(decisions, principal)

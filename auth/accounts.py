@@ -157,6 +157,14 @@ def list_ids(catalog: Catalog, kind: AccountKind, *, after: str, limit: int) -> 
         return accounts.list_ids(tx, kind, after=after, limit=limit)
 
 
+def list_accounts(
+    catalog: Catalog, kind: AccountKind, *, prefix: str, after: str, limit: int
+) -> list[AccountRow]:
+    """List accounts whose id begins with a prefix, in byte order after an id."""
+    with catalog.read() as tx:
+        return accounts.list_rows(tx, kind, prefix=prefix, after=after, limit=limit)
+
+
 def list_links(
     catalog: Catalog, name: AccountKey, kind: AccountKind, *, after: str, limit: int
 ) -> list[str]:

@@ -85,6 +85,15 @@ def built_in_statements(deployment: str) -> dict[str, list[dict[str, Any]]]:
     }
 
 
+@lru_cache(maxsize=256)
+def find_sufficient_role(action: str) -> str:
+    """Return the built-in role with the fewest permissions that has an action."""
+    for role, statements in built_in_statements("").items():
+        if any(action in statement["Action"] for statement in statements):
+            return role
+    return STORE_ADMIN
+
+
 def _allow_statement(
     sid: str, service: str, names: tuple[str, ...], resources: list[str]
 ) -> dict[str, Any]:

@@ -297,7 +297,10 @@ def require_allowed(
     """Raise Forbidden with the reason unless the action is allowed on all resources."""
     decision = deciding.decide(principal, [action], resources, context)
     if not decision.allowed:
-        raise Forbidden(f"You need a policy that allows {action} here ({decision.reason}).")
+        text = f"You need a policy that allows {action} here ({decision.reason})."
+        if decision.reason == "implicit_deny":
+            text += f" The role {builtin_roles.find_sufficient_role(action)} has one."
+        raise Forbidden(text)
 
 
 def require_enabled(deciding: DecisionPoint, principal: Principal) -> None:

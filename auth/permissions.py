@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
-from auth.account_operations import REQUIRED_ACTIONS
+from auth.account_operations import ACCOUNT_ACTIONS
 from auth.authorization import OPEN_OPERATIONS, RESOURCES, action_name, resource_arn
 from auth.decisions import EffectivePermissions, list_effective_entries
 from auth.settings import AuthSettings
@@ -46,7 +46,7 @@ def list_permissions(
         ),
         *(
             _describe_permission(found, name, action.name, arn, False)
-            for name, action in REQUIRED_ACTIONS.items()
+            for name, action in ACCOUNT_ACTIONS.items()
             for arn in [f"arn:auth:{deployment}:*:{action.resources[0].partition('/')[0]}/*"]
         ),
     ]

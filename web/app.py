@@ -8,7 +8,6 @@ from pathlib import Path
 from flask import Flask
 
 from api.app import SERVICES_KEY, build_catalog_verifier, create_app
-from api.authz.app import OPERATIONS as AUTH_API
 from api.authz.app import build_auth_services
 from api.authz.context import AuthServices
 from api.http.auth import VerifyToken
@@ -23,12 +22,12 @@ from storage.encryption import derive_key
 from storage.engines import open_rate_limiter
 from storage.errors import DomainError
 from storage.stores import Stores
-from web import home, login, pages, reference
-from web.pages import AUTH_OPERATIONS, PostForm, Site
+from web import account, home, login, pages, reference
+from web.pages import PostForm, Site
 
 log = logging.getLogger(__name__)
 
-PAGES = (home, login, reference)
+PAGES = (account, home, login, reference)
 """Modules that declare pages."""
 LOGIN_TIMEOUT_S = 10.0
 WEB = Path(__file__).parent
@@ -79,7 +78,6 @@ def create_site_app(
     services: Services = app.extensions[SERVICES_KEY]
     # A key of its own: sealed values of the login pages must not pass as sessions.
     secret = derive_key(settings.secret_key.encode(), b"web pages")
-    AUTH_OPERATIONS.update(one.name for one in AUTH_API)
     site = Site(
         services=services,
         auth=auth,

@@ -13,18 +13,19 @@ from pathlib import Path
 from typing import Any, Self, TypeVar, cast
 from urllib.parse import quote, urlencode
 
-from flask import Flask, Response, current_app, g, render_template, request
+from flask import Flask, Request, Response, current_app, g, render_template, request
 from markupsafe import Markup
 from marshmallow import EXCLUDE, ValidationError
 
 from api.authz.context import AuthServices
-from api.http.auth import Guard, Q
+from api.http.auth import Guard, Q, RequestContext
 from api.http.dispatch import READ_ONLY_RETRY_S, disable_head
 from api.http.errors import REQUEST_ID_HEADER
 from api.http.limits import check_rate_limit
 from api.http.loading import load_path, load_query
 from api.http.operation import Services, StoreContext
 from api.schemas.fields import NoParameters, request_schema
+from auth.account_operations import ACCOUNT_ACTIONS, describe_requirement
 from auth.secret_values import ValueSealer, is_equal_secret
 from pipelines.statistics import StoreCountsCache
 from storage.errors import Forbidden, Invalid, Unauthorized, Unavailable
@@ -79,13 +80,35 @@ class Site:
 
     def guard_of(self, operation: str) -> Guard:
         """Return the guard of the application that has this operation."""
-        if self.auth is not None and operation in AUTH_OPERATIONS:
-            return self.auth.guard
-        return self.services.guard
+        if operation not in ACCOUNT_ACTIONS:
+            return self.services.guard
+        return self.auth.guard if self.auth else RemoteGuard(self.services.settings.auth_url)
 
 
-AUTH_OPERATIONS: set[str] = set()
-"""Names of the authorization service's operations; `web.app` fills it."""
+@dataclass(frozen=True)
+class RemoteGuard:
+    """Refuses what a remote authorization service manages, and says where that is."""
+
+    auth_url: str
+
+    def wants(self, operation: str) -> str | None:
+        """Describe the requirement."""
+        return describe_requirement(operation)
+
+    def may(self, _principal: Principal | None, _operation: str) -> bool:
+        """Allow nothing here."""
+        return False
+
+    def refuse(self, _principal: Principal | None, operation: str, _request: Request) -> None:
+        """Say where accounts are managed."""
+        raise Forbidden(f"Accounts of this store are managed at {self.auth_url} ({operation}).")
+
+    def require(
+        self, operation: str, context: RequestContext[Any, Any, Any]
+    ) -> RequestContext[Any, Any, Any]:
+        """Say where accounts are managed."""
+        self.refuse(context.principal, operation, context.request)
+        return context
 
 
 class FormErrors(Invalid):

@@ -414,8 +414,24 @@ def end_browser_session(catalog: Catalog, session_id: str, by: AuditContext, now
         if row is None or row.email != by.who or not login.end_session(tx, session_id):
             return False
         oauth.revoke_grants_of_login(
-            tx, int(now * 1e6), email=row.email, client=WEB_CLIENT, auth_us=row.created_us
+            tx, int(now * 1e6), email=row.email, client=PAGES_CLIENT, auth_us=row.created_us
         )
         after = {"provider": row.provider}
         record_audit(tx, by, f"user/{row.email}", before=after, after=None)
     return True
+
+
+def revoke_own_grant(
+    catalog: Catalog, email: str, grant_id: str, now: float, request_id: str
+) -> bool:
+    """Revoke a user's grant in a transaction of its own; False if it is not theirs."""
+    with catalog.write() as tx:
+        return revoke_grant(tx, email, grant_id, int(now * 1e6), request_id)
+
+
+def list_own_grants(
+    catalog: Catalog, own: Mapping[str, OAuthClient], email: str, now: float
+) -> list[ApplicationGrant]:
+    """List the active grants of a user, newest first."""
+    with catalog.read() as tx:
+        return list_application_grants(tx, own, email, int(now * 1e6))

@@ -144,7 +144,12 @@ class NewOAuthClient:
 
 
 def add_client(
-    tx: Tx, new: NewOAuthClient, now_us: int, *, taken: Iterable[str] = ()
+    tx: Tx,
+    new: NewOAuthClient,
+    now_us: int,
+    *,
+    taken: Iterable[str] = (),
+    by: AuditContext = AuditContext(OPERATOR, "add_client"),  # noqa: B008
 ) -> str | None:
     """Add a client; return its secret, or None if it is public.
 
@@ -161,7 +166,7 @@ def add_client(
         raise ConflictError(f"The id {new.id} is taken.")
     record_audit(
         tx,
-        AuditContext(OPERATOR, "add_client"),
+        by,
         f"client/{new.id}",
         before=None,
         after=_audit_state(row),
@@ -169,14 +174,18 @@ def add_client(
     return secret
 
 
-def remove_client(tx: Tx, client_id: str, now_us: int) -> None:
+def remove_client(
+    tx: Tx,
+    client_id: str,
+    now_us: int,
+    by: AuditContext = AuditContext(OPERATOR, "remove_client"),  # noqa: B008
+) -> None:
     """Remove an added client, its grants and consents; NotFoundError if there is none."""
     row = oauth.find_client(tx, client_id)
     if row is None or not oauth.delete_client(tx, client_id):
         raise NotFoundError("No operator added a client of that id.")
     oauth.revoke_grants(tx, now_us, client=client_id)
     login.delete_session_consents(tx, client_id)
-    by = AuditContext(OPERATOR, "remove_client")
     record_audit(tx, by, f"client/{client_id}", before=_audit_state(row), after=None)
 
 

@@ -116,6 +116,17 @@ def list_ids(tx: Tx, kind: AccountKind, *, after: str, limit: int) -> list[str]:
     return list(tx.execute(query.order_by(accounts.c.id).limit(limit)).scalars())
 
 
+def list_rows(
+    tx: Tx, kind: AccountKind, *, prefix: str, after: str, limit: int
+) -> list[AccountRow]:
+    """List accounts whose id has a prefix, in byte order after a given one: one index range."""
+    c = accounts.c
+    query = select(accounts).where(c.kind == kind, c.id > after, c.id >= prefix)
+    if prefix:
+        query = query.where(c.id < prefix[:-1] + chr(ord(prefix[-1]) + 1))
+    return sql.map_rows(AccountRow, tx.execute(query.order_by(c.id).limit(limit)))
+
+
 class Membership(NamedTuple):
     """Membership of a user in a group, or a role of a user or group."""
 

@@ -49,8 +49,7 @@ def _render_link(
 
 
 def _web_login_url(logins: LoginServices) -> str:
-    base = logins.settings.external_url or logins.settings.internal_url
-    return f"{base}/login?next=/"
+    return f"{logins.settings.site_url}/login?next=/"
 
 
 PAGES = (

@@ -11,7 +11,7 @@ from auth.decisions import LocalDecisionPoint
 from auth.login.sessions import SessionLifetimes, create_session, list_browser_sessions
 from auth.oauth import authorize, clients
 from auth.oauth import tokens as token_endpoint
-from auth.oauth.clients import CLI_CLIENT, WEB_CLIENT
+from auth.oauth.clients import CLI_CLIENT, PAGES_CLIENT
 from auth.oauth.provider import OAuthError, OAuthProvider
 from auth.oauth.tokens import build_own_verifier
 from auth.tokens.issuance import TokenSpec, issue_token, sign_claims
@@ -240,8 +240,8 @@ def test_ending_a_browser_session_ends_the_web_pages_of_that_browser(catalog: Ca
         _, here = create_session(tx, ADA, "local", now=ended, lifetimes=lifetimes)
         create_session(tx, ADA, "local", now=other, lifetimes=lifetimes)
         for name, client, at in (
-            ("web here", WEB_CLIENT, ended),
-            ("web there", WEB_CLIENT, other),
+            ("web here", PAGES_CLIENT, ended),
+            ("web there", PAGES_CLIENT, other),
             ("cli here", CLI_CLIENT, ended),
         ):
             now_us = int(NOW * 1e6)

@@ -81,6 +81,7 @@ RESOURCES: Mapping[str, str] = MappingProxyType(
         "get_replication": "service/replication",
         "get_integrity": "service/integrity",
         "get_metrics": "service/metrics",
+        "retry_jobs": "service/jobs",
     }
 )
 """The resource of each operation; `{name}` is a parameter of the request, `*` if it is missing."""

@@ -17,7 +17,7 @@ from pipelines.recovery import rebuild as recovery_rebuild
 from pipelines.recovery import reconcile as recovery_reconcile
 from pipelines.recovery.bucket_reader import RebuildTally
 from pipelines.search import ReindexProgress
-from storage.catalog import recovery, revisions, store_state
+from storage.catalog import now_us, recovery, revisions, store_state
 from storage.encryption import derive_key
 from storage.errors import Unavailable
 from storage.model import REPLICAS, Replica
@@ -61,6 +61,8 @@ def backup(settings: Settings, file: Path) -> None:
         raise click.ClickException(f"{file} exists; a backup never replaces a file.")
     stores = open_stores(settings)
     counts = _write_backup(stores, file, _derive_backup_key(settings))
+    with stores.catalog.write() as tx:
+        store_state.write_value(tx, store_state.LAST_BACKUP_KEY, str(now_us(tx)))
     _begin_epoch(stores)
     print_table(Console(), "Backed up", ("table", "rows"), sorted(counts.items()))
 

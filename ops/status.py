@@ -12,11 +12,11 @@ from ops import commands
 from ops import home as homes
 from ops.commands import format_time, open_catalog, open_stores, print_table, require_home
 from pipelines import sweeps
+from pipelines.status import RETRY_LIMIT, retry_dead_jobs
 from storage.catalog import Tx, integrity, jobs, purges
 from storage.model import REPLICAS
 
 LIST_LIMIT = 100
-RETRY_LIMIT = 1_000_000
 
 
 @click.command()
@@ -121,13 +121,7 @@ def list_parked(settings: Settings, limit: int) -> None:
 @click.pass_obj
 def retry(settings: Settings, step: str | None, ref: str | None) -> None:
     """Retry dead jobs."""
-    with open_catalog(settings).write() as tx:
-        rows = [
-            dead.todo
-            for dead in jobs.list_dead(tx, limit=RETRY_LIMIT)
-            if step in (None, dead.todo.step) and ref in (None, dead.todo.ref)
-        ]
-        jobs.insert(tx, rows, sent=False)
+    rows = retry_dead_jobs(open_catalog(settings), step, ref)
     click.echo(f"{len(rows)} rows are due again")
 
 

@@ -1,30 +1,40 @@
-"""What the store holds: counts that a process caches, and the latest bundles."""
+"""What the store holds: counts and growth that a process caches, and the latest bundles."""
 
 import threading
 import time
 from collections.abc import Callable
+from dataclasses import dataclass
 
 from storage.catalog import statistics
-from storage.catalog.statistics import LatestBundle, StoreCounts
-from storage.model import Replica
+from storage.catalog.statistics import DailyGrowth, LatestBundle, StoreCounts
+from storage.model import REPLICAS, Replica
 from storage.stores import Stores
 
 FRESH_S = 30.0
 FRESH_FACTOR = 50
-"""Counts are fresh for this many times as long as counting took, so that it costs 2 % of a core."""
+"""Figures are fresh for this many times as long as counting took, to cost 2 % of a core."""
+GROWTH_DAYS = 7
 
 
-class StoreCountsCache:
-    """Counts of the store, at most a short time old; shared by threads."""
+@dataclass(frozen=True)
+class StoreStatistics:
+    """Counts of the store, and what arrived in each replica on each of the last days."""
+
+    counts: StoreCounts
+    growth: dict[Replica, list[DailyGrowth]]
+
+
+class StatisticsCache:
+    """Statistics that are at most a short time old; shared by threads."""
 
     def __init__(self, stores: Stores, clock: Callable[[], float] = time.monotonic) -> None:
         self._stores, self._clock = stores, clock
         self._lock = threading.Lock()
-        self._latest: StoreCounts | None = None
+        self._latest: StoreStatistics | None = None
         self._fresh_until = 0.0
 
-    def read(self) -> StoreCounts:
-        """Return the counts; while another thread counts, those from before."""
+    def read(self) -> StoreStatistics:
+        """Return the statistics; while another thread counts, those from before."""
         latest = self._latest
         if latest is not None and self._clock() < self._fresh_until:
             return latest
@@ -33,13 +43,19 @@ class StoreCountsCache:
         try:
             if self._latest is None or self._clock() >= self._fresh_until:
                 began = self._clock()
-                with self._stores.catalog.read() as tx:
-                    self._latest = statistics.count_store(tx)
+                self._latest = count_statistics(self._stores)
                 ended = self._clock()
                 self._fresh_until = ended + max(FRESH_S, FRESH_FACTOR * (ended - began))
             return self._latest
         finally:
             self._lock.release()
+
+
+def count_statistics(stores: Stores) -> StoreStatistics:
+    """Count what the store holds; takes a time that grows with it."""
+    with stores.catalog.read() as tx:
+        growth = {name: statistics.list_growth(tx, name, days=GROWTH_DAYS) for name in REPLICAS}
+        return StoreStatistics(statistics.count_store(tx), growth)
 
 
 def list_latest_bundles(stores: Stores, replica: Replica, *, limit: int = 10) -> list[LatestBundle]:

@@ -9,7 +9,8 @@ from api.app import OPERATIONS
 from api.authz.app import OPERATIONS as OF_AUTH
 from auth.account_operations import AUTHENTICATED_OPERATIONS, REQUIRED_ACTIONS
 from auth.authorization import CHECKOUT_ELSEWHERE, OPEN_OPERATIONS, RESOURCES, action_name
-from ops import procfile, settings_reference
+from config import reference as settings_reference
+from ops import procfile
 from tests.client import stubs
 from tests.least_roles import least_role, least_role_over_accounts
 from tests.permissions_table import AUTH, BAD, CALLERS, STORE, Row
@@ -71,7 +72,11 @@ def processes() -> str:
 def of_the_store() -> str:
     """What each operation of the store asks of its caller."""
     known = {one.name: f"{one.method} /v1{one.path}" for one in OPERATIONS}
-    known |= {"get_health": "GET /health", "get_metrics": "GET /metrics"}
+    known |= {
+        "get_health": "GET /health",
+        "get_metrics": "GET /metrics",
+        "retry_jobs": "POST /operations/retry",
+    }
     known |= {CHECKOUT_ELSEWHERE: "the same, with a `destination`"}
     lines = [
         "| operation | request | action | resource | least role | owner |",

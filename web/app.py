@@ -16,18 +16,31 @@ from auth.secret_values import ValueSealer
 from auth.tokens.verification import GrantChecker
 from config import Settings
 from pipelines.recovery import epochs
-from pipelines.statistics import StoreCountsCache
+from pipelines.statistics import StatisticsCache
 from storage.catalog import Catalog
 from storage.encryption import derive_key
 from storage.engines import open_rate_limiter
 from storage.errors import DomainError
 from storage.stores import Stores
-from web import account, home, login, pages, reference
+from web import (
+    account,
+    home,
+    login,
+    operations,
+    pages,
+    reference,
+)
 from web.pages import PostForm, Site
 
 log = logging.getLogger(__name__)
 
-PAGES = (account, home, login, reference)
+PAGES = (
+    account,
+    home,
+    login,
+    operations,
+    reference,
+)
 """Modules that declare pages."""
 LOGIN_TIMEOUT_S = 10.0
 WEB = Path(__file__).parent
@@ -85,7 +98,7 @@ def create_site_app(
         clock=clock,
         find_session=login.find_session,
         post_form=post_form,
-        counts=StoreCountsCache(stores),
+        statistics=StatisticsCache(stores),
     )
     pages.register_pages(app, site)
     return app

@@ -13,7 +13,7 @@ LATEST = 10
 @page("GET", "/")
 def show_home(context: PageContext[NoParameters]) -> Response:
     """Show what the store holds, and where to go from here."""
-    counts = context.site.counts.read()
+    counts = context.site.statistics.read().counts
     differing = len({counts.bundles[replica] for replica in REPLICAS}) > 1
     latest = list_latest_bundles(context.stores, REPLICAS[0], limit=LATEST)
     settings = context.services.settings

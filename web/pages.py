@@ -27,7 +27,7 @@ from api.http.operation import Services, StoreContext
 from api.schemas.fields import NoParameters, request_schema
 from auth.account_operations import ACCOUNT_ACTIONS, describe_requirement
 from auth.secret_values import ValueSealer, is_equal_secret
-from pipelines.statistics import StoreCountsCache
+from pipelines.statistics import StatisticsCache
 from storage.errors import Forbidden, Invalid, Unauthorized, Unavailable
 from storage.model import Principal
 from web import formats
@@ -72,7 +72,7 @@ class Site:
     find_session: Callable[["Site"], WebSession | None]
     """Returns the session of the current request."""
     post_form: PostForm
-    counts: StoreCountsCache
+    statistics: StatisticsCache
 
     def csrf_token(self, session: WebSession) -> str:
         """Return the token that forms of this session carry."""
@@ -243,7 +243,7 @@ def register_pages(app: Flask, site: Site) -> None:
     app.extensions[SITE_KEY] = site
     app.jinja_env.filters.update(formats.FILTERS)
     app.jinja_env.tests["web_url"] = formats.is_web_url
-    app.jinja_env.globals["static_url"] = formats.static_url
+    app.jinja_env.globals.update(static_url=formats.static_url, zip=zip)
     app.jinja_env.trim_blocks = app.jinja_env.lstrip_blocks = True
     for one in _PAGES:
         endpoint = f"page {one.method} {one.name}"

@@ -10,11 +10,12 @@ fetches deliveries. One serves many endpoints, so that they share the cost of it
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from sqlalchemy import delete, select, text
+from sqlalchemy import delete, func, select, text
 
 from storage.catalog import deliveries, sql, store_state, subscriptions
 from storage.catalog.deliveries import AttemptResult, DueDelivery
 from storage.catalog.sql import Tx, now_us
+from storage.catalog.tables.event_log import deliveries as deliveries_table
 from storage.catalog.tables.event_log import endpoints
 
 # Every statement spells `'pending'` as a literal: the partial indexes require it. The statements
@@ -309,3 +310,33 @@ def _defer_blocked(tx: Tx, row: Endpoint) -> Endpoint:
     following = tx.execute(query, {"id": row.id, "after": now}).scalar()
     until = min(now + MAX_BLOCKED_US, now + MAX_BLOCKED_US if following is None else following)
     return replace(row, resume_us=max(row.resume_us, until))
+
+
+@dataclass(frozen=True, slots=True)
+class FailingEndpoint:
+    """A receiver that fails, or that deliveries wait for."""
+
+    address: str
+    failures: int
+    resume_us: int
+    """Nothing is sent before this time; 0 if nothing is held back."""
+    waiting: int
+
+
+def list_failing(tx: Tx, *, limit: int) -> list[FailingEndpoint]:
+    """Return the receivers with the most consecutive failures, and their pending deliveries."""
+    waiting = (
+        select(func.count())
+        .select_from(deliveries_table)
+        .where(
+            text("deliveries.state = 'pending'"), deliveries_table.c.endpoint_id == endpoints.c.id
+        )
+        .scalar_subquery()
+    )
+    query = (
+        select(endpoints.c.address, endpoints.c.failures, endpoints.c.resume_us, waiting)
+        .where(endpoints.c.failures > 0)
+        .order_by(endpoints.c.failures.desc(), endpoints.c.id)
+        .limit(limit)
+    )
+    return [FailingEndpoint(*row) for row in tx.execute(query)]

@@ -304,6 +304,28 @@ def count_open(tx: Tx) -> dict[tuple[str, str], int]:
     return {(step, replica): count for step, replica, count in rows}
 
 
+@dataclass(frozen=True, slots=True)
+class OpenJobs:
+    """Open jobs of one step and replica, and when the oldest was created."""
+
+    step: str
+    replica: str
+    count: int
+    born_us: int
+
+
+def list_open(tx: Tx) -> list[OpenJobs]:
+    """Return the open jobs by step and replica, the oldest first."""
+    oldest = func.min(todo.c.born_us)
+    query = (
+        select(todo.c.step, todo.c.replica, func.count(), oldest)
+        .where(todo.c.parked_us.is_(None))
+        .group_by(todo.c.step, todo.c.replica)
+        .order_by(oldest)
+    )
+    return [OpenJobs(*row) for row in tx.execute(query)]
+
+
 def count_open_until(tx: Tx, step: str, replica: str, until_us: int) -> tuple[int, int]:
     """Count waiting and dead jobs of a step that existed at `until_us`."""
     rows = (todo.c.step == step) & (todo.c.replica == replica) & (todo.c.born_us <= until_us)

@@ -2,10 +2,10 @@
 
 from dataclasses import dataclass
 
-from sqlalchemy import func, select
+from sqlalchemy import Integer, cast, func, select
 
-from storage.catalog.sql import Tx
-from storage.catalog.tables.versions import blobs, bundles, presence, visible
+from storage.catalog.sql import Tx, now_us
+from storage.catalog.tables.versions import blobs, bundles, files, presence, visible
 from storage.model import FQID, REPLICAS, Replica
 
 
@@ -15,6 +15,15 @@ class StoreCounts:
 
     bundles: dict[Replica, int]
     files: dict[Replica, int]
+    bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class DailyGrowth:
+    """File versions that arrived in a replica within 24 hours, and their bytes."""
+
+    began_us: int
+    files: int
     bytes: int
 
 
@@ -62,3 +71,30 @@ def list_latest_bundles(tx: Tx, replica: Replica, *, limit: int) -> list[LatestB
         .limit(limit)
     )
     return [LatestBundle(FQID(row[0], row[1]), row[2], row[3]) for row in tx.execute(query)]
+
+
+DAY_US = 86_400_000_000
+
+
+def list_growth(tx: Tx, replica: Replica, *, days: int) -> list[DailyGrowth]:
+    """Return what arrived in each of the last days, the current one first."""
+    now = now_us(tx)
+    age = (now - presence.c.at_us) / DAY_US
+    day = cast(func.floor(age), Integer)
+    query = (
+        select(day, func.count(), func.sum(blobs.c.size))
+        .select_from(presence)
+        .join(files, files.c.id == presence.c.id)
+        .join(blobs, blobs.c.id == files.c.blob_id)
+        .where(
+            presence.c.replica == replica,
+            presence.c.kind == "file",
+            presence.c.at_us > now - days * DAY_US,
+        )
+        .group_by(day)
+    )
+    found = {int(row[0]): (int(row[1]), int(row[2] or 0)) for row in tx.execute(query)}
+    return [
+        DailyGrowth(now - (number + 1) * DAY_US, *found.get(number, (0, 0)))
+        for number in range(days)
+    ]

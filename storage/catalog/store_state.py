@@ -8,6 +8,8 @@ from storage.catalog.tables.jobs import leases, meta
 
 READ_ONLY_KEY = "read_only"
 """Set by an operator."""
+LAST_BACKUP_KEY = "last_backup_us"
+"""When the last backup was complete, microseconds since 1970."""
 EPOCH_IN_DOUBT_KEY = "epoch_in_doubt"
 """Set by the store while catalog and buckets have different epochs."""
 

@@ -54,7 +54,7 @@ def access(catalog: Catalog, settings: Settings = SETTINGS) -> StoreAuthorizer:
 
 @pytest.mark.spec("WHO-09")
 def test_every_operation_of_the_store_has_a_resource() -> None:
-    beside = {"get_health", "get_metrics", CHECKOUT_ELSEWHERE}
+    beside = {"get_health", "get_metrics", "retry_jobs", CHECKOUT_ELSEWHERE}
     assert {one.name for one in OPERATIONS} | beside <= set(RESOURCES)
     assert RESOURCES.keys() >= OPEN_OPERATIONS | SUBSCRIBING_OPERATIONS
 

@@ -3,7 +3,7 @@
 import pytest
 
 from config import Settings
-from ops import settings_reference
+from config import reference as settings_reference
 
 pytestmark = pytest.mark.spec("OPS-07")
 

@@ -1,0 +1,61 @@
+"""The state of work: open and dead jobs, failing receivers, and the last backup."""
+
+from dataclasses import dataclass
+
+from storage.catalog import Catalog, deliveries, endpoints, jobs, now_us, purges, store_state
+from storage.catalog.endpoints import FailingEndpoint
+from storage.catalog.jobs import DeadJob, OpenJobs
+from storage.model import Job
+from storage.stores import Stores
+
+MAX_LISTED = 100
+RETRY_LIMIT = 1_000_000
+
+
+@dataclass(frozen=True)
+class WorkStatus:
+    """What workers have to do at `now_us`; lists are bounded, the latest or worst first."""
+
+    now_us: int
+    open: list[OpenJobs]
+    dead: list[DeadJob]
+    dead_count: int
+    endpoints: list[FailingEndpoint]
+    deliveries_pending: int
+    last_backup_us: int | None
+    purges: list[str]
+
+
+def read_work_status(stores: Stores) -> WorkStatus:
+    """Return the state of work."""
+    with stores.catalog.read() as tx:
+        backup = store_state.read_value(tx, store_state.LAST_BACKUP_KEY)
+        return WorkStatus(
+            now_us=now_us(tx),
+            open=jobs.list_open(tx),
+            dead=jobs.list_dead(tx, limit=MAX_LISTED),
+            dead_count=jobs.count_dead(tx),
+            endpoints=endpoints.list_failing(tx, limit=MAX_LISTED),
+            deliveries_pending=deliveries.count_pending(tx),
+            last_backup_us=int(backup) if backup else None,
+            purges=[
+                f"{one.kind} {one.name}" for one in purges.list_unfinished(tx, limit=MAX_LISTED)
+            ],
+        )
+
+
+def retry_dead_jobs(
+    catalog: Catalog, step: str | None, ref: str | None, *, sent: bool = False
+) -> list[Job]:
+    """Make dead jobs due again, all or those of a step or reference; return them.
+
+    `sent` says that the caller sends the messages; otherwise the scheduler does.
+    """
+    with catalog.write() as tx:
+        rows = [
+            dead.todo
+            for dead in jobs.list_dead(tx, limit=RETRY_LIMIT)
+            if step in (None, dead.todo.step) and ref in (None, dead.todo.ref)
+        ]
+        jobs.insert(tx, rows, sent=sent)
+    return rows

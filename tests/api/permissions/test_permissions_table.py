@@ -45,7 +45,7 @@ def answered(world: World, client: FlaskClient, row: Row) -> dict[str, int]:
 
 @pytest.mark.spec("WHO-08")
 def test_the_table_has_every_operation() -> None:
-    beside = {"get_health", "get_metrics", "retry_jobs", CHECKOUT_ELSEWHERE}
+    beside = {"get_health", "get_metrics", CHECKOUT_ELSEWHERE}
     assert {row.operation for row in STORE} == {one.name for one in OPERATIONS} | beside
     assert {row.operation for row in AUTH} == {one.name for one in OF_AUTH}
 

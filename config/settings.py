@@ -132,6 +132,9 @@ class Settings:
     # Web pages
     web_name: str = _setting("Data store", "name of the consortium or store on the web pages")
     web_about: str = _setting("", "a sentence about the store for its home page")
+    web_title_fields: tuple[str, ...] = _setting(
+        (), "fields of the search document whose first text is a bundle's title"
+    )
     web_logo: str = _setting("", "PNG or SVG file with the logo of the web pages")
     web_contact: str = _setting(
         "", "e-mail address or URL that pages name for questions and missing permissions"

@@ -46,6 +46,14 @@ def list_collections(
         return collections.list_containing(tx, owner, kind, fqid, limit=COLLECTIONS_MAX)
 
 
+def list_own_collections(
+    stores: Stores, owner: str, *, after: str = "", limit: int = COLLECTIONS_MAX
+) -> list[Collection]:
+    """List the latest versions of the owner's collections, by uuid, after a given uuid."""
+    with stores.catalog.read() as tx:
+        return collections.list_latest(tx, owner, after=after, limit=limit)
+
+
 @dataclass(frozen=True, slots=True)
 class SubscriptionMatches:
     """The subscriptions that match a bundle, and why others may be missing."""

@@ -73,6 +73,12 @@ def _locate_version(tx: Tx, replica: Replica, uuid: str, version: str) -> FileLo
     return FileLocation("pending", None, task)
 
 
+def list_versions(stores: Stores, uuid: str, *, limit: int) -> list[FileVersion]:
+    """List the latest published versions of a file in any replica, the latest first."""
+    with stores.catalog.read() as tx:
+        return files.list_versions(tx, uuid, limit=limit)
+
+
 def content_url(
     stores: Stores,
     replica: Replica,

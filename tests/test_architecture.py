@@ -89,6 +89,8 @@ ALLOWED_IN = {
     "werkzeug": {"api"},
     "markupsafe": {"api", "web"},
     "marshmallow": {"api", "web"},
+    "markdown_it": {"web"},
+    "nh3": {"web"},
     "msgspec": {"api", "auth", "pipelines"},
     "apispec": {"api"},
     "gunicorn": {"api"},

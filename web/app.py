@@ -24,10 +24,14 @@ from storage.errors import DomainError
 from storage.stores import Stores
 from web import (
     account,
+    bundles,
+    collections,
+    files,
     home,
     login,
     operations,
     pages,
+    previews,
     reference,
 )
 from web.pages import PostForm, Site
@@ -36,9 +40,13 @@ log = logging.getLogger(__name__)
 
 PAGES = (
     account,
+    bundles,
+    collections,
+    files,
     home,
     login,
     operations,
+    previews,
     reference,
 )
 """Modules that declare pages."""

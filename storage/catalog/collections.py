@@ -192,6 +192,22 @@ def list_owned(tx: Tx, owner: str, *, after: FQID | None, limit: int) -> list[FQ
     return sql.fetch_versions(tx, query, after=after, limit=limit)
 
 
+def list_latest(tx: Tx, owner: str, *, after: str, limit: int) -> list[Collection]:
+    """List the latest live version of each of an owner's collections, by uuid, after a uuid."""
+    parameters = {"owner": owner, "after": after, "limit": limit}
+    return sql.map_rows(Collection, tx.execute(_SELECT_OWN, parameters))
+
+
+_OWN = (
+    "(SELECT uuid, max(version) AS version FROM owned WHERE owner = :owner AND uuid > :after"
+    " GROUP BY uuid ORDER BY uuid LIMIT :limit)"
+)
+_SELECT_OWN = sql.parse(
+    f"SELECT {sql.list_columns(collections, 'c')} FROM {_OWN} AS o"
+    " JOIN collections AS c ON c.uuid = o.uuid AND c.version = o.version ORDER BY c.uuid"
+)
+
+
 def list_containing(tx: Tx, owner: str, kind: str, target: FQID, *, limit: int) -> list[Collection]:
     """List an owner's collections whose latest version links to a bundle or file, by name.
 
@@ -199,14 +215,14 @@ def list_containing(tx: Tx, owner: str, kind: str, target: FQID, *, limit: int) 
     """
     link = orjson.dumps([kind, *target]).decode()
     rows = tx.execute(
-        _SELECT_CONTAINING, {"owner": owner, "limit": limit, "pattern": f"%{link[:-1]},%"}
+        _SELECT_CONTAINING,
+        {"owner": owner, "after": "", "limit": limit, "pattern": f"%{link[:-1]},%"},
     )
     return sql.map_rows(Collection, rows)
 
 
 _SELECT_CONTAINING = sql.parse(
-    f"SELECT {sql.list_columns(collections, 'c')} FROM (SELECT uuid, max(version) AS version"
-    " FROM owned WHERE owner = :owner GROUP BY uuid ORDER BY uuid LIMIT :limit) AS o"
+    f"SELECT {sql.list_columns(collections, 'c')} FROM {_OWN} AS o"
     " JOIN collections AS c ON c.uuid = o.uuid AND c.version = o.version"
     " WHERE EXISTS (SELECT 1 FROM collection_segments AS s JOIN link_segments AS l"
     " ON l.id = s.segment_id WHERE s.collection_id = c.id AND l.links LIKE :pattern)"

@@ -63,6 +63,12 @@ def find(tx: Tx, fqid: FQID) -> FileVersion | None:
 
 def find_latest(tx: Tx, uuid: str) -> FileVersion | None:
     """Return the greatest published version of a uuid in any replica."""
+    newest = list_versions(tx, uuid, limit=1)
+    return newest[0] if newest else None
+
+
+def list_versions(tx: Tx, uuid: str, *, limit: int) -> list[FileVersion]:
+    """List the published versions of a uuid in any replica, the greatest first."""
     query = _SELECT_ROWS.where(files.c.uuid == uuid, files.c.published_us.is_not(None))
     purged = select(purges.c.id).where(
         purges.c.kind == "file",
@@ -70,7 +76,8 @@ def find_latest(tx: Tx, uuid: str) -> FileVersion | None:
         purges.c.version == files.c.version,
     )
     query = query.where(~purged.exists())
-    return sql.find_row(tx, FileVersion, query.order_by(files.c.version.desc()).limit(1))
+    rows = tx.execute(query.order_by(files.c.version.desc()).limit(limit))
+    return sql.map_rows(FileVersion, rows)
 
 
 def find_all(tx: Tx, fqids: Sequence[FQID]) -> list[FileVersion]:

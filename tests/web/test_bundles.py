@@ -1,0 +1,280 @@
+"""Pages of a bundle: contents, history, differences, withdrawal, and hostile deposits."""
+
+import json
+import re
+from dataclasses import replace
+
+import pytest
+from flask import Flask
+
+from config import Settings
+from pipelines import bundle_contents
+from storage.errors import Unavailable
+from tests.api.builders import INGEST, VERSION, Depositor, uuid_of
+from tests.web.conftest import Visit, text_of
+from web import bundles
+from web.metadata import TreeBuilder
+
+LATER = "2026-03-01T000000.000000Z"
+SAMPLE = {
+    "title": "Liver of <b>zebrafish</b>",
+    "donors": [{"age": 3, "url": "https://example.org/d"}],
+}
+
+
+@pytest.fixture
+def keyed_settings(keyed_settings: Settings) -> Settings:
+    """Settings that name the field of titles."""
+    return replace(keyed_settings, web_title_fields=("files.none", "files.sample_json.title"))
+
+
+def put(
+    depositor: Depositor,
+    number: int,
+    contents: dict[str, bytes],
+    *,
+    version: str = VERSION,
+    types: dict[str, str] | None = None,
+) -> str:
+    """A bundle of new files of these contents; JSON ones are metadata."""
+    entries = []
+    for place, (name, data) in enumerate(contents.items()):
+        uuid = uuid_of(0x1000 * number + 0x100 * (version == LATER) + place)
+        kind = "application/json" if name.endswith(".json") else "text/plain"
+        kind = (types or {}).get(name, kind)
+        source = depositor.stage(data, f"f{number}-{place}-{version[:7]}", kind)
+        assert depositor.put_file(uuid, source=source).status_code in (200, 202)
+        indexed = kind == "application/json"
+        entries.append({"uuid": uuid, "version": VERSION, "name": name, "indexed": indexed})
+    depositor.drain()
+    uuid = uuid_of(number)
+    answer = depositor.put_bundle(uuid, entries, version=version)
+    assert answer.status_code == 201, answer.text
+    depositor.drain()
+    return uuid
+
+
+def sample(depositor: Depositor) -> str:
+    contents = {
+        "sample.json": json.dumps(SAMPLE).encode(),
+        "README.md": b"# Read me",
+        "raw/1.txt": b"one",
+        "raw/deep/2.txt": b"two",
+    }
+    return put(depositor, 1, contents)
+
+
+def test_bundle_shows_title_metadata_files_and_commands(visit: Visit, depositor: Depositor) -> None:
+    uuid = sample(depositor)
+    page = visit().get(f"/bundles/{uuid}")
+    assert page.status_code == 200
+    assert "<h1>Liver of &lt;b&gt;zebrafish&lt;/b&gt;</h1>" in page.text
+    text = text_of(page)
+    assert "4 files" in text
+    assert "raw/" in text
+    assert "2 files" in text
+    assert 'href="https://example.org/d" rel="nofollow noopener noreferrer"' in page.text
+    assert f"store download --bundle-uuid {uuid} --version {VERSION} --replica aws" in text
+    assert f"/bundles/{uuid}?version={VERSION}" in text
+    assert "@misc{bundle-" in text
+    assert re.search(r'<iframe class="preview" sandbox [^>]*src="/preview/files/', page.text)
+    assert "ingest@example.org" not in page.text
+    assert "Withdraw" not in page.text
+
+
+def test_folders_and_pages_of_files(visit: Visit, depositor: Depositor, monkeypatch) -> None:
+    uuid = sample(depositor)
+    folder = visit().get(f"/bundles/{uuid}?path=raw/")
+    assert "1.txt" in text_of(folder)
+    assert "deep/" in text_of(folder)
+    assert "README.md" not in folder.text
+    assert "2.txt" in visit().get(f"/bundles/{uuid}?path=raw/deep").text
+    assert "nothing in this folder" in visit().get(f"/bundles/{uuid}?path=none/").text
+    monkeypatch.setattr(bundles, "FILES_PER_PAGE", 2)
+    first = visit().get(f"/bundles/{uuid}")
+    following = re.search(r'href="([^"]+)#files" rel="next"', first.text)
+    assert following is not None
+    second = visit().get(following[1].replace("&amp;", "&"))
+    assert "sample.json" in second.text
+    assert "README.md" not in text_of(second)
+
+
+@pytest.mark.parametrize("query", ["version=x", "replica=nowhere", f"after={'x' * 5000}"])
+def test_rejects_bad_parameters(visit: Visit, depositor: Depositor, query: str) -> None:
+    uuid = sample(depositor)
+    assert visit().get(f"/bundles/{uuid}?{query}").status_code == 400
+
+
+def test_unknown_bundle_is_404(visit: Visit) -> None:
+    for path in ("", "/versions", f"/diff?from={VERSION}&to={LATER}"):
+        assert visit().get(f"/bundles/{uuid_of(9)}{path}").status_code == 404
+    assert visit().get("/bundles/nonsense").status_code in (400, 404)
+
+
+def test_bundle_page_is_complete_while_its_bucket_is_away(
+    visit: Visit, depositor: Depositor, monkeypatch
+) -> None:
+    uuid = sample(depositor)
+
+    def fail(*_args: object) -> bytes:
+        raise Unavailable("The bucket is away.")
+
+    monkeypatch.setattr(bundle_contents.failover, "read_blob", fail)
+    page = visit().get(f"/bundles/{uuid}")
+    assert page.status_code == 200
+    assert "The bucket is away." in page.text
+    assert "README.md" in page.text
+
+
+def test_versions_are_listed_and_compared(visit: Visit, depositor: Depositor) -> None:
+    uuid = sample(depositor)
+    changed = {**SAMPLE, "title": "Kidney"}
+    put(
+        depositor,
+        1,
+        {"sample.json": json.dumps(changed).encode(), "new.txt": b"new", "moved.txt": b"one"},
+        version=LATER,
+    )
+    old = visit().get(f"/bundles/{uuid}?version={VERSION}")
+    assert "not the latest" in old.text
+    listed = visit("reader").get(f"/bundles/{uuid}/versions")
+    assert text_of(listed).count("live") == 2
+    assert "CREATE" in listed.text
+    link = re.search(rf'href="(/bundles/{uuid}/diff[^"]+)"', listed.text)
+    assert link is not None
+    diff = visit().get(link[1].replace("&amp;", "&"))
+    text = text_of(diff)
+    assert "Added: 1" in text
+    assert "Removed: 2" in text
+    assert "Renamed: 1" in text
+    assert "<del><bdi>&#34;Liver of &lt;b&gt;zebrafish&lt;/b&gt;&#34;</bdi></del>" in diff.text
+    assert "<ins><bdi>&#34;Kidney&#34;</bdi></ins>" in diff.text
+    same = visit().get(f"/bundles/{uuid}/diff?from={VERSION}&to={VERSION}")
+    assert "The versions have the same files." in same.text
+    assert visit().get(f"/bundles/{uuid}/diff?from={VERSION}").status_code == 400
+
+
+def test_withdrawal_says_what_happens_and_shows_reason(visit: Visit, depositor: Depositor) -> None:
+    uuid = sample(depositor)
+    put(depositor, 1, {"a.txt": b"a"}, version=LATER)
+    where = f"/bundles/{uuid}/withdraw?version={LATER}"
+    assert visit().get(where).headers["Location"].startswith("/login")
+    assert visit("reader").get(where).status_code == 403
+    visitor = visit("ingest")
+    assert "cannot be undone" in visitor.get(where).text
+    refused = visitor.post(where, reason="")
+    assert refused.status_code == 400
+    assert "reason" in text_of(refused)
+    done = visitor.post(where, reason="wrong <donor>", scope="version")
+    assert (done.status_code, done.headers["Location"]) == (303, f"/bundles/{uuid}?version={LATER}")
+    gone = visitor.get(done.headers["Location"])
+    assert gone.status_code == 410
+    assert "The bundle was withdrawn." in gone.text
+    assert "wrong &lt;donor&gt;" in gone.text
+    assert "ingest@example.org" in gone.text
+    assert VERSION in gone.text
+    anonymous = visit().get(f"/bundles/{uuid}?version={LATER}")
+    assert "wrong &lt;donor&gt;" in anonymous.text
+    assert "ingest@example.org" not in anonymous.text
+    assert visit().get(f"/bundles/{uuid}").status_code == 200
+    assert "withdrawn" in visit().get(f"/bundles/{uuid}/versions").text
+    assert visitor.post(where, reason="again").status_code == 409
+    all_gone = visitor.post(
+        f"/bundles/{uuid}/withdraw?version={VERSION}", reason="consent", scope="bundle"
+    )
+    assert all_gone.status_code == 303
+    assert visit().get(f"/bundles/{uuid}").status_code == 410
+    assert visitor.get(f"/bundles/{uuid}/withdraw?version={VERSION}").status_code == 409
+
+
+def test_bundle_of_other_replica_says_where_it_is(visit: Visit, depositor: Depositor) -> None:
+    entry = depositor.file(0x20)
+    uuid = uuid_of(2)
+    assert depositor.put_bundle(uuid, [entry]).status_code == 201
+    page = visit().get(f"/bundles/{uuid}?replica=gcp")
+    assert page.status_code == 404
+    assert "being copied" in page.text
+    assert f"/bundles/{uuid}?replica=aws" in page.text
+
+
+def test_own_collections_and_subscriptions_are_shown(
+    app: Flask, visit: Visit, depositor: Depositor
+) -> None:
+    uuid = sample(depositor)
+    made = app.test_client().put(
+        "/v1/subscriptions?replica=aws",
+        json={
+            "callback_url": "http://127.0.0.1:9/hook",
+            "jmespath_query": "files.sample_json[?donors]",
+        },
+        headers=INGEST,
+    )
+    assert made.status_code == 201, made.text
+    visitor = visit("ingest")
+    added = visitor.post(f"/bundles/{uuid}/collect?version={VERSION}", name="Fish")
+    assert added.status_code == 303
+    page = visitor.get(f"/bundles/{uuid}")
+    assert ">Fish</bdi>" in page.text
+    assert f"/subscriptions/{made.json['uuid']}" in page.text
+    assert "Fish" not in visit("other").get(f"/bundles/{uuid}").text
+    assert (
+        visit("reader").post(f"/bundles/{uuid}/collect?version={VERSION}", name="x").status_code
+        == 403
+    )
+
+
+HOSTILE = {
+    "<script>alert(1)</script>.txt": b"x",
+    "\u202egnp.exe": b"x",
+    "javascript:alert(1)": b"x",
+    '"><img src=x onerror=alert(1)>': b"x",
+    "sample.json": json.dumps(
+        {
+            "title": "<script>alert(1)</script>",
+            "link": "javascript:alert(1)",
+            "<img src=x>": "</details></main>",
+            "data": "data:text/html,<script>alert(1)</script>",
+        }
+    ).encode(),
+}
+
+
+def test_hostile_names_and_metadata_are_text(visit: Visit, depositor: Depositor) -> None:
+    uuid = put(depositor, 3, HOSTILE)
+    put(depositor, 3, {"sample.json": b'{"title": "<svg onload=alert(1)>"}'}, version=LATER)
+    paths = [
+        f"/bundles/{uuid}?version={VERSION}",
+        f"/bundles/{uuid}/diff?from={VERSION}&to={LATER}",
+    ]
+    for path in paths:
+        page = visit("admin").get(path)
+        assert page.status_code == 200
+        for harm in ("<script>a", "<img src=x", "<svg", "</details></main>"):
+            assert harm not in page.text, path
+        assert not re.search(r'href="(javascript|data):', page.text)
+        assert not re.search(r"<script(?![^>]*\bsrc=)|<[^>]+\son\w+=", page.text)
+
+
+def test_tree_is_bounded() -> None:
+    deep: object = "end"
+    for _ in range(50):
+        deep = {"a": deep}
+    node = TreeBuilder().build("root", deep)
+    levels = 0
+    while node.children:
+        node = node.children[0]
+        levels += 1
+    assert (levels, node.left_out) == (12, 1)
+    wide = TreeBuilder().build("root", list(range(100_000)))
+    assert (len(wide.children), wide.left_out) == (200, 99_800)
+    small = TreeBuilder(3).build("root", {"a": 1, "b": [2, 3], "c": "x" * 9_000})
+    assert [one.name for one in small.children] == ["a", "b"]
+    assert small.left_out == 1
+    assert TreeBuilder().build("n", None).text == "null"
+    assert len(TreeBuilder().build("n", "x" * 9_000).text or "") == 2_000
+
+
+def test_bibtex_escapes_titles() -> None:
+    assert bundles._escape_tex("50% {a_b} \\ $&#~^") == (
+        r"50\% \{a\_b\} \textbackslash{} \$\&\#\textasciitilde{}\textasciicircum{}"
+    )

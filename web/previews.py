@@ -1,0 +1,92 @@
+"""Previews of deposited files in a sandboxed frame, which runs and loads nothing.
+
+The frame's document has its own policy: no script, no form, no request but the stylesheet; images
+are part of the document. So deposited content can neither act for the visitor nor reach others.
+"""
+
+from base64 import b64encode
+from dataclasses import dataclass
+from functools import cache
+from typing import Annotated, Any
+
+import nh3
+from flask import Response, render_template
+from markdown_it import MarkdownIt
+from markupsafe import Markup
+
+from api.schemas.fields import MAX_TEXT, TextField, max_length, replica_field, version_field
+from pipelines import files
+from pipelines.previews import Preview, build_preview
+from storage.errors import DomainError, NotFoundError
+from storage.model import REPLICAS, FileVersion, Replica
+from web.pages import PageContext, page
+
+FRAME_POLICY = (
+    "sandbox; default-src 'none'; style-src 'self'; img-src data:; base-uri 'none';"
+    " form-action 'none'; frame-ancestors 'self'"
+)
+MARKDOWN_TAGS = {
+    *("p", "br", "hr", "h1", "h2", "h3", "h4", "h5", "h6", "ul", "ol", "li", "blockquote"),
+    *("pre", "code", "em", "strong", "s", "table", "thead", "tbody", "tr", "th", "td"),
+}
+"""Tags that Markdown may become: neither links nor images, which a sandbox does not follow."""
+MARKDOWN_CHARS_MAX = 64 * 1024
+
+
+@dataclass(frozen=True)
+class FileParameters:
+    """Parameters of a file's pages."""
+
+    replica: Annotated[Replica, replica_field(required=False, load_default=REPLICAS[0])]
+    version: Annotated[str | None, version_field(load_default=None)]
+    name: Annotated[str, TextField(load_default="", validate=max_length(MAX_TEXT))]
+
+
+@page("GET", "/preview/files/<uuid>", access="get_file", query=FileParameters)
+def show_preview(context: PageContext[FileParameters]) -> Response:
+    """Show the preview of a file, for a sandboxed frame."""
+    query = context.query
+    try:
+        file = find_file(context)
+        preview = build_preview(context.stores, query.replica, file, query.name)
+    except NotFoundError:
+        raise
+    except DomainError as error:
+        preview = Preview("none", note=f"The content cannot be read now: {error.detail}")
+    return render_frame(preview, query.name)
+
+
+def find_file(context: PageContext[Any]) -> FileVersion:
+    """Return the file version that a request names, in any replica; raise NotFoundError."""
+    query, uuid = context.query, context.path["uuid"]
+    found = files.locate(context.stores, query.replica, uuid, query.version)
+    if found.file is None or found.state == "pending":
+        raise NotFoundError(f"The file {uuid} is still being verified; reload in a moment.")
+    return found.file
+
+
+def render_frame(preview: Preview, name: str) -> Response:
+    """Render a preview as a document with its own policy."""
+    image = b64encode(preview.image).decode() if preview.kind == "image" else ""
+    markdown = render_markdown(preview.text) if preview.kind == "markdown" else None
+    body = render_template(
+        "preview.html", preview=preview, name=name, image=image, markdown=markdown
+    )
+    response = Response(body, content_type="text/html; charset=utf-8")
+    response.headers["Content-Security-Policy"] = FRAME_POLICY
+    response.headers["X-Frame-Options"] = "SAMEORIGIN"
+    response.headers["X-Content-Type-Options"] = "nosniff"
+    response.headers["Referrer-Policy"] = "no-referrer"
+    response.headers["Cache-Control"] = "no-store"
+    return response
+
+
+def render_markdown(text: str) -> Markup:
+    """Return Markdown as HTML: the renderer escapes HTML, and a sanitizer keeps known tags only."""
+    html = _renderer().render(text[:MARKDOWN_CHARS_MAX])
+    return Markup(nh3.clean(html, tags=MARKDOWN_TAGS, attributes={}, link_rel=None))
+
+
+@cache
+def _renderer() -> MarkdownIt:
+    return MarkdownIt("commonmark", {"html": False, "maxNesting": 20}).enable("table")

@@ -28,7 +28,7 @@ from pipelines.limits import (
 )
 from storage import json_codec
 from storage.catalog.collections import Collection
-from storage.errors import Invalid
+from storage.errors import Invalid, Unprocessable
 from storage.model import FQID, REPLICAS, CollectionLink, Replica
 from web.bundles import VersionPageParameters, replica_parameter
 from web.metadata import TreeBuilder
@@ -102,7 +102,7 @@ def show_collection(context: PageContext[CollectionParameters]) -> Response:
         "collection.html",
         row.name or "Collection without a name",
         row=row,
-        links=links[start : start + LINKS_PER_PAGE],
+        contents=links[start : start + LINKS_PER_PAGE],
         count=len(links),
         start=start,
         next_start=start + LINKS_PER_PAGE if start + LINKS_PER_PAGE < len(links) else None,
@@ -208,7 +208,7 @@ def _show_editor(
         "Edit collection",
         status=400 if errors else 200,
         row=row,
-        links=list(enumerate(links))[start : start + LINKS_PER_PAGE],
+        contents=list(enumerate(links))[start : start + LINKS_PER_PAGE],
         count=len(links),
         start=start,
         next_start=start + LINKS_PER_PAGE if start + LINKS_PER_PAGE < len(links) else None,
@@ -258,8 +258,9 @@ def save_collection(context: PageContext[CollectionParameters]) -> Response:
         return _show_editor(context, error.errors)
     try:
         write_patch(context, patch)
-    except Invalid as error:
-        return _show_editor(context, {"add": [error.detail]})
+    except Unprocessable as error:
+        messages = [text for found in error.errors.values() for text in found]
+        return _show_editor(context, {"add": [error.detail, *messages]})
     return context.redirect(f"/collections/{row.fqid.uuid}", "A new version was written.")
 
 

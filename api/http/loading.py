@@ -222,8 +222,8 @@ def _format_pointer(path: _MemberPath) -> str:
 def load_query(schema: Schema, args: MultiDict[str, str]) -> Any:
     """Load a query; of a repeated key the first value counts. Missing keys are reported first."""
     first = args.to_dict(flat=True)
-    missing = [name for name, item in schema.load_fields.items() if item.required]
-    missing = [name for name in missing if name not in first]
+    required = [item.data_key or name for name, item in schema.load_fields.items() if item.required]
+    missing = [name for name in required if name not in first]
     if missing:
         errors = {name: [MISSING_FIELD] for name in missing}
         raise Invalid(f"Missing query parameter '{missing[0]}'", errors=errors)

@@ -14,7 +14,7 @@ from pipelines.flow import Step
 from pipelines.limits import AREA_NAME_MAX_BYTES
 from storage import keys
 from storage.catalog import Tx, areas, jobs
-from storage.catalog.areas import Area, AreaFile, AreaLock
+from storage.catalog.areas import Area, AreaFile, AreaLock, AreaSummary
 from storage.errors import ConflictError, Forbidden, Invalid, NotFoundError, TooLarge
 from storage.model import REPLICAS, Checksums, Job
 from storage.protocols import BlobInfo
@@ -66,6 +66,14 @@ def create(stores: Stores, uuid: str, owner: str) -> bool:
 def find(stores: Stores, uuid: str) -> Area:
     """Return an area; raise NotFoundError."""
     return _require_existing(stores.catalog.run_query(lambda tx: areas.find(tx, uuid)), uuid)
+
+
+def list_owned(
+    stores: Stores, owner: str, *, before: tuple[int, str] | None = None, limit: int
+) -> list[AreaSummary]:
+    """List a user's areas, latest first, before (created_us, uuid)."""
+    with stores.catalog.read() as tx:
+        return areas.list_by_owner(tx, owner, before=before, limit=limit)
 
 
 def find_owned(stores: Stores, uuid: str, caller: str) -> Area:

@@ -35,6 +35,7 @@ class Step(StrEnum):
     AREA_CHECKSUM = "area_checksum"  # ref: `<area>/<name>`. Hash and validate an uploaded file.
     AREA_CHECKSUM_LARGE = "area_checksum_large"  # The same for large files.
     AREA_REMOVE = "area_remove"  # ref: area. Delete all files of an upload area.
+    DEPOSIT = "deposit"  # ref: deposit id. Make a bundle of files of an upload area.
     REPAIR = "repair"  # ref: object key. Replace it if it is damaged.
     PUBLISH = "publish"  # ref: `<kind>:<fqid>`. Complete a reservation whose writer died.
 

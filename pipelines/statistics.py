@@ -62,3 +62,9 @@ def list_latest_bundles(stores: Stores, replica: Replica, *, limit: int = 10) ->
     """Return the live bundle versions that arrived last, latest first."""
     with stores.catalog.read() as tx:
         return statistics.list_latest_bundles(tx, replica, limit=limit)
+
+
+def list_bundles_of_author(stores: Stores, author: str, *, limit: int = 10) -> list[LatestBundle]:
+    """Return the live bundle versions that an author wrote last, latest first."""
+    with stores.catalog.read() as tx:
+        return statistics.list_bundles_of_author(tx, author, limit=limit)

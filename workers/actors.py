@@ -18,6 +18,7 @@ from pipelines import (
     area_files,
     area_uploads,
     checkouts,
+    deposits,
     events,
     ingest,
     journal_copies,
@@ -201,6 +202,13 @@ def journal_copy(stores: Stores, claim: JobClaim, heartbeat: Heartbeat) -> Follo
 def journal_drop(stores: Stores, claim: JobClaim, heartbeat: Heartbeat) -> FollowingJobs:
     """Delete a merged journal from every bucket."""
     return journal_copies.drop_journal(stores, claim, heartbeat)
+
+
+@dramatiq.actor(queue_name="chores", priority=0, time_limit=30 * MINUTES, max_retries=0)
+@claims_job(Step.DEPOSIT)
+def deposit(stores: Stores, claim: JobClaim, heartbeat: Heartbeat) -> FollowingJobs:
+    """Make a bundle of an upload area, once its files are verified."""
+    return deposits.run_deposit(stores, claim, heartbeat)
 
 
 @dramatiq.actor(queue_name="purge", priority=1, **UNLIMITED)

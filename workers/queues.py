@@ -42,6 +42,7 @@ QUEUE_POLICIES: Mapping[Step, QueuePolicy] = {
     Step.AREA_CHECKSUM: QueuePolicy(30, _REMOTE_BACKOFF_S),
     Step.AREA_CHECKSUM_LARGE: QueuePolicy(60, _REMOTE_BACKOFF_S),
     Step.AREA_REMOVE: QueuePolicy(60, _REMOTE_BACKOFF_S),
+    Step.DEPOSIT: QueuePolicy(60, _REMOTE_BACKOFF_S),
     Step.CHECKOUT: QueuePolicy(60, _REMOTE_BACKOFF_S),
     Step.BURY: QueuePolicy(30, _REMOTE_BACKOFF_S),
     Step.PUBLISH: QueuePolicy(30, _REMOTE_BACKOFF_S),

@@ -9,7 +9,7 @@ from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
 import orjson
-from sqlalchemy import ColumnElement, Row, delete, func, insert, select, update
+from sqlalchemy import ColumnElement, Row, delete, func, insert, select, text, tuple_, update
 
 from storage.catalog import sql
 from storage.catalog.sql import Tx, now_us
@@ -46,6 +46,37 @@ def find(tx: Tx, uuid: str, *, lock: AreaLock | None = None) -> Area | None:
     if lock is not None:
         query = query.with_for_update(read=lock == "shared")
     return sql.find_row(tx, Area, query)
+
+
+@dataclass(frozen=True, slots=True)
+class AreaSummary:
+    """An area in its owner's list, with counts of its registered files."""
+
+    uuid: str
+    state: str
+    created_us: int
+    file_count: int = 0
+    size: int = 0
+
+
+def list_by_owner(
+    tx: Tx, owner: str, *, before: tuple[int, str] | None = None, limit: int
+) -> list[AreaSummary]:
+    """List a user's areas that are not deleted, latest first, before (created_us, uuid)."""
+    c = areas.c
+    query = select(c.uuid, c.state, c.created_us).where(
+        c.owner == owner, text("state <> 'DELETED'")
+    )
+    if before is not None:
+        query = query.where(tuple_(c.created_us, c.uuid) < tuple_(*before))
+    ordered = query.order_by(c.created_us.desc(), c.uuid.desc()).limit(limit)
+    found = tx.execute(ordered).all()
+    f = area_files.c
+    totals = select(f.area, func.count(), func.sum(f.size)).where(
+        f.area.in_([row.uuid for row in found])
+    )
+    sizes = {row[0]: (row[1], int(row[2])) for row in tx.execute(totals.group_by(f.area))}
+    return [AreaSummary(*row, *sizes.get(row.uuid, (0, 0))) for row in found]
 
 
 def set_state(tx: Tx, uuid: str, state: str) -> None:

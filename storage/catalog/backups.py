@@ -26,7 +26,7 @@ from storage.catalog.tables.accounts import (
     service_keys,
 )
 from storage.catalog.tables.event_log import attempts, deliveries, endpoints, replays, subscriptions
-from storage.catalog.tables.jobs import answers, checkouts, tasks, todo
+from storage.catalog.tables.jobs import answers, checkouts, deposits, tasks, todo
 from storage.catalog.tables.versions import area_files, areas
 from storage.model import FQID, REPLICAS, Job
 
@@ -280,6 +280,11 @@ BACKUP_TABLES: tuple[BackupTable, ...] = (
     ),
     _plain_table(answers),
     BackupTable("tasks", _select_with_jobs(tasks, "verify", "verify_large"), _restore_tasks),
+    _plain_table(
+        deposits,
+        _join_jobs(select(*_plain_columns(deposits, "id")), todo.c.ref == deposits.c.id, "deposit"),
+        _restore_areas,
+    ),
     BackupTable("checkouts", _select_with_jobs(checkouts, "checkout", "mail"), _restore_checkouts),
     _plain_table(endpoints),
     BackupTable(

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import orjson
-from sqlalchemy import Row, bindparam, delete, insert, select, update
+from sqlalchemy import Row, bindparam, delete, insert, select, text, update
 
 from storage.catalog import sql
 from storage.catalog.sql import Tx
@@ -92,6 +92,20 @@ def list_open(tx: Tx, fqids: Sequence[FQID]) -> list[IngestTaskRow]:
     return [_task_from_row(row) for row in rows]
 
 
+def list_current(tx: Tx, version: str, uuids: Sequence[str]) -> dict[str, IngestTaskRow]:
+    """Return the latest task of each of these files in one version, by uuid."""
+    query = select(tasks).where(tasks.c.uuid.in_(uuids), tasks.c.version == version)
+    rows = tx.execute(query.order_by(tasks.c.created_us, tasks.c.id.desc()))
+    return {row.uuid: _task_from_row(row) for row in rows}
+
+
+def list_unfinished(tx: Tx, author: str, *, limit: int) -> list[IngestTaskRow]:
+    """List the tasks of an author that are open or failed, latest first."""
+    query = select(tasks).where(tasks.c.author == author, text("state <> 'SUCCEEDED'"))
+    rows = tx.execute(query.order_by(tasks.c.created_us.desc()).limit(limit))
+    return [_task_from_row(row) for row in rows]
+
+
 def insert_all(tx: Tx, new: Sequence[IngestTaskRow]) -> None:
     """Insert open tasks; the caller holds the heads' locks and checked that none is open."""
     if not new:
@@ -117,9 +131,9 @@ def record_progress(tx: Tx, ident: str, bytes_done: int) -> None:
 
 def finish(tx: Tx, ident: str, *, state: str, cause: Mapping[str, Any] | None = None) -> None:
     """Finish a task; a successful one has read every byte."""
-    text = None if cause is None else orjson.dumps(cause).decode()
+    reason = None if cause is None else orjson.dumps(cause).decode()
     done = {"bytes_done": tasks.c.size} if state == "SUCCEEDED" else {}
-    values = {"state": state, "cause": text, "finished_us": sql.clock(tx), **done}
+    values = {"state": state, "cause": reason, "finished_us": sql.clock(tx), **done}
     tx.execute(update(tasks).where(tasks.c.id == ident).values(**values))
 
 

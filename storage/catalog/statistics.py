@@ -98,3 +98,24 @@ def list_growth(tx: Tx, replica: Replica, *, days: int) -> list[DailyGrowth]:
         DailyGrowth(now - (number + 1) * DAY_US, *found.get(number, (0, 0)))
         for number in range(days)
     ]
+
+
+def list_bundles_of_author(tx: Tx, author: str, *, limit: int) -> list[LatestBundle]:
+    """Return the live bundle versions that an author wrote last, latest first."""
+    is_live = (
+        select(visible.c.id)
+        .where(
+            visible.c.kind == "bundle",
+            visible.c.replica.in_(REPLICAS),
+            visible.c.uuid == bundles.c.uuid,
+            visible.c.version == bundles.c.version,
+        )
+        .exists()
+    )
+    query = (
+        select(bundles.c.uuid, bundles.c.version, bundles.c.file_count, bundles.c.created_us)
+        .where(bundles.c.author == author, is_live)
+        .order_by(bundles.c.id.desc())
+        .limit(limit)
+    )
+    return [LatestBundle(FQID(row[0], row[1]), row[2], row[3]) for row in tx.execute(query)]

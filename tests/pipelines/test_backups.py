@@ -18,11 +18,13 @@ from pipelines import (
     bundles,
     checkouts,
     checksums,
+    deposits,
     events,
     ingest,
     subscriptions,
 )
 from pipelines.checkouts import CheckoutRequest
+from pipelines.deposits import ChosenFile, DepositRequest
 from pipelines.events import EventWindow
 from pipelines.flow import Step
 from pipelines.ingest import IngestRequest
@@ -102,13 +104,16 @@ def staged(stores: Stores, content: bytes) -> str:
 
 
 def half_way(stores: Stores) -> None:
-    """A file that is to be checksummed, in an area, and an area that is to be removed."""
+    """A file to be checksummed, in an area, an area to be removed, and a bundle to be made."""
     area, gone = new_uuid(), new_uuid()
     for uuid in (area, gone):
         areas.create(stores, uuid, AUTHOR)
     stores.areas.put(keys.area_file_key(area, "b.txt"), b"past us")
     area_files.register_upload(stores, area, "b.txt", {"size": 7}, request_id="r2")
     areas.delete(stores, gone, AUTHOR, request_id="r3")
+    chosen = [ChosenFile("c.txt", "c.txt", False)]
+    new = DepositRequest(area, "aws", new_uuid(), 7, chosen)
+    deposits.start(stores, new, AUTHOR, request_id="r4")
 
 
 @pytest.fixture
@@ -210,7 +215,7 @@ def test_pending_work_continues_without_repeats(
         restored(fresh, data)
         with fresh.catalog.read() as tx:
             steps = {step for step, _ in jobs.count_open(tx)}
-        assert {"verify", "checkout", "replay", "area_checksum", "area_remove"} <= steps
+        assert {"verify", "checkout", "replay", "area_checksum", "area_remove", "deposit"} <= steps
         do_all(fresh)
         restored(fresh, data)
         with fresh.catalog.read() as tx:

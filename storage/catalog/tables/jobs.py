@@ -68,8 +68,24 @@ tasks = Table(
     Index("ix_tasks_uuid_version", "uuid", "version", "created_us"),
     partial_index("uq_tasks_open", "uuid", "version", unique=True, where="finished_us IS NULL"),
     Index("ix_tasks_sha256", "sha256"),
+    partial_index("ix_tasks_unfinished", "author", "created_us", where="state <> 'SUCCEEDED'"),
 )
 """Ingest tasks; at most one of a `uuid.version` is open."""
+
+deposits = make_clustered_table(
+    "deposits",
+    Column("id", Key, primary_key=True),
+    *make_columns(Key, "owner", "area", "replica", "uuid", "version", "state"),
+    Column("creator_uid", BigInteger, nullable=False),
+    Column("file_count", Integer, nullable=False),
+    Column("entries", Text, nullable=False),
+    Column("faults", Text, nullable=False, server_default="{}"),
+    Column("created_us", BigInteger, nullable=False),
+    Column("finished_us", BigInteger),
+    Index("ix_deposits_owner_created_us", "owner", "created_us", "id"),
+)
+"""Bundles that are made of an upload area; `entries` is a JSON array of [name, name in the area,
+file uuid, indexed], `faults` a JSON object of messages by name."""
 
 checkouts = Table(
     "checkouts",

@@ -90,6 +90,7 @@ bundles = _make_version_table(
     Column("author", Text, nullable=False),
     Column("parent", Text),
     Column("file_count", Integer, nullable=False),
+    Index("ix_bundles_author", "author", "id"),
 )
 
 segments = Table(
@@ -198,6 +199,7 @@ areas = Table(
     Column("created_us", BigInteger, nullable=False),
     *make_columns(BigInteger, "granted_us", "deleted_us", nullable=True),
     Index("ix_areas_owner", "owner"),
+    partial_index("ix_areas_live", "owner", "created_us", "uuid", where="state <> 'DELETED'"),
 )
 """Until `granted_us`, credentials to write to the area directly may be valid."""
 

@@ -22,6 +22,7 @@ from storage.catalog import (
     ingest,
     jobs,
     migrate,
+    statistics,
     subscriptions,
     versions,
 )
@@ -265,6 +266,14 @@ CALLS: dict[str, tuple[Callable[[Tx], object], str]] = {
         "pk_deliveries",
     ),
     "latest bundles": (lambda tx: events.list_latest_created(tx, "aws", limit=9), "pk_bundles"),
+    "bundles of an author": (
+        lambda tx: statistics.list_bundles_of_author(tx, "me", limit=9),
+        "ix_bundles_author",
+    ),
+    "tasks of an author": (
+        lambda tx: ingest.list_unfinished(tx, "me", limit=9),
+        "ix_tasks_unfinished",
+    ),
     "superseded": (
         lambda tx: deliveries.insert_matches(
             tx, [], BundleEvent("e", "aws", "TOMBSTONE", FQID("7", "v"), 1, 1)

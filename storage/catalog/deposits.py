@@ -1,0 +1,103 @@
+"""Deposits: bundles that are made of the files of an upload area."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+import orjson
+from sqlalchemy import Row, insert, select, tuple_, update
+
+from storage.catalog import sql
+from storage.catalog.sql import Tx
+from storage.catalog.tables.jobs import deposits
+from storage.model import FQID, Replica
+
+DepositEntry = tuple[str, str, str, bool]
+"""(name in the bundle, name in the area, file uuid, indexed); the version is the bundle's."""
+
+
+@dataclass(frozen=True, slots=True)
+class Deposit:
+    """A bundle that is being made of an area's files.
+
+    `state` is STARTING, VERIFYING, DONE or FAILED; `faults` has messages by names in the bundle,
+    and the bundle's own below the empty name.
+    """
+
+    id: str
+    owner: str
+    area: str
+    replica: Replica
+    uuid: str
+    version: str
+    creator_uid: int
+    entries: Sequence[DepositEntry]
+    state: str = "STARTING"
+    faults: Mapping[str, str] = field(default_factory=dict)
+    created_us: int = 0
+    finished_us: int | None = None
+
+    @property
+    def fqid(self) -> FQID:
+        """The bundle's version."""
+        return FQID(self.uuid, self.version)
+
+
+@dataclass(frozen=True, slots=True)
+class DepositSummary:
+    """A deposit in its owner's list."""
+
+    id: str
+    area: str
+    uuid: str
+    version: str
+    state: str
+    file_count: int
+    created_us: int
+
+
+def insert_deposit(tx: Tx, new: Deposit) -> None:
+    """Insert a new deposit."""
+    values = asdict(new) | {
+        "entries": orjson.dumps(new.entries).decode(),
+        "file_count": len(new.entries),
+        "faults": "{}",
+        "created_us": sql.clock(tx),
+    }
+    tx.execute(insert(deposits).values(**values))
+
+
+def find(tx: Tx, ident: str, *, locked: bool = False) -> Deposit | None:
+    """Return a deposit by its id, with a lock of its row if `locked`."""
+    query = select(deposits).where(deposits.c.id == ident)
+    return sql.find_row(tx, _from_row, query.with_for_update() if locked else query)
+
+
+def _from_row(row: Row[Any]) -> Deposit:
+    entries = [tuple(entry) for entry in orjson.loads(row.entries)]
+    return sql.map_row(Deposit, row, entries=entries, faults=orjson.loads(row.faults))
+
+
+def list_by_owner(
+    tx: Tx, owner: str, *, before: tuple[int, str] | None = None, limit: int
+) -> list[DepositSummary]:
+    """List a user's deposits, latest first, before (created_us, id)."""
+    c = deposits.c
+    query = select(c.id, c.area, c.uuid, c.version, c.state, c.file_count, c.created_us).where(
+        c.owner == owner
+    )
+    if before is not None:
+        query = query.where(tuple_(c.created_us, c.id) < tuple_(*before))
+    rows = tx.execute(query.order_by(c.created_us.desc(), c.id.desc()).limit(limit))
+    return [DepositSummary(*row) for row in rows]
+
+
+def set_state(tx: Tx, ident: str, state: str, faults: Mapping[str, str] | None = None) -> None:
+    """Set the state of a deposit, and what is wrong with it."""
+    is_over = state in ("DONE", "FAILED")
+    values = {
+        "state": state,
+        "faults": orjson.dumps(faults or {}).decode(),
+        "finished_us": sql.clock(tx) if is_over else None,
+    }
+    tx.execute(update(deposits).where(deposits.c.id == ident).values(**values))

@@ -114,8 +114,9 @@ def list_bundles_of_author(tx: Tx, author: str, *, limit: int) -> list[LatestBun
     )
     query = (
         select(bundles.c.uuid, bundles.c.version, bundles.c.file_count, bundles.c.created_us)
-        .where(bundles.c.author == author, is_live)
-        .order_by(bundles.c.id.desc())
+        # A range, as equality lets a planner walk all bundles backwards, whoever wrote them.
+        .where(bundles.c.author >= author, bundles.c.author <= author, is_live)
+        .order_by(bundles.c.author.desc(), bundles.c.id.desc())
         .limit(limit)
     )
     return [LatestBundle(FQID(row[0], row[1]), row[2], row[3]) for row in tx.execute(query)]

@@ -136,6 +136,14 @@ class Settings:
         (), "fields of the search document whose first text is a bundle's title"
     )
     web_logo: str = _setting("", "PNG or SVG file with the logo of the web pages")
+    web_facets: tuple[str, ...] = _setting(
+        (), "fields of the facets beside search results; empty: those that most bundles have"
+    )
+    web_card_fields: tuple[str, ...] = _setting(
+        ("title", "organism", "tissue", "disease"),
+        "fields shown with a search result, the first as its title; a name without dots stands for"
+        " every metadata field that ends so",
+    )
     web_contact: str = _setting(
         "", "e-mail address or URL that pages name for questions and missing permissions"
     )

@@ -7,6 +7,7 @@ from difflib import SequenceMatcher, get_close_matches
 from heapq import nsmallest
 
 from pipelines.failover import read_index_with_failover
+from pipelines.limits import FACET_FIELDS_MAX
 from storage.errors import TimeLimitExceeded, Unavailable
 from storage.model import Replica
 from storage.protocols import FacetCounts, IndexedField, SearchIndex
@@ -20,6 +21,7 @@ from storage.search.grammar.clauses import (
 )
 from storage.stores import Stores
 
+MAX_FACETS = FACET_FIELDS_MAX
 MAX_KNOWN_FIELDS = 10_000
 """Fields that are compared with a wrong one."""
 FIELDS_PER_READ = 1_000
@@ -150,3 +152,22 @@ def find_nearest_fields(name: str, known: Iterable[str], most: int = 3) -> list[
 
 def _similarity(one: str, other: str) -> float:
     return SequenceMatcher(None, one, other).ratio()
+
+
+MAX_FEATURED = 6
+FIELDS_TO_CHOOSE_FROM = 500
+METADATA_PREFIX = "files."
+TECHNICAL_FIELDS = ("describedBy", "schema_type", "schema_version")
+"""Last parts of fields that tell metadata apart, not bundles."""
+
+
+def choose_facet_fields(stores: Stores, replica: Replica) -> list[str]:
+    """Return the metadata fields of strings that most bundles have."""
+    _, found = list_fields(stores, replica, METADATA_PREFIX, None, FIELDS_TO_CHOOSE_FROM)
+    wanted = [
+        field
+        for field in found
+        if field.kind == "string" and field.name.rpartition(".")[2] not in TECHNICAL_FIELDS
+    ]
+    frequent = nsmallest(MAX_FEATURED, wanted, key=lambda field: (-field.documents, field.name))
+    return [field.name for field in frequent]

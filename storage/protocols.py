@@ -415,9 +415,17 @@ class SearchIndex(Protocol):
         """Store or replace documents, searchable on return. Refusals do not stop others."""
 
     def search(
-        self, query: Clause, *, size: int, after: str | None = None, raw: bool = False
+        self,
+        query: Clause,
+        *,
+        size: int,
+        after: str | None = None,
+        raw: bool = False,
+        oldest_first: bool = False,
     ) -> SearchPage:
         """Return live documents that match, newest version first, then by uuid.
+
+        `oldest_first` reverses this order; a page token is of one order.
 
         Paging by `after` returns everything that existed at its start once. Invalid if the engine
         rejects the query, TimeLimitExceeded beyond its time limit; never a partial result.

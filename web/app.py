@@ -33,6 +33,7 @@ from web import (
     pages,
     previews,
     reference,
+    search,
 )
 from web.pages import PostForm, Site
 
@@ -48,6 +49,7 @@ PAGES = (
     operations,
     previews,
     reference,
+    search,
 )
 """Modules that declare pages."""
 LOGIN_TIMEOUT_S = 10.0

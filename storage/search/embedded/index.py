@@ -5,6 +5,7 @@ import sqlite3
 import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
@@ -33,8 +34,27 @@ from storage.search.grammar.clauses import Clause, MatchAllClause
 
 MAX_OPEN_RETRIES = 5
 IDS_PER_PAGE = 1_000
-FIRST_POSITION = ("\U0010ffff", "")
-"""Before every version and uuid, in the order of pages."""
+
+
+@dataclass(frozen=True, slots=True)
+class PageOrder:
+    """An order of hits: `first` is before every version and uuid in it."""
+
+    first: tuple[str, str]
+    after: str
+    sql: str
+
+
+NEWEST_FIRST = PageOrder(
+    ("\U0010ffff", ""),
+    "d.version <= ? AND NOT (d.version = ? AND d.uuid <= ?)",
+    "d.version DESC, d.uuid",
+)
+OLDEST_FIRST = PageOrder(
+    ("", "\U0010ffff"),
+    "d.version >= ? AND NOT (d.version = ? AND d.uuid >= ?)",
+    "d.version, d.uuid DESC",
+)
 
 
 class EmbeddedIndex:
@@ -70,14 +90,21 @@ class EmbeddedIndex:
                     write_rows(connection, documents)
 
     def search(
-        self, query: Clause, *, size: int, after: str | None = None, raw: bool = False
+        self,
+        query: Clause,
+        *,
+        size: int,
+        after: str | None = None,
+        raw: bool = False,
+        oldest_first: bool = False,
     ) -> SearchPage:
         """See SearchIndex."""
-        start = FIRST_POSITION if after is None else decode_page_token(after)
+        order = OLDEST_FIRST if oldest_first else NEWEST_FIRST
+        start = order.first if after is None else decode_page_token(after)
         with self._read() as connection, tables.limit_time(connection, self._time_limit_s):
             total = _count_matches(connection, query)
             every = isinstance(query, MatchAllClause)
-            rows = _read_page(connection, EVERY_DOCUMENT if every else HITS, start, size + 1)
+            rows = _read_page(connection, EVERY_DOCUMENT if every else HITS, order, start, size + 1)
             hits = [
                 SearchHit(
                     uuid,
@@ -212,14 +239,17 @@ HITS = "temp.hits h CROSS JOIN doc d ON d.id = h.doc"
 
 
 def _read_page(
-    connection: sqlite3.Connection, source: str, start: tuple[str, str], size: int
+    connection: sqlite3.Connection,
+    source: str,
+    order: PageOrder,
+    start: tuple[str, str],
+    size: int,
 ) -> list[tuple[int, str, str]]:
-    """Return number, uuid and version of the documents after a position, newest first."""
+    """Return number, uuid and version of the documents after a position."""
     version, uuid = start
     return connection.execute(
         f"SELECT d.id, d.uuid, d.version FROM {source} WHERE d.live = 1"
-        " AND d.version <= ? AND NOT (d.version = ? AND d.uuid <= ?)"
-        " ORDER BY d.version DESC, d.uuid LIMIT ?",
+        f" AND {order.after} ORDER BY {order.sql} LIMIT ?",
         (version, version, uuid, size),
     ).fetchall()
 

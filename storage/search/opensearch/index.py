@@ -45,6 +45,7 @@ from storage.search.opensearch.generations import GenerationIndices, IndexGenera
 from storage.search.opensearch.queries import compile_live_query
 
 NEWEST_FIRST = ({"version": "desc"}, {"uuid": "asc"})
+OLDEST_FIRST = ({"version": "asc"}, {"uuid": "desc"})
 BY_UUID = ({"uuid": "asc"}, {"version": "asc"})
 
 
@@ -187,13 +188,19 @@ class OpenSearchIndex:
         raise Unavailable("the generations of the search index change too fast", retry_after_s=5)
 
     def search(
-        self, query: Clause, *, size: int, after: str | None = None, raw: bool = False
+        self,
+        query: Clause,
+        *,
+        size: int,
+        after: str | None = None,
+        raw: bool = False,
+        oldest_first: bool = False,
     ) -> SearchPage:
         """See SearchIndex."""
         page = PageRequest(
             compile_live_query(query),
             size + 1,
-            NEWEST_FIRST,
+            OLDEST_FIRST if oldest_first else NEWEST_FIRST,
             None if after is None else decode_page_token(after),
             raw,
         )

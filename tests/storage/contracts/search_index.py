@@ -100,6 +100,18 @@ class SearchIndexContract:
         everything = newest_first(named(number) for number in range(10))
         assert list(walk(index, query, size)) == everything
 
+    @pytest.mark.parametrize("query", [EVERYTHING, SOME], ids=["everything", "some"])
+    def test_oldest_first_is_the_reverse_order(self, index: SearchIndex, query: Clause) -> None:
+        index.write([made(number) for number in range(10)])
+        seen, after = [], None
+        while True:
+            page = index.search(query, size=3, after=after, oldest_first=True)
+            seen += [(hit.uuid, hit.version) for hit in page.hits]
+            after = page.after
+            if after is None:
+                break
+        assert seen == newest_first(named(number) for number in range(10))[::-1]
+
     @pytest.mark.spec("SEA-07")
     def test_continues_after_any_hit(self, index: SearchIndex) -> None:
         index.write([made(number) for number in range(10)])

@@ -1,0 +1,202 @@
+"""Search results for people: cards with values of chosen fields, and a manifest of all hits."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from pipelines import bundles
+from pipelines.failover import SearchPageRequest, search_with_failover
+from pipelines.limits import PAGE_MAX, PAGE_RAW_MAX, SEGMENT_ENTRIES
+from storage import json_codec
+from storage.catalog import bundles as catalog_bundles
+from storage.errors import NotFoundError
+from storage.model import FQID, BundleVersion, Replica
+from storage.protocols import SearchHit, SearchIndex, SearchPage
+from storage.search.documents import FlatDocument, flatten_document, format_leaf
+from storage.search.grammar.clauses import Clause
+from storage.stores import Stores
+
+CARDS = 10
+"""Cards of a page."""
+MAX_CARD_BYTES = 1024 * 1024
+"""Bytes of a document that is read for a card."""
+MAX_CARD_VALUES = 3
+METADATA_PREFIX = "files."
+MANIFEST_COLUMNS = (
+    *("bundle_uuid", "bundle_version", "file_name", "file_uuid", "file_version"),
+    *("file_sha256", "file_size"),
+)
+"""Columns of `store download-manifest`."""
+
+
+@dataclass(frozen=True, slots=True)
+class CardValues:
+    """The first values of a field; `more` further ones are not shown."""
+
+    name: str
+    values: Sequence[str]
+    more: int
+
+
+@dataclass(frozen=True, slots=True)
+class SearchCard:
+    """A bundle among the results; `size` is None if its document is too large to read."""
+
+    fqid: FQID
+    title: str
+    details: Sequence[CardValues]
+    created_us: int
+    file_count: int
+    size: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class CardPage:
+    """A page of results; pass `after` for the next one, None on the last."""
+
+    cards: Sequence[SearchCard]
+    total: int
+    after: str | None
+    replica: Replica
+
+
+@dataclass(frozen=True, slots=True)
+class CardRequest:
+    """A page to show; the first of `fields` is the title."""
+
+    query: Clause
+    fields: Sequence[str]
+    after: str | None = None
+    oldest_first: bool = False
+    size: int = field(default=CARDS)
+
+
+def find_cards(stores: Stores, replica: Replica, request: CardRequest) -> CardPage:
+    """Return a page of results, from the other replica if this one's index is unavailable."""
+
+    def search(index: SearchIndex, *, size: int, after: str | None) -> SearchPage:
+        return index.search(
+            request.query, size=size, after=after, raw=True, oldest_first=request.oldest_first
+        )
+
+    wanted = SearchPageRequest(request.size, PAGE_RAW_MAX, request.after)
+    served, page = search_with_failover(stores, replica, search, wanted)
+    fqids = [FQID(hit.uuid, hit.version) for hit in page.hits]
+    with stores.catalog.read() as tx:
+        rows = {row.fqid: row for row in catalog_bundles.find_all(tx, fqids)}
+    cards = [
+        _make_card(hit, rows[fqid], request.fields)
+        for hit, fqid in zip(page.hits, fqids, strict=True)
+        if fqid in rows
+    ]
+    return CardPage(cards, page.total, page.after, served)
+
+
+def _make_card(hit: SearchHit, bundle: BundleVersion, fields: Sequence[str]) -> SearchCard:
+    text = hit.document or b""
+    document = json_codec.decode(text) if 0 < len(text) <= MAX_CARD_BYTES else {}
+    manifest = document.pop("manifest", None)
+    flat = flatten_document(document)
+    found = [values for name in fields if (values := _find_values(flat, name)) is not None]
+    has_title = bool(fields and found) and found[0].name == fields[0]
+    title = found.pop(0).values[0] if has_title else ""
+    sizes = _list_sizes(manifest)
+    return SearchCard(
+        bundle.fqid,
+        title,
+        found,
+        bundle.created_us,
+        bundle.file_count,
+        sum(sizes) if sizes is not None and len(sizes) == bundle.file_count else None,
+    )
+
+
+def _list_sizes(manifest: Any) -> list[int] | None:
+    files = manifest.get("files") if isinstance(manifest, Mapping) else None
+    return [int(file["size"]) for file in files] if isinstance(files, list) else None
+
+
+def _find_values(flat: FlatDocument, name: str) -> CardValues | None:
+    """Return the values of a field, or of all metadata fields that end so; None without any."""
+    found = [
+        value
+        for leaves in (flat.strings, flat.numbers, flat.booleans)
+        for path, values in leaves.items()
+        if path == name
+        or ("." not in name and path.startswith(METADATA_PREFIX) and _last_part(path) == name)
+        for value in values
+    ]
+    texts = list(dict.fromkeys(text for value in found if (text := _format_value(value))))
+    if not texts:
+        return None
+    return CardValues(name, texts[:MAX_CARD_VALUES], max(0, len(texts) - MAX_CARD_VALUES))
+
+
+def _format_value(value: Any) -> str:
+    is_whole = isinstance(value, float) and value.is_integer()
+    return format_leaf(int(value) if is_whole else value).strip()
+
+
+def _last_part(path: str) -> str:
+    return path.rpartition(".")[2]
+
+
+ManifestLine = Sequence[str | int]
+
+
+def list_manifest_lines(stores: Stores, replica: Replica, query: Clause) -> Iterator[ManifestLine]:
+    """Yield a line for each file of all matching bundles, newest bundle first.
+
+    Errors of the first search come before the first line.
+    """
+
+    def search(index: SearchIndex, *, size: int, after: str | None) -> SearchPage:
+        return index.search(query, size=size, after=after)
+
+    after = None
+    while True:
+        wanted = SearchPageRequest(PAGE_MAX - 1, PAGE_MAX, after)
+        served, page = search_with_failover(stores, replica, search, wanted)
+        for hit in page.hits:
+            yield from _list_bundle_lines(stores, served, FQID(hit.uuid, hit.version))
+        if page.after is None:
+            return
+        after = page.after
+
+
+def _list_bundle_lines(stores: Stores, replica: Replica, fqid: FQID) -> Iterator[ManifestLine]:
+    start = 0
+    while True:
+        try:
+            bundle, entries = bundles.read_page(
+                stores, replica, *fqid, start=start, limit=SEGMENT_ENTRIES
+            )
+        except NotFoundError:
+            # Withdrawn meanwhile.
+            return
+        for entry in entries:
+            sha256 = entry.checksums.sha256
+            yield (*fqid, entry.name, *entry.file, sha256, entry.size)
+        start += len(entries)
+        if not entries or start >= bundle.file_count:
+            return
+
+
+def list_hits(stores: Stores, replica: Replica, query: Clause, most: int) -> tuple[int, list[FQID]]:
+    """Return the number of matching bundles, and the newest of them."""
+
+    def search(index: SearchIndex, *, size: int, after: str | None) -> SearchPage:
+        return index.search(query, size=size, after=after)
+
+    found: list[FQID] = []
+    total, after = 0, None
+    while len(found) < most:
+        size = min(PAGE_MAX - 1, most - len(found))
+        wanted = SearchPageRequest(size, PAGE_MAX, after)
+        _, page = search_with_failover(stores, replica, search, wanted)
+        total = total or page.total
+        found += [FQID(hit.uuid, hit.version) for hit in page.hits]
+        after = page.after
+        if after is None:
+            break
+    return total, found

@@ -34,8 +34,8 @@ help: ## List what can be made
 setup: $(DEV_READY) $(COMPILED) ## Make .venv with everything that running and testing need
 
 .PHONY: demo
-demo: $(COMPILED) ## Run the main job end to end and show it (FROM=<folder> LIMIT=<n>)
-	@$(BIN)/python -m ops demo $(if $(FROM),--from "$(FROM)") $(if $(LIMIT),--limit $(LIMIT))
+demo: $(COMPILED) ## Run the main job end to end and show it (FROM=<folder> LIMIT=<n>; KEEP=1 leaves it open)
+	@$(BIN)/python -m ops demo $(if $(FROM),--from "$(FROM)") $(if $(LIMIT),--limit $(LIMIT)) $(if $(KEEP),--keep)
 
 .PHONY: run
 run: $(COMPILED) ## Run a store here until Ctrl-C (STORE_HOME, STORE_PORT)

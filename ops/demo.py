@@ -7,12 +7,14 @@ import os
 import random
 import re
 import secrets
+import signal
 import subprocess
 import sys
 import tempfile
 import time
 from collections.abc import Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -61,7 +63,7 @@ LARGE_FILE_IN, LARGE_MIB = "fibroblast-imaging", 200
     help="Deposit the bundles of this folder instead of samples.",
 )
 @click.option("--limit", type=click.IntRange(min=1), help="Deposit at most this many bundles.")
-@click.option("--keep", is_flag=True, help="Keep the store's folder.")
+@click.option("--keep", is_flag=True, help="Leave the store open until Ctrl-C; keep its folder.")
 def demo(source: Path | None, limit: int | None, keep: bool) -> None:
     """Run a tour of the store, in a temporary store.
 
@@ -92,14 +94,26 @@ def run(
             with local_store.running_store(home, settings or {}) as store:
                 click.echo(f"It is ready after {store.started_in_s:.1f} s, at {store.api}")
                 holds = run_tour(store, Path(folder))
+                if keep:
+                    _wait_at_open_store(store)
                 if not holds:
                     click.echo(f"\nThe end of the store's log:\n{store.read_warnings()}")
         except local_store.StartError as error:
             raise click.ClickException(str(error)) from error
         if keep:
-            click.echo(f"The store's folder is {home}")
+            click.echo(f"Run it again: STORE_HOME={home} make run. Remove it: rm -r {home}")
     click.echo(f"{count:,} bundles in {time.monotonic() - began:.1f} s.")
     return holds
+
+
+def _wait_at_open_store(store: LocalStore) -> None:
+    """Say how to look at the store in a browser, and wait for Ctrl-C."""
+    link = store.run_command("login-link").strip().splitlines()[-1]
+    click.echo(f"\nThe store is open at {store.api}")
+    click.echo(f"Log in once as administrator: {link}")
+    click.echo("Ctrl-C stops it.")
+    with suppress(KeyboardInterrupt):
+        signal.pause()
 
 
 def run_tour(store: LocalStore, bundles: Path) -> bool:

@@ -237,7 +237,7 @@ def test_image_has_every_layer_and_no_test_packages() -> None:
     lines = (ROOT / ".dockerignore").read_text().splitlines()
     let_in = {line[1:] for line in lines if line.startswith("!")}
     assert "*" in lines
-    assert let_in == {*MAY_IMPORT, "deploy", "Procfile", "requirements.txt"} - {CLIENT}
+    assert let_in == {*MAY_IMPORT, "deploy", "Procfile", "requirements.txt", "client"} - {CLIENT}
 
 
 @pytest.mark.parametrize("name", OURS)

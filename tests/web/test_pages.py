@@ -1,6 +1,9 @@
 """What all pages share: access, CSRF, headers, errors, static files and flash messages."""
 
+import io
 import re
+import zipfile
+from pathlib import Path
 
 import pytest
 
@@ -8,6 +11,8 @@ from api.app import OPERATIONS
 from tests.web.conftest import Visit, text_of
 from web import formats
 from web.pages import FLASH_COOKIE, list_pages
+
+ROOT = Path(__file__).parent.parent.parent
 
 
 def test_home_shows_counts_and_latest_bundles(visit: Visit, depositor) -> None:
@@ -115,3 +120,14 @@ def test_every_form_needs_a_session_and_its_token(visit: Visit) -> None:
             path = re.sub(r"<[^>]+>", uuid, one.path)
             assert visit().post(path).status_code == 401, path
             assert visit("admin").post(path, csrf="wrong").status_code == 403, path
+
+
+def test_client_archive_has_the_whole_package(visit: Visit) -> None:
+    answer = visit().get("/client.zip")
+    names = zipfile.ZipFile(io.BytesIO(answer.data)).namelist()
+    assert "client/pyproject.toml" in names
+    shipped = {
+        str(path.relative_to(ROOT)) for path in (ROOT / "client/store_client").rglob("*.py*")
+    }
+    assert {name for name in shipped if "__pycache__" not in name} <= set(names)
+    assert not [name for name in names if "__pycache__" in name or "tests" in name]

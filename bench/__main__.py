@@ -32,6 +32,12 @@ BENCHES: Mapping[str, Bench] = {
         10,
         {"requests": 1, "manifests": [10], "bundles": 20, "documents": 10},
     ),
+    "pages": Bench(
+        "pages",
+        "each page in 100 ms with 100,000 bundles, also of a bundle of 20,000 files",
+        3,
+        {"requests": 1, "bundles": 20, "manifest": 30},
+    ),
     "checksums": Bench(
         "checksums", "1.8 times sequential hashing, 0.95 of MD5 alone", 9, {"megabytes": 8}
     ),

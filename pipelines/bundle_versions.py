@@ -31,7 +31,7 @@ KIND: Literal["bundle"] = "bundle"
 
 @dataclass(frozen=True, slots=True)
 class HistoryVersion:
-    """A version that was published once; `size` in bytes is None where summing takes too long."""
+    """A version that was published once; `size` is None unless its bytes were summed."""
 
     row: BundleVersion
     replicas: frozenset[Replica]
@@ -45,14 +45,18 @@ class HistoryVersion:
 
 
 def list_history(
-    stores: Stores, uuid: str, *, before: str | None = None, limit: int
+    stores: Stores,
+    uuid: str,
+    *,
+    before: str | None = None,
+    limit: int,
+    with_sizes: bool = False,
 ) -> list[HistoryVersion]:
     """List the versions of a bundle, live and withdrawn, the latest first."""
     with stores.catalog.read() as tx:
         listed = bundle_versions.list_versions(tx, uuid, before=before, limit=limit)
-        sizes = bundle_versions.sum_bytes(
-            tx, [one.row.id for one in listed], max_entries=HISTORY_ENTRIES_MAX
-        )
+        measured = [one.row.id for one in listed] if with_sizes else []
+        sizes = bundle_versions.sum_bytes(tx, measured, max_entries=HISTORY_ENTRIES_MAX)
     return [
         HistoryVersion(one.row, one.replicas, one.tombstone, sizes.get(one.row.id))
         for one in listed

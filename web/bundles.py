@@ -246,7 +246,11 @@ def list_bundle_versions(context: PageContext[HistoryParameters]) -> Response:
     """List all versions of a bundle, and its events."""
     uuid, query = context.path["uuid"], context.query
     found = bundle_versions.list_history(
-        context.stores, uuid, before=query.before, limit=VERSIONS_PER_PAGE + 1
+        context.stores,
+        uuid,
+        before=query.before,
+        limit=VERSIONS_PER_PAGE + 1,
+        with_sizes=True,
     )
     if not found and query.before is None:
         # Says why: not found, or purged.

@@ -78,6 +78,8 @@ def sum_bytes(tx: Tx, idents: Sequence[int], *, max_entries: int) -> Mapping[int
 
     Bundles whose segments have more than `max_entries` in all are left out, the last ones first.
     """
+    if not idents:
+        return {}
     query = sql.parse(
         "SELECT bs.bundle_id, s.id, s.entry_count FROM bundle_segments AS bs"
         " JOIN segments AS s ON s.id = bs.segment_id WHERE bs.bundle_id IN :idents"

@@ -4,6 +4,7 @@ from dataclasses import dataclass
 
 from sqlalchemy import Integer, cast, func, select
 
+from storage.catalog import sql
 from storage.catalog.sql import Tx, now_us
 from storage.catalog.tables.versions import blobs, bundles, files, presence, visible
 from storage.model import FQID, REPLICAS, Replica
@@ -51,27 +52,22 @@ def count_store(tx: Tx) -> StoreCounts:
 
 def list_latest_bundles(tx: Tx, replica: Replica, *, limit: int) -> list[LatestBundle]:
     """Return the live bundle versions that arrived last in a replica, latest first."""
-    arrived = (
-        select(presence.c.id)
-        .where(presence.c.replica == replica, presence.c.kind == "bundle")
-        .order_by(presence.c.at_us.desc())
-        .limit(4 * limit)
+    # Joined in this order: planners would read all visible bundles otherwise.
+    bundle = sql.join_one(tx, "bundles", "b", "b.id = a.id")
+    seen = sql.join_one(tx, "visible", "v", _IS_VISIBLE)
+    statement = (
+        "SELECT b.uuid, b.version, b.file_count, b.created_us FROM (SELECT id FROM presence"
+        " WHERE replica = :replica AND kind = 'bundle' ORDER BY at_us DESC LIMIT :looked) AS a"
+        f" {bundle} {seen} ORDER BY b.created_us DESC, b.id DESC LIMIT :limit"
     )
-    query = (
-        select(bundles.c.uuid, bundles.c.version, bundles.c.file_count, bundles.c.created_us)
-        .join(
-            visible,
-            (visible.c.kind == "bundle")
-            & (visible.c.replica == replica)
-            & (visible.c.uuid == bundles.c.uuid)
-            & (visible.c.version == bundles.c.version),
-        )
-        .where(bundles.c.id.in_(arrived))
-        .order_by(bundles.c.created_us.desc(), bundles.c.id.desc())
-        .limit(limit)
-    )
-    return [LatestBundle(FQID(row[0], row[1]), row[2], row[3]) for row in tx.execute(query)]
+    parameters = {"replica": replica, "looked": 4 * limit, "limit": limit}
+    rows = tx.execute(sql.parse(statement), parameters)
+    return [LatestBundle(FQID(row[0], row[1]), row[2], row[3]) for row in rows]
 
+
+_IS_VISIBLE = (
+    "v.kind = 'bundle' AND v.replica = :replica AND v.uuid = b.uuid AND v.version = b.version"
+)
 
 DAY_US = 86_400_000_000
 

@@ -42,7 +42,7 @@ def test_history_has_live_and_withdrawn_versions_latest_first(stores: Stores) ->
         put(stores, uuid, number, {"a.txt": b"x" * number + b"y", "b.txt": b"12345"})
     put(stores, new_uuid(), 9, {"a.txt": b"other"})
     bundles.delete(stores, "aws", uuid, version(1), reason="wrong donor", author="ada@example.org")
-    found = bundle_versions.list_history(stores, uuid, limit=10)
+    found = bundle_versions.list_history(stores, uuid, limit=10, with_sizes=True)
     assert [one.row.fqid.version for one in found] == [version(n) for n in (3, 2, 1, 0)]
     assert [one.size for one in found] == [9, 8, 7, 6]
     assert [one.is_live for one in found] == [True, True, False, True]
@@ -60,7 +60,7 @@ def test_tombstone_of_bundle_covers_all_versions(stores: Stores) -> None:
     put(stores, uuid, 0, {"a.txt": b"a"})
     put(stores, uuid, 1, {"a.txt": b"b"})
     bundles.delete(stores, "aws", uuid, None, reason="consent", author=OWNER)
-    found = bundle_versions.list_history(stores, uuid, limit=10)
+    found = bundle_versions.list_history(stores, uuid, limit=10, with_sizes=True)
     assert [one.tombstone.reason if one.tombstone else "" for one in found] == ["consent"] * 2
     for chosen in (None, version(0)):
         state = bundle_versions.find_state(stores, "aws", uuid, chosen)
@@ -86,7 +86,7 @@ def test_size_is_left_out_where_summing_takes_too_long(stores: Stores, monkeypat
     uuid = new_uuid()
     for number in range(2):
         put(stores, uuid, number, {"a.txt": bytes([number]), "b.txt": b"22"})
-    found = bundle_versions.list_history(stores, uuid, limit=10)
+    found = bundle_versions.list_history(stores, uuid, limit=10, with_sizes=True)
     assert [one.size for one in found] == [3, None]
 
 
@@ -141,7 +141,7 @@ def test_diff_reads_no_segments_that_both_share(stores: Stores) -> None:
         stores, "aws", uuid, first.version, patched.fqid.version
     )
     assert found.counts == {"added": 1, "removed": 0, "changed": 0, "renamed": 0, "rewritten": 0}
-    history = bundle_versions.list_history(stores, uuid, limit=10)
+    history = bundle_versions.list_history(stores, uuid, limit=10, with_sizes=True)
     assert [one.size for one in history] == [count + 1, count]
 
 

@@ -180,6 +180,10 @@ CALLS: dict[str, tuple[Callable[[Tx], object], str]] = {
         lambda tx: bundles.list_containing(tx, "aws", "7", "v", after=FQ, limit=500),
         "ix_entries_file_id",
     ),
+    "latest arrivals": (
+        lambda tx: statistics.list_latest_bundles(tx, "aws", limit=10),
+        "ix_presence_arrived",
+    ),
     "folder": (lambda tx: bundle_contents.list_folder(tx, 7, "", limit=99), "pk_entries"),
     "metadata": (lambda tx: bundle_contents.list_metadata_entries(tx, 7, limit=9), "pk_entries"),
     "verified": (lambda tx: bundle_contents.summarize_verification(tx, 7), "pk_blob_replicas"),

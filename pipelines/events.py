@@ -273,6 +273,13 @@ def find_replay(stores: Stores, own: Subscription, ident: str) -> Replay:
     return found
 
 
+def count_events(stores: Stores, replica: Replica, window: EventWindow) -> int:
+    """Return how many events a window has now."""
+    with stores.catalog.read() as tx:
+        place = resolve_window(tx, replica, window)
+    return place.until - place.first
+
+
 def list_replays(stores: Stores, own: Subscription, *, limit: int) -> list[Replay]:
     """List the replays of a subscription, the latest first."""
     with stores.catalog.read() as tx:

@@ -195,13 +195,26 @@ def find_subscription(
         return load_own_subscription(tx, uuid, owner, replica, kind)
 
 
+def find_own_subscription(stores: Stores, uuid: str, owner: str) -> Subscription:
+    """Return the caller's subscription of any type and replica; raise NotFoundError."""
+    with stores.catalog.read() as tx:
+        return load_own_subscription(tx, uuid, owner, None, None)
+
+
 def load_own_subscription(
-    tx: Tx, uuid: str, owner: str, replica: Replica, kind: SubscriptionType | None
+    tx: Tx, uuid: str, owner: str, replica: Replica | None, kind: SubscriptionType | None
 ) -> Subscription:
-    """Return the caller's subscription within a transaction; raise NotFoundError."""
+    """Return the caller's subscription within a transaction; raise NotFoundError.
+
+    None means any replica or type.
+    """
     found = subscriptions.find(tx, uuid)
-    known = found is not None and (found.owner, found.replica) == (owner, replica)
-    if found is None or not known or kind not in (None, found.type):
+    if (
+        found is None
+        or found.owner != owner
+        or replica not in (None, found.replica)
+        or kind not in (None, found.type)
+    ):
         raise NotFoundError("Cannot find subscription!")
     return found
 

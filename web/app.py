@@ -26,6 +26,7 @@ from web import (
     account,
     bundles,
     collections,
+    deliveries,
     files,
     home,
     login,
@@ -34,6 +35,7 @@ from web import (
     previews,
     reference,
     search,
+    subscriptions,
 )
 from web.pages import PostForm, Site
 
@@ -43,6 +45,7 @@ PAGES = (
     account,
     bundles,
     collections,
+    deliveries,
     files,
     home,
     login,
@@ -50,6 +53,7 @@ PAGES = (
     previews,
     reference,
     search,
+    subscriptions,
 )
 """Modules that declare pages."""
 LOGIN_TIMEOUT_S = 10.0

@@ -1,0 +1,146 @@
+"""Pages of the delivery log: what was sent to a receiver, its answers, and sending again."""
+
+from dataclasses import astuple, dataclass
+from typing import Annotated, Any, get_args
+
+from flask import Response
+
+from api.schemas.fields import NoParameters, TextField, max_length, one_of, page_token_field
+from pipelines import delivery_log, subscriptions
+from pipelines.flow import delivery_jobs
+from pipelines.formats import version_to_us
+from pipelines.subscriptions import SubscriptionRef
+from storage.catalog.deliveries import TEST_EVENT, DeliveryState
+from storage.catalog.delivery_log import DeliveryFilter, LoggedDelivery
+from storage.catalog.subscriptions import Subscription
+from storage.errors import ConflictError
+from storage.model import EventType
+from web.pages import PageContext, page
+from web.subscription_forms import parse_time
+from web.subscriptions import format_json
+
+STATES: tuple[str, ...] = get_args(DeliveryState)
+EVENT_TYPES: tuple[str, ...] = (*get_args(EventType), TEST_EVENT)
+PAGE_DELIVERIES = 50
+MAX_SHOWN_BODY = 200_000
+"""Characters of a request's body on a page."""
+
+
+@dataclass(frozen=True)
+class LogParameters:
+    """Which deliveries the log shows; an empty choice means any."""
+
+    state: Annotated[str, TextField(load_default="", validate=one_of("", *STATES))]
+    event_type: Annotated[str, TextField(load_default="", validate=one_of("", *EVENT_TYPES))]
+    bundle_uuid: Annotated[str, TextField(load_default="", validate=max_length(36))]
+    search_after: Annotated[str | None, page_token_field()]
+
+
+@page("GET", "/subscriptions/<uuid>/deliveries", access="get_deliveries", query=LogParameters)
+def list_deliveries(context: PageContext[LogParameters]) -> Response:
+    """List the deliveries of a subscription, the latest first."""
+    query, own = context.query, _find_own(context)
+    state: Any = query.state or None
+    bundle_uuid = query.bundle_uuid.strip().lower() or None
+    criteria = DeliveryFilter(state, query.event_type or None, bundle_uuid)
+    parts = (str(part or "") for part in astuple(criteria))
+    scope = ("deliveries page", own.uuid, *parts)
+    position = context.open_cursor(scope, query.search_after)
+    rows = subscriptions.list_deliveries(
+        context.stores,
+        own,
+        only=criteria,
+        after=(int(position[0]), int(position[1])) if position else None,
+        limit=PAGE_DELIVERIES + 1,
+    )
+    shown, following = rows[:PAGE_DELIVERIES], None
+    if len(rows) > PAGE_DELIVERIES:
+        last = [str(part) for part in shown[-1].position]
+        following = context.url(search_after=context.services.cursors.seal(scope, last))
+    return context.render(
+        "deliveries.html",
+        "Deliveries",
+        own=own,
+        rows=shown,
+        following=following,
+        states=STATES,
+        event_types=EVENT_TYPES,
+        query=query,
+        errors={},
+    )
+
+
+def _find_own(context: PageContext[Any]) -> Subscription:
+    return subscriptions.find_own_subscription(context.stores, context.uuid, context.caller.email)
+
+
+@page("GET", "/subscriptions/<uuid>/deliveries/<id>", access="get_delivery")
+def show_delivery(context: PageContext[NoParameters]) -> Response:
+    """Show a delivery with its requests and their results."""
+    own = _find_own(context)
+    delivery = delivery_log.find_delivery(context.stores, own, context.path["id"])
+    return _render_delivery(context, own, delivery)
+
+
+def _render_delivery(
+    context: PageContext[Any],
+    own: Subscription,
+    delivery: LoggedDelivery,
+    *,
+    status: int = 200,
+    problem: str = "",
+) -> Response:
+    requests = delivery_log.rebuild_requests(context.stores, own, delivery, context.services.unseal)
+    body = requests[0].body.decode(errors="replace") if requests else ""
+    return context.render(
+        "delivery.html",
+        "Delivery",
+        status=status,
+        own=own,
+        delivery=delivery,
+        body=format_json(body),
+        most=MAX_SHOWN_BODY,
+        request_sent=requests[0] if requests else None,
+        attempts=[
+            (attempt, requests[number].headers if requests else {})
+            for number, attempt in enumerate(delivery.attempts)
+        ][::-1],
+        problem=problem,
+    )
+
+
+@page("POST", "/subscriptions/<uuid>/deliveries/<id>/resend", access="resend_delivery")
+def resend_delivery(context: PageContext[NoParameters]) -> Response:
+    """Send a delivery once more, whatever the state of its subscription."""
+    own, ident = _find_own(context), context.path["id"]
+    try:
+        delivery_log.resend_delivery(context.stores, own, ident)
+    except ConflictError as error:
+        delivery = delivery_log.find_delivery(context.stores, own, ident)
+        return _render_delivery(context, own, delivery, status=409, problem=error.detail)
+    context.send(delivery_jobs([own.endpoint_id]))
+    return context.redirect(f"/subscriptions/{own.uuid}/deliveries/{ident}", "It is sent again.")
+
+
+@dataclass(frozen=True)
+class RetryForm:
+    """Since when deliveries failed that are to be retried."""
+
+    since: Annotated[str, TextField(load_default="", validate=max_length(40))]
+
+
+@page("POST", "/subscriptions/<uuid>/deliveries/retry", access="retry_deliveries")
+def retry_deliveries(context: PageContext[NoParameters]) -> Response:
+    """Retry the failed deliveries of a subscription."""
+    own, form = _find_own(context), context.load_form(RetryForm)
+    since = parse_time("since", form.since)
+    result = subscriptions.retry_failed_deliveries(
+        context.stores,
+        SubscriptionRef(own.uuid, own.owner, own.replica),
+        since_us=0 if since is None else version_to_us(since),
+    )
+    context.send(delivery_jobs([own.endpoint_id]))
+    more = " There are more: repeat it." if result.more else ""
+    return context.redirect(
+        f"/subscriptions/{own.uuid}/deliveries", f"{result.count:,} deliveries are due now.{more}"
+    )

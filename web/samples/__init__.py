@@ -1,0 +1,1 @@
+"""Code that the pages print for receivers of deliveries."""

@@ -175,6 +175,18 @@ def list_links(
         return read(tx, name, kind, after=after, limit=limit)
 
 
+def list_holders(
+    catalog: Catalog, role: AccountKey, *, limit: int
+) -> Mapping[AccountKind, list[str]]:
+    """List the users and groups that have a role; raise NotFoundError."""
+    kinds: tuple[AccountKind, ...] = ("user", "group")
+    with catalog.read() as tx:
+        require_account(tx, role)
+        return {
+            kind: accounts.list_members(tx, role, kind, after="", limit=limit) for kind in kinds
+        }
+
+
 def list_owned(
     catalog: Catalog,
     user: AccountKey,

@@ -87,11 +87,11 @@ def built_in_statements(deployment: str) -> dict[str, list[dict[str, Any]]]:
 
 @lru_cache(maxsize=256)
 def find_sufficient_role(action: str) -> str:
-    """Return the built-in role with the fewest permissions that has an action."""
-    for role, statements in built_in_statements("").items():
-        if any(action in statement["Action"] for statement in statements):
-            return role
-    return STORE_ADMIN
+    """Return the built-in role with the fewest permissions that has an action everywhere.
+
+    It is never `user_default`, which everyone has."""
+    writes = built_in_statements("")[STORE_INGEST]
+    return STORE_INGEST if any(action in one["Action"] for one in writes) else STORE_ADMIN
 
 
 def _allow_statement(

@@ -6,9 +6,14 @@ from typing import Literal, NamedTuple
 
 from auth.account_operations import ACCOUNT_ACTIONS
 from auth.authorization import OPEN_OPERATIONS, RESOURCES, action_name, resource_arn
+from auth.builtin_roles import load_policy
 from auth.decisions import EffectivePermissions, list_effective_entries
+from auth.policies.evaluator import AttachedPolicy, CompiledPolicies
+from auth.policies.keys import GROUPS, ROLES, USER_EMAIL
+from auth.policies.patterns import Value
 from auth.settings import AuthSettings
-from storage.catalog import Catalog
+from storage.catalog import Catalog, accounts
+from storage.catalog.accounts import AccountKey
 from storage.model import Principal
 
 Extent = Literal["open", "everywhere", "partly", "nowhere"]
@@ -86,3 +91,22 @@ def list_role_sources(
         role: tuple(sorted({one.via for one in entries if one.kind == "role" and one.id == role}))
         for role in roles
     }
+
+
+MAX_ROLES_TRIED = 200
+
+
+def find_allowing_roles(
+    catalog: Catalog, principal: Principal, action: str, resource: str, deployment: str
+) -> list[str]:
+    """List the roles whose policy alone would allow an action to a principal."""
+    with catalog.read() as tx:
+        rows = accounts.list_rows(tx, "role", prefix="", after="", limit=MAX_ROLES_TRIED)
+    variables: dict[str, Value] = {USER_EMAIL: principal.email, GROUPS: (), ROLES: ()}
+    allowing = []
+    for row in rows:
+        policy = load_policy(AccountKey("role", row.id), row.policy, deployment)
+        attached = [AttachedPolicy(f"role {row.id}", policy)] if policy else []
+        if CompiledPolicies(attached, variables).decide(action, resource).allowed:
+            allowing.append(row.id)
+    return allowing

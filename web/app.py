@@ -24,6 +24,9 @@ from storage.errors import DomainError
 from storage.stores import Stores
 from web import (
     account,
+    administration,
+    applications,
+    audit,
     bundles,
     collections,
     deliveries,
@@ -32,6 +35,7 @@ from web import (
     login,
     operations,
     pages,
+    policies,
     previews,
     reference,
     search,
@@ -43,6 +47,9 @@ log = logging.getLogger(__name__)
 
 PAGES = (
     account,
+    administration,
+    applications,
+    audit,
     bundles,
     collections,
     deliveries,
@@ -50,6 +57,7 @@ PAGES = (
     home,
     login,
     operations,
+    policies,
     previews,
     reference,
     search,

@@ -4,34 +4,47 @@ import io
 import zipfile
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 from flask import Response
 
 from api.schemas.fields import NoParameters
+from pipelines.search_results import CardRequest, find_cards
 from pipelines.statistics import list_latest_bundles
+from storage.errors import TimeLimitExceeded, Unavailable
 from storage.model import REPLICAS
+from storage.search.grammar.parser import parse_query
 from web.pages import PageContext, page
 
-LATEST = 10
+LATEST = 8
 
 
 @page("GET", "/")
 def show_home(context: PageContext[NoParameters]) -> Response:
-    """Show what the store holds, and where to go from here."""
-    counts = context.site.statistics.read().counts
-    differing = len({counts.bundles[replica] for replica in REPLICAS}) > 1
-    latest = list_latest_bundles(context.stores, REPLICAS[0], limit=LATEST)
+    """Show what the store holds, and where to go from here; counts and bundles like the API."""
+    values: dict[str, Any] = {}
+    if context.may("get_bundles_all"):
+        counts = context.site.statistics.read().counts
+        values = {
+            "counts": counts,
+            "in_step": len(set(counts.bundles.values())) == 1,
+            "bundles": max(counts.bundles.values()),
+            "files": max(counts.files.values()),
+        }
+    if context.may("post_search"):
+        values |= _find_latest(context)
     settings = context.services.settings
-    return context.render(
-        "home.html",
-        settings.web_name,
-        counts=counts,
-        in_step=not differing,
-        bundles=max(counts.bundles.values()),
-        files=max(counts.files.values()),
-        latest=latest,
-        base=context.base,
-    )
+    return context.render("home.html", settings.web_name, base=context.base, **values)
+
+
+def _find_latest(context: PageContext[NoParameters]) -> dict[str, Any]:
+    """Return the latest bundles as cards; without their metadata if no search engine answers."""
+    fields = context.services.settings.web_card_fields
+    request = CardRequest(parse_query({}), fields, size=LATEST)
+    try:
+        return {"cards": find_cards(context.stores, REPLICAS[0], request).cards}
+    except (Unavailable, TimeLimitExceeded):
+        return {"latest": list_latest_bundles(context.stores, REPLICAS[0], limit=LATEST)}
 
 
 CLIENT = Path(__file__).parent.parent / "client"

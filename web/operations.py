@@ -96,12 +96,13 @@ def show_status(context: PageContext[NoParameters]) -> Response:
     parts = read_health(services, details=False)
     lag = replication.build_report(stores).lag if context.may("get_replication") else []
     fixity = services.integrity.report() if context.may("get_integrity") else None
+    may_count = context.may("get_bundles_all")
     return context.render(
         "status.html",
         "Status",
         parts=parts,
         worst=find_worst(parts),
-        counts=context.site.statistics.read().counts,
+        counts=context.site.statistics.read().counts if may_count else None,
         lag=lag,
         fixity=fixity,
         read_only=services.read_only.reason(),

@@ -274,7 +274,8 @@ def _serve_page(one: Page, site: Site, path: dict[str, str]) -> Response:
     g.principal = principal.email if principal else None
     g.web_session, g.web_principal = session, principal
     check_rate_limit(services.rates, services.settings, request, principal)
-    if one.login and principal is None:
+    is_closed = bool(one.access) and site.guard_of(one.access).wants(one.access) is not None
+    if principal is None and (one.login or is_closed):
         raise Unauthorized("Log in first.")
     if one.method == "POST":
         _check_form(site, session)

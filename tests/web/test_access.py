@@ -117,6 +117,7 @@ def test_home_of_a_closed_store_names_no_bundle(
 
 def test_disabled_user_gets_no_page_that_needs_a_login(visit: Visit, stores: Stores) -> None:
     with stores.catalog.write() as tx:
+        accounts.lock_all(tx)
         key = accounts.AccountKey("user", "admin@example.org")
         accounts.insert(tx, key, None)
         accounts.set_status(tx, key, "disabled")

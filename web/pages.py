@@ -6,6 +6,7 @@ Every POST needs the session's CSRF token.
 """
 
 import logging
+import secrets
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
@@ -75,8 +76,19 @@ class Site:
     statistics: StatisticsCache
 
     def csrf_token(self, session: WebSession) -> str:
-        """Return the token that forms of this session carry."""
-        return self.sealer.derive_value("web form", session.id)
+        """Return a new token for a form of this session.
+
+        It differs each time: pages are compressed, and a constant secret beside the visitor's own
+        words could be guessed from their length (BREACH).
+        """
+        return self._csrf_token(session, secrets.token_urlsafe(12))
+
+    def is_csrf_token(self, session: WebSession, sent: str) -> bool:
+        """Return whether a form's token belongs to this session."""
+        return is_equal_secret(sent, self._csrf_token(session, sent.partition(".")[0]))
+
+    def _csrf_token(self, session: WebSession, nonce: str) -> str:
+        return f"{nonce}.{self.sealer.derive_value('web form', f'{nonce} {session.id}')}"
 
     def guard_of(self, operation: str) -> Guard:
         """Return the guard of the application that has this operation."""
@@ -319,8 +331,7 @@ def _check_form(site: Site, session: WebSession | None) -> None:
     if session is None:
         raise Unauthorized("Your session has ended. Log in, go back, and send the form again.")
     same_site = request.headers.get("Sec-Fetch-Site", "same-origin") in ("same-origin", "none")
-    sent = request.form.get("csrf", "")
-    if not same_site or not is_equal_secret(sent, site.csrf_token(session)):
+    if not same_site or not site.is_csrf_token(session, request.form.get("csrf", "")):
         raise Forbidden("This form is out of date. Go back, reload the page, and send it again.")
 
 

@@ -52,6 +52,14 @@ def test_rejects_form_without_csrf_token(visit: Visit) -> None:
         assert "Set-Cookie" not in page.headers
 
 
+def test_forms_carry_another_token_each_time(visit: Visit) -> None:
+    pages = [visit("reader").get("/").text for _ in range(2)]
+    first, second = (re.search(r'name="csrf" value="([^"]+)"', text)[1] for text in pages)
+    assert first != second
+    for token in (first, second):
+        assert visit("reader").site.is_csrf_token(visit("reader").session, token)
+
+
 def test_rejects_form_of_another_site(visit: Visit) -> None:
     visitor = visit("reader")
     form = {"csrf": visitor.site.csrf_token(visitor.session)}

@@ -6,7 +6,7 @@ from typing import Literal, NamedTuple
 
 from auth.account_operations import ACCOUNT_ACTIONS
 from auth.authorization import OPEN_OPERATIONS, RESOURCES, action_name, resource_arn
-from auth.builtin_roles import load_policy
+from auth.builtin_roles import STORE_ADMIN, load_policy
 from auth.decisions import EffectivePermissions, list_effective_entries
 from auth.policies.evaluator import AttachedPolicy, CompiledPolicies
 from auth.policies.keys import GROUPS, ROLES, USER_EMAIL
@@ -99,7 +99,7 @@ MAX_ROLES_TRIED = 200
 def find_allowing_roles(
     catalog: Catalog, principal: Principal, action: str, resource: str, deployment: str
 ) -> list[str]:
-    """List the roles whose policy alone would allow an action to a principal."""
+    """List the roles whose policy alone would allow an action to a principal; store_admin last."""
     with catalog.read() as tx:
         rows = accounts.list_rows(tx, "role", prefix="", after="", limit=MAX_ROLES_TRIED)
     variables: dict[str, Value] = {USER_EMAIL: principal.email, GROUPS: (), ROLES: ()}
@@ -109,4 +109,4 @@ def find_allowing_roles(
         attached = [AttachedPolicy(f"role {row.id}", policy)] if policy else []
         if CompiledPolicies(attached, variables).decide(action, resource).allowed:
             allowing.append(row.id)
-    return allowing
+    return sorted(allowing, key=lambda role: role == STORE_ADMIN)

@@ -121,7 +121,8 @@ def group_permissions(
     auth = require_accounts(context)
     found = auth.decisions.find_permissions(principal)
     listed = list_permissions(found, auth.settings.deployment)
-    listed.sort(key=lambda one: _subject_of(one.operation))
+    last = (SUBJECTS["v1"], OTHER_SUBJECT)
+    listed.sort(key=lambda one: (_subject_of(one.operation) in last, _subject_of(one.operation)))
     return [
         (name, list(some)) for name, some in groupby(listed, lambda p: _subject_of(p.operation))
     ]

@@ -1,7 +1,7 @@
 """Administration of users, groups and roles: lists, records, memberships and deletion."""
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Annotated, Any, cast
@@ -21,9 +21,9 @@ from auth.accounts import (
     is_account_id,
     is_user_id,
 )
-from auth.builtin_roles import load_policy
+from auth.builtin_roles import is_permanent_membership, load_policy
 from auth.policies.grammar import AccessPolicy
-from storage.catalog.accounts import AccountKey, AccountKind, AccountStatus
+from storage.catalog.accounts import AccountKey, AccountKind, AccountStatus, Membership
 from storage.errors import ConflictError, DomainError, Forbidden, NotAcceptable, NotFoundError
 from storage.model import normalize_identity
 from web.account import audit_context, require_accounts
@@ -179,7 +179,7 @@ def _render_account(
     auth, name = require_accounts(context), path_account(kind, context)
     account = accounts.find_account(auth.catalog, name)
     policy = load_policy(name, account.policy, auth.settings.deployment)
-    links: dict[str, list[str]] = {}
+    links: dict[AccountKind, list[str]] = {}
     for linked in LINKED[kind]:
         if context.may(f"get_v1_{kind}_{linked}s"):
             begin = after if linked == "user" else ""
@@ -198,6 +198,7 @@ def _render_account(
         account=account,
         policy=format_policy(policy) if policy else "",
         memberships=links,
+        permanent=_list_permanent(name, links),
         holders=holders,
         owned=_list_owned(kind, context, name),
         most=MAX_SHOWN,
@@ -208,6 +209,18 @@ def _render_account(
         form=context.request.form,
         errors=errors or {},
     )
+
+
+def _list_permanent(name: AccountKey, links: Mapping[AccountKind, Sequence[str]]) -> set[str]:
+    """Return the names of memberships that cannot end."""
+    pairs = {
+        each: Membership(AccountKey(linked, each), name)
+        if linked == "user"
+        else Membership(name, AccountKey(linked, each))
+        for linked, names in links.items()
+        for each in names
+    }
+    return {each for each, pair in pairs.items() if is_permanent_membership(pair)}
 
 
 def format_policy(policy: AccessPolicy) -> str:

@@ -151,6 +151,7 @@ def test_creates_a_user_and_says_what_is_wrong_with_the_address(
 def test_finds_out_why_a_user_may_not_write_and_grants_it(visit: Visit) -> None:
     admin, question = visit("admin"), f"/admin/why?who={ADA}&action=store:PutBundle"
     page = text_of(admin.get(question))
+    assert page.index("reviewer") < page.index("store_admin")
     assert "denied store:PutBundle" in page
     assert "No statement allows it here" in page
     assert "Give ada@example.org this role" in page
@@ -200,6 +201,12 @@ def test_shows_error_at_the_field_of_an_unknown_member(
     assert "Not found: role" in page.text
     assert "<script>alert" not in page.text
     assert changes(stores) == before
+
+
+def test_offers_no_removal_of_what_everyone_has(visit: Visit) -> None:
+    page = visit("admin").get(f"/admin/users/{ADA}").text
+    assert "user_default</a>" in page
+    assert 'value="user_default"' not in page
 
 
 def test_disables_and_enables_a_user(visit: Visit) -> None:

@@ -30,7 +30,7 @@ from pipelines.bundle_versions import BundleState
 from pipelines.documents import is_metadata_file
 from storage.errors import ConflictError
 from storage.model import FQID, REPLICAS, BundleVersion, Replica
-from web.formats import format_version
+from web.formats import format_version, reveal
 from web.metadata import TreeBuilder
 from web.pages import FormErrors, PageContext, page
 
@@ -105,7 +105,7 @@ def find_title(context: PageContext[Any], metadata: Sequence[MetadataFile]) -> s
     """Return the first text at one of the fields that the settings name."""
     for path in context.services.settings.web_title_fields:
         if text := bundle_contents.find_value(metadata, path):
-            return " ".join(text.split())[:MAX_TITLE]
+            return reveal(" ".join(text.split())[:MAX_TITLE])
     return None
 
 

@@ -10,6 +10,7 @@ from api.schemas.fields import page_token_field
 from pipelines import bundle_contents, bundles, failover, files, replication
 from storage.errors import NotFoundError
 from storage.model import FQID
+from web.formats import reveal
 from web.pages import PageContext, page, protect, redirect_to
 from web.previews import FileParameters, find_file
 
@@ -31,7 +32,7 @@ def show_file(context: PageContext[FilePageParameters]) -> Response:
     file = find_file(context)
     return context.render(
         "file.html",
-        query.name.rpartition("/")[2] or file.fqid.uuid,
+        reveal(query.name.rpartition("/")[2]) or file.fqid.uuid,
         file=file,
         name=query.name,
         versions=files.list_versions(context.stores, uuid, limit=VERSIONS_MAX),

@@ -1,6 +1,7 @@
 """Format values for people: sizes, counts, dates, links and static files."""
 
 import hashlib
+import re
 from collections.abc import Callable
 from datetime import UTC, datetime
 from functools import lru_cache
@@ -78,6 +79,17 @@ def shorten(text: str, most: int = 200) -> str:
     return text if len(text) <= most else text[: most - 1] + "…"
 
 
+# Direction and zero-width characters, which can make a name look like another one.
+_HIDDEN = re.compile(
+    "[\x00-\x1f\x7f-\x9f\u00ad\u061c\u200b-\u200f\u202a-\u202e\u2060-\u2069\ufeff]"
+)
+
+
+def reveal(text: str) -> str:
+    """Spell out characters that are invisible or change the direction: `[U+202E]`."""
+    return _HIDDEN.sub(lambda found: f"[U+{ord(found[0]):04X}]", text)
+
+
 def static_url(name: str) -> str:
     """Return the URL of a static file, which changes with its content."""
     return f"/static/{name}?v={static_digest(name)}"
@@ -97,5 +109,6 @@ FILTERS: dict[str, Callable[..., Any]] = {
     "version": format_version,
     "age": format_age,
     "shorten": shorten,
+    "reveal": reveal,
 }
 """Jinja filters."""

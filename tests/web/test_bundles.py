@@ -252,7 +252,15 @@ def test_hostile_names_and_metadata_are_text(visit: Visit, depositor: Depositor)
         for harm in ("<script>a", "<img src=x", "<svg", "</details></main>"):
             assert harm not in page.text, path
         assert not re.search(r'href="(javascript|data):', page.text)
+        assert "\u202e" not in re.sub(r'data-copy="[^"]*"', "", page.text)
         assert not re.search(r"<script(?![^>]*\bsrc=)|<[^>]+\son\w+=", page.text)
+
+
+def test_direction_of_names_is_revealed(visit: Visit, depositor: Depositor) -> None:
+    uuid = put(depositor, 3, {**HOSTILE, "sample.json": b'{"title": "\\u202egnp.exe"}'})
+    page = visit().get(f"/bundles/{uuid}")
+    assert "<h1>[U+202E]gnp.exe</h1>" in page.text
+    assert "<bdi>[U+202E]gnp.exe</bdi>" in page.text
 
 
 def test_tree_is_bounded() -> None:

@@ -176,7 +176,9 @@ def test_withdrawal_says_what_happens_and_shows_reason(visit: Visit, depositor: 
     anonymous = visit().get(f"/bundles/{uuid}?version={LATER}")
     assert "wrong &lt;donor&gt;" in anonymous.text
     assert "ingest@example.org" not in anonymous.text
-    assert visit().get(f"/bundles/{uuid}").status_code == 200
+    latest = visit().get(f"/bundles/{uuid}")
+    assert latest.status_code == 200
+    assert "not the latest" not in latest.text
     assert "withdrawn" in visit().get(f"/bundles/{uuid}/versions").text
     assert visitor.post(where, reason="again").status_code == 409
     all_gone = visitor.post(

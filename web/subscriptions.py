@@ -239,7 +239,7 @@ def _render_subscription(
         overlaps=[one for one in OVERLAPS if one[0] <= cap_s],
         verifiers=VERIFIERS,
     )
-    if secret:
+    if secret and context.request.method != "HEAD":
         set_cookie(context.site, response, SECRET_COOKIE, "", 0)
     return response
 

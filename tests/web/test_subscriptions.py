@@ -52,6 +52,7 @@ def test_generated_secret_is_shown_once(visit: Visit, stores: Stores) -> None:
     page = visitor.post("/subscriptions/new", **FORM)
     (made,) = owned(stores)
     assert page.headers["Location"] == f"/subscriptions/{made.uuid}"
+    visitor.client.head(page.headers["Location"])
     first = visitor.get(page.headers["Location"])
     secret = re.search(r'data-copy="([\w-]{43})"', first.text)
     assert secret is not None

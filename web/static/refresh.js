@@ -1,29 +1,37 @@
 // Elements with `data-refresh` (seconds) are replaced by what the server shows now.
 
-function refresh(element) {
+const MAX_DELAY_S = 60;
+
+function refresh(element, delayS) {
   setTimeout(async () => {
-    let current = element;
+    const isBusy = document.hidden || element.contains(document.activeElement);
+    if (isBusy || String(document.getSelection()) !== "") return refresh(element, delayS);
+    let fresh = null;
     try {
-      const isBusy = document.hidden || element.contains(document.activeElement);
-      if (!isBusy && String(document.getSelection()) === "") current = await replace(element);
-    } finally {
-      if (current?.dataset.refresh) refresh(current);
+      fresh = await fetchElement(element.id);
+    } catch {
+      // The server is away, or wants a login: ask less often.
     }
-  }, Number(element.dataset.refresh) * 1000);
+    if (!fresh) return refresh(element, Math.min(delayS * 2, MAX_DELAY_S));
+    keepOpened(element, fresh);
+    element.replaceWith(fresh);
+    if (fresh.dataset.refresh) refresh(fresh, Number(fresh.dataset.refresh));
+  }, delayS * 1000);
 }
 
-async function replace(element) {
+async function fetchElement(id) {
   const response = await fetch(location.href, { headers: { Accept: "text/html" } });
-  if (!response.ok || response.redirected) return element;
+  if (!response.ok || response.redirected) return null;
   const page = new DOMParser().parseFromString(await response.text(), "text/html");
-  const fresh = page.getElementById(element.id);
-  if (!fresh) return element;
-  const opened = [...element.querySelectorAll("details")].map((one) => one.open);
-  const before = element.querySelectorAll("details").length;
-  const details = fresh.querySelectorAll("details");
-  if (details.length === before) details.forEach((one, at) => (one.open = opened[at]));
-  element.replaceWith(fresh);
-  return fresh;
+  return page.getElementById(id);
 }
 
-for (const element of document.querySelectorAll("[data-refresh][id]")) refresh(element);
+function keepOpened(element, fresh) {
+  const before = element.querySelectorAll("details");
+  const after = fresh.querySelectorAll("details");
+  if (before.length === after.length) after.forEach((one, at) => (one.open = before[at].open));
+}
+
+for (const element of document.querySelectorAll("[data-refresh][id]")) {
+  refresh(element, Number(element.dataset.refresh));
+}

@@ -261,6 +261,19 @@ CALLS: dict[str, tuple[Callable[[Tx], object], str]] = {
         ),
         "ix_deliveries_bundle",
     ),
+    "latest success and failure": (
+        lambda tx: subscriptions.list_statuses(tx, "owner@example.org"),
+        "ix_deliveries_kind",
+    ),
+    "replays": (lambda tx: events.list_replays(tx, 7, limit=9), "ix_replays_latest"),
+    "request": (
+        lambda tx: deliveries.load_request(tx, 7, FQ[0]),
+        "uq_deliveries_uuid",
+    ),
+    "bundle tried": (
+        lambda tx: events.list_latest_created(tx, "aws", limit=9, uuid="7"),
+        "uq_bundles_uuid_version",
+    ),
     "fared": (
         lambda tx: subscriptions.count_failures(
             tx,

@@ -7,6 +7,7 @@ revision = "0020"
 down_revision = "0019"
 branch_labels = None
 depends_on = None
+locks = "replays, against writes, while its index is made: it is short"
 
 Key = sa.Text().with_variant(sa.Text(collation="C"), "postgresql")
 

@@ -8,7 +8,7 @@ from pipelines import documents, failover
 from storage import keys
 from storage.catalog import bundle_contents, bundles, integrity
 from storage.catalog.bundle_contents import FolderItem, ReplicaVerification
-from storage.errors import DomainError, NotFoundError
+from storage.errors import DomainError, NotFoundError, Unavailable
 from storage.model import REPLICAS, BundleVersion, FileVersion, ManifestEntry, Replica
 from storage.stores import Stores
 
@@ -53,6 +53,8 @@ class MetadataFile:
     entry: ManifestEntry
     value: Any = None
     problem: str | None = None
+    is_away: bool = False
+    """Whether its bucket did not answer."""
 
     @property
     def key(self) -> str:
@@ -74,27 +76,23 @@ def read_metadata(stores: Stores, replica: Replica, bundle: BundleVersion) -> li
         if entry.size > min(room, METADATA_FILE_BYTES_MAX):
             found.append(MetadataFile(entry, problem="Too large to be shown here."))
             continue
+        room -= entry.size
         if problem is None:
-            room -= entry.size
-            read, is_away = _read_metadata_file(stores, replica, entry)
-            found.append(read)
-            problem = read.problem if is_away else None
+            found.append(_read_metadata_file(stores, replica, entry))
+            problem = found[-1].problem if found[-1].is_away else None
         else:
-            found.append(MetadataFile(entry, problem=problem))
+            found.append(MetadataFile(entry, problem=problem, is_away=True))
     return found
 
 
-def _read_metadata_file(
-    stores: Stores, replica: Replica, entry: ManifestEntry
-) -> tuple[MetadataFile, bool]:
-    """Return a file, and whether its bucket did not answer."""
+def _read_metadata_file(stores: Stores, replica: Replica, entry: ManifestEntry) -> MetadataFile:
     try:
-        content = failover.read_blob(stores, replica, entry.checksums.sha256)
-        return MetadataFile(entry, documents.parse_metadata(content)[0]), False
+        content = failover.read_blob_soon(stores, replica, entry.checksums.sha256)
+        return MetadataFile(entry, documents.parse_metadata(content)[0])
     except documents.UnreadableMetadata as error:
-        return MetadataFile(entry, problem=f"Not readable: {error}."), False
+        return MetadataFile(entry, problem=f"Not readable: {error}.")
     except DomainError as error:
-        return MetadataFile(entry, problem=error.detail), True
+        return MetadataFile(entry, problem=error.detail, is_away=isinstance(error, Unavailable))
 
 
 def find_value(metadata: Sequence[MetadataFile], path: str) -> str | None:

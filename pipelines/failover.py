@@ -45,6 +45,7 @@ PATIENCE_S = 1.0
 """How long a reader waits for the check of an object."""
 _CHECKS = {name: ThreadPoolExecutor(8, thread_name_prefix=f"check-{name}") for name in REPLICAS}
 """Threads of each replica: a bucket that hangs must not hold up checks of the other."""
+_READS = {name: ThreadPoolExecutor(8, thread_name_prefix=f"read-{name}") for name in REPLICAS}
 TRUST_S = 600.0
 """How long a process trusts a blob that it read: disks change bytes without a trace."""
 INTACT, DAMAGED = b"\1", b"\0"
@@ -235,6 +236,18 @@ def read_blob(stores: Stores, replica: Replica, sha256: str) -> bytes:
             return _read_verified(stores, other_replica(replica), key)
         except (DamagedObjectError, NotFoundError, SourceChanged):
             raise error from None
+
+
+def read_blob_soon(stores: Stores, replica: Replica, sha256: str) -> bytes:
+    """Do the same, but raise Unavailable if the bucket does not answer within PATIENCE_S."""
+    future = _READS[replica].submit(read_blob, stores, replica, sha256)
+    try:
+        return future.result(PATIENCE_S)
+    except TimeoutError:
+        # A read that has not started waits for other readers, not for the bucket.
+        if not future.cancel():
+            stores.circuit_breaker.record_failure(f"bucket.{replica}")
+        raise Unavailable(f"The bucket of replica {replica} does not answer.") from None
 
 
 def _read_verified(stores: Stores, replica: Replica, key: str) -> bytes:

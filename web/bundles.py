@@ -26,6 +26,7 @@ from pipelines import (
     replication,
 )
 from pipelines.bundle_contents import MetadataFile
+from pipelines.bundle_references import SubscriptionMatches
 from pipelines.bundle_versions import BundleState
 from pipelines.documents import is_metadata_file
 from storage.errors import ConflictError
@@ -91,7 +92,7 @@ def show_bundle(context: PageContext[BundleParameters]) -> Response:
         may_withdraw=context.may("delete_bundle", query=replace(query, version=row.fqid.version)),
         **_list_files(context, row),
         **_find_copies(context, row),
-        **_find_references(context, row),
+        **_find_references(context, row, any(file.is_away for file in metadata)),
     )
 
 
@@ -149,29 +150,38 @@ def _find_copies(context: PageContext[Any], row: BundleVersion) -> dict[str, Any
     }
 
 
-def _find_references(context: PageContext[Any], row: BundleVersion) -> dict[str, Any]:
+def _find_references(
+    context: PageContext[Any], row: BundleVersion, is_away: bool
+) -> dict[str, Any]:
     """Return the caller's collections and subscriptions that refer to the bundle."""
     principal, stores = context.principal, context.stores
-    may_collect = principal is not None and context.site.guard_of("put_collection").may(
-        principal, "put_collection"
-    )
     if principal is None:
         return {"collections": [], "own_collections": [], "matches": None, "may_collect": False}
+    guard = context.site.guard_of("put_collection")
+    may_collect = guard.may(principal, "put_collection")
+    own = bundle_references.list_own_collections(stores, principal.email) if may_collect else []
     return {
         "may_collect": may_collect,
         "collections": bundle_references.list_collections(stores, principal.email, row.fqid),
-        "own_collections": bundle_references.list_own_collections(stores, principal.email)
-        if may_collect
-        else [],
-        "matches": bundle_references.find_matching_subscriptions(
-            stores,
-            context.query.replica,
-            row,
-            principal.email,
-            time_s=MATCH_TIME_S,
-            clock=time.monotonic,
-        ),
+        "own_collections": own,
+        "matches": _match_subscriptions(context, row, principal.email, is_away),
     }
+
+
+def _match_subscriptions(
+    context: PageContext[Any], row: BundleVersion, owner: str, is_away: bool
+) -> SubscriptionMatches:
+    """Return the caller's subscriptions that match; a bucket that is away is not waited for."""
+    if is_away:
+        return SubscriptionMatches([], "The bundle's metadata cannot be read now.")
+    return bundle_references.find_matching_subscriptions(
+        context.stores,
+        context.query.replica,
+        row,
+        owner,
+        time_s=MATCH_TIME_S,
+        clock=time.monotonic,
+    )
 
 
 def _show_absent(context: PageContext[Any], state: BundleState) -> Response:
@@ -281,9 +291,9 @@ class DiffParameters:
     after: Annotated[str, version_field(required=True, data_key="to")]
 
 
-@page("GET", "/bundles/<uuid>/diff", access="get_bundle", query=DiffParameters)
+@page("GET", "/bundles/<uuid>/diff", query=DiffParameters)
 def compare_bundle_versions(context: PageContext[DiffParameters]) -> Response:
-    """Show the differences of two versions of a bundle."""
+    """Show the differences of two versions of a bundle, each of which is authorized."""
     uuid, query = context.path["uuid"], context.query
     for version in (query.before, query.after):
         context.authorize("get_bundle", query=VersionPageParameters(query.replica, version))

@@ -1,11 +1,19 @@
 """Files of a bundle by folder, its metadata, its verification, and what refers to it."""
 
+import threading
 import time
 from collections.abc import Callable
 
 import pytest
 
-from pipelines import bundle_contents, bundle_references, bundles, collections, subscriptions
+from pipelines import (
+    bundle_contents,
+    bundle_references,
+    bundles,
+    collections,
+    failover,
+    subscriptions,
+)
 from pipelines.bundles import NewEntry
 from pipelines.collections import CollectionDraft
 from pipelines.limits import SEGMENT_ENTRIES
@@ -13,7 +21,7 @@ from pipelines.subscriptions import NewSubscription
 from storage import keys
 from storage.catalog import files
 from storage.catalog.integrity import record_damage
-from storage.errors import NotFoundError, Unavailable
+from storage.errors import NotFoundError
 from storage.model import FQID, BundleVersion, CollectionLink
 from storage.stores import Stores
 from tests.builders import make_file, new_uuid, version
@@ -93,17 +101,21 @@ def test_metadata_is_read_within_bounds(stores: Stores, monkeypatch) -> None:
         assert bundle_contents.find_value(metadata, path) is None
 
 
-def test_bucket_that_is_away_is_asked_once(stores: Stores, monkeypatch) -> None:
+def test_bucket_that_hangs_is_asked_once(stores: Stores, monkeypatch) -> None:
     row = row_of(stores, put(stores, new_uuid(), 0, {"a.json": b"1", "b.json": b"2"}))
-    asked = []
+    asked, answered = [], threading.Event()
 
-    def fail(*_args: object) -> bytes:
+    def hang(*_args: object) -> bytes:
         asked.append(1)
-        raise Unavailable("The bucket is away.")
+        answered.wait(30)
+        return b""
 
-    monkeypatch.setattr(bundle_contents.failover, "read_blob", fail)
+    monkeypatch.setattr(failover, "read_blob", hang)
+    monkeypatch.setattr(failover, "PATIENCE_S", 0.05)
     found = bundle_contents.read_metadata(stores, "aws", row)
-    assert [one.problem for one in found] == ["The bucket is away."] * 2
+    answered.set()
+    assert [one.problem for one in found] == ["The bucket of replica aws does not answer."] * 2
+    assert all(one.is_away for one in found)
     assert len(asked) == 1
 
 

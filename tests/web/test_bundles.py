@@ -8,7 +8,7 @@ import pytest
 from flask import Flask
 
 from config import Settings
-from pipelines import bundle_contents
+from pipelines import failover
 from storage.errors import Unavailable
 from tests.api.builders import INGEST, VERSION, Depositor, uuid_of
 from tests.web.conftest import Visit, text_of
@@ -119,8 +119,8 @@ def test_bundle_page_is_complete_while_its_bucket_is_away(
     def fail(*_args: object) -> bytes:
         raise Unavailable("The bucket is away.")
 
-    monkeypatch.setattr(bundle_contents.failover, "read_blob", fail)
-    page = visit().get(f"/bundles/{uuid}")
+    monkeypatch.setattr(failover, "read_blob", fail)
+    page = visit("reader").get(f"/bundles/{uuid}")
     assert page.status_code == 200
     assert "The bucket is away." in page.text
     assert "README.md" in page.text

@@ -1,16 +1,17 @@
 """Count bundles by value of a field, list fields, and name the fields nearest to a wrong one."""
 
+import time
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from difflib import SequenceMatcher, get_close_matches
 from heapq import nsmallest
 
 from pipelines.failover import read_index_with_failover
 from pipelines.limits import FACET_FIELDS_MAX
-from storage.errors import TimeLimitExceeded, Unavailable
+from storage.errors import DomainError, TimeLimitExceeded, Unavailable
 from storage.model import Replica
-from storage.protocols import FacetCounts, IndexedField, SearchIndex
+from storage.protocols import FacetCount, FacetCounts, IndexedField, SearchIndex
 from storage.search.documents import KEYWORD_SUFFIX
 from storage.search.grammar.clauses import (
     BoolClause,
@@ -155,19 +156,72 @@ def _similarity(one: str, other: str) -> float:
 
 
 MAX_FEATURED = 6
+MAX_CANDIDATES = 12
+USEFUL_SHARE = 100
+"""One of so many bundles at least must have the most frequent value."""
+FRESH_S = 300.0
+FRESH_FACTOR = 50
+"""A choice is fresh for this many times as long as choosing took: it costs 2 % of a core."""
 FIELDS_TO_CHOOSE_FROM = 500
 METADATA_PREFIX = "files."
 TECHNICAL_FIELDS = ("describedBy", "schema_type", "schema_version")
 """Last parts of fields that tell metadata apart, not bundles."""
 
 
+class FacetFieldCache:
+    """The fields that are chosen for facets, at most some minutes old; shared by threads."""
+
+    def __init__(self, stores: Stores, clock: Callable[[], float] = time.monotonic) -> None:
+        self._stores, self._clock = stores, clock
+        self._chosen: dict[Replica, tuple[float, Sequence[str]]] = {}
+
+    def read(self, replica: Replica) -> Sequence[str]:
+        """Return the metadata fields by which most bundles can be told apart.
+
+        They are chosen again after some minutes, sooner while there are few.
+        """
+        began = self._clock()
+        fresh_until, chosen = self._chosen.get(replica, (0.0, []))
+        if began < fresh_until:
+            return chosen
+        # Others use the old choice meanwhile.
+        self._chosen[replica] = (began + FRESH_S, chosen)
+        try:
+            chosen = choose_facet_fields(self._stores, replica)
+        except DomainError:
+            self._chosen[replica] = (began, chosen)
+            raise
+        ended = self._clock()
+        # A new store gets its fields soon.
+        least = FRESH_S if len(chosen) >= MAX_FEATURED else 0.0
+        fresh_until = ended + max(least, FRESH_FACTOR * (ended - began))
+        self._chosen[replica] = (fresh_until, chosen)
+        return chosen
+
+
 def choose_facet_fields(stores: Stores, replica: Replica) -> list[str]:
-    """Return the metadata fields of strings that most bundles have."""
+    """Return the metadata fields of strings that most bundles have, without unique values."""
     _, found = list_fields(stores, replica, METADATA_PREFIX, None, FIELDS_TO_CHOOSE_FROM)
     wanted = [
         field
         for field in found
         if field.kind == "string" and field.name.rpartition(".")[2] not in TECHNICAL_FIELDS
     ]
-    frequent = nsmallest(MAX_FEATURED, wanted, key=lambda field: (-field.documents, field.name))
-    return [field.name for field in frequent]
+    frequent = nsmallest(MAX_CANDIDATES, wanted, key=lambda field: (-field.documents, field.name))
+    if not frequent:
+        return []
+    names = [field.name for field in frequent]
+    _, counted = count_facets(stores, replica, MatchAllClause(), names, 2)
+    useful = [
+        field.name
+        for field in frequent
+        if _is_useful(counted.counts.facets[field.name], field.documents)
+    ]
+    return useful[:MAX_FEATURED]
+
+
+def _is_useful(first: Sequence[FacetCount], documents: int) -> bool:
+    """Return whether the first values stand for more than single bundles."""
+    return len(first) == 1 or (
+        bool(first) and first[0].count > 1 and first[0].count * USEFUL_SHARE >= documents
+    )

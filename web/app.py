@@ -15,6 +15,7 @@ from api.http.operation import JobQueue, Services
 from auth.secret_values import ValueSealer
 from auth.tokens.verification import GrantChecker
 from config import Settings
+from pipelines.facets import FacetFieldCache
 from pipelines.recovery import epochs
 from pipelines.statistics import StatisticsCache
 from storage.catalog import Catalog
@@ -121,6 +122,7 @@ def create_site_app(
         find_session=login.find_session,
         post_form=post_form,
         statistics=StatisticsCache(stores),
+        facet_fields=FacetFieldCache(stores),
     )
     pages.register_pages(app, site)
     return app

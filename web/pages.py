@@ -28,6 +28,7 @@ from api.http.operation import Services, StoreContext
 from api.schemas.fields import NoParameters, request_schema
 from auth.account_operations import ACCOUNT_ACTIONS, describe_requirement
 from auth.secret_values import ValueSealer, is_equal_secret
+from pipelines.facets import FacetFieldCache
 from pipelines.statistics import StatisticsCache
 from storage.errors import Forbidden, Invalid, Unauthorized, Unavailable
 from storage.model import Principal
@@ -74,6 +75,7 @@ class Site:
     """Returns the session of the current request."""
     post_form: PostForm
     statistics: StatisticsCache
+    facet_fields: FacetFieldCache
 
     def csrf_token(self, session: WebSession) -> str:
         """Return a new token for a form of this session.

@@ -187,7 +187,7 @@ def _make_facets(
     stores, replica = context.stores, request.replica
     try:
         featured = list(context.services.settings.web_facets)
-        fields = featured or facets.choose_facet_fields(stores, replica)
+        fields = featured or context.site.facet_fields.read(replica)
         filtered = list(dict.fromkeys(each.field for each in request.filters))
         names = list(dict.fromkeys([*fields, *filtered]))[: facets.MAX_FACETS]
         counts: dict[str, Sequence[FacetCount]] = {}
@@ -201,17 +201,8 @@ def _make_facets(
                 counts |= found.counts.facets
     except (Unavailable, TimeLimitExceeded):
         return {"facets": [], "no_facets": True}
-    boxes = [
-        _make_box(request, name, counts[name], names)
-        for name in names
-        if name in filtered or featured or _tells_apart(counts[name])
-    ]
+    boxes = [_make_box(request, name, counts[name], names) for name in names]
     return {"facets": [box for box in boxes if box.links]}
-
-
-def _tells_apart(counts: Sequence[FacetCount]) -> bool:
-    """Return whether a chosen facet is of use: not every bundle has a value of its own."""
-    return len(counts) == 1 or any(each.count > 1 for each in counts)
 
 
 def _make_box(

@@ -10,9 +10,9 @@ import threading
 from array import array
 from bisect import bisect_left, bisect_right
 from collections import Counter, OrderedDict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import compress, islice
+from itertools import compress, count, islice
 from operator import itemgetter
 
 from storage.protocols import FacetCount, FacetValue
@@ -22,8 +22,8 @@ from storage.search.facets import order_counts
 
 MAX_CACHED_ENTRIES = 8_000_000
 """Entries of all columns in memory, of 16 bytes each."""
-ENTRIES_PER_NAME = 8
-"""A different string takes as much memory as so many entries."""
+ENTRIES_PER_NAME = 14
+"""A different string, and its count, takes as much memory as so many entries."""
 MAX_CACHED_RESULTS = 200
 # Looking one document up costs as much as passing over so many.
 LOOKUP_COST = 12
@@ -42,16 +42,23 @@ class Column:
     values: "array[int] | array[float]" = field(default_factory=lambda: array("d"))
     names: Mapping[int, str] = field(default_factory=dict)
     last_term: int = 0
+    places: "array[int] | None" = None
+    """By document the place of its only value, or -1; None if a document has several values."""
 
     def entries(self) -> int:
         """Return the size in entries of the cache."""
-        return 1 + len(self.documents) + ENTRIES_PER_NAME * len(self.names)
+        places = len(self.places or ()) // 4
+        return 1 + len(self.documents) + places + ENTRIES_PER_NAME * len(self.names)
 
 
 @dataclass(frozen=True, slots=True)
 class LiveDocuments:
-    """Which documents up to number `last` are live, a byte each."""
+    """Which documents up to number `last` are live, a byte each.
 
+    Of two with one `epoch` the later has what the earlier has: none was withdrawn between them.
+    """
+
+    epoch: int
     last: int = 0
     count: int = 0
     mask: bytearray = field(default_factory=lambda: bytearray(1))
@@ -73,6 +80,8 @@ class FacetCache:
         self._lock = threading.Lock()
         self._columns: OrderedDict[ColumnKey, Column] = OrderedDict()
         self._live: dict[str, LiveDocuments] = {}
+        self._epochs = count()
+        self._totals: dict[ColumnKey, tuple[LiveDocuments, Counter[FacetValue]]] = {}
         self._results: OrderedDict[tuple[object, ...], Sequence[FacetCount]] = OrderedDict()
 
     def count(
@@ -109,29 +118,51 @@ class FacetCache:
                 self._columns[key] = column
             self._columns.move_to_end(key)
             while self.entries() > self._max_entries:
-                self._columns.popitem(last=False)
+                dropped, _ = self._columns.popitem(last=False)
+                self._totals.pop(dropped, None)
             return column
 
     def entries(self) -> int:
         """Return the size of the columns in memory."""
         return sum(map(Column.entries, self._columns.values()))
 
-    def get_live_mask(
+    def get_live(
         self, connection: sqlite3.Connection, file: str, last: int, total: int
-    ) -> bytearray:
-        """Return the mask of the live documents in the connection's snapshot."""
+    ) -> LiveDocuments:
+        """Return the live documents in the connection's snapshot."""
         with self._lock:
-            known = self._live.get(file, LiveDocuments())
-            if known.last == last and known.count == total:
-                return known.mask
-            start = known if known.last < last else LiveDocuments()
+            known = self._live.get(file)
+            if known is not None and known.last == last and known.count == total:
+                return known
+            fresh = LiveDocuments(next(self._epochs))
+            start = known if known is not None and known.last < last else fresh
             live = _extend_live(connection, start, last)
             if live.count != total:
                 # Documents were replaced or withdrawn meanwhile.
-                live = _extend_live(connection, LiveDocuments(), last)
-            if live.last >= known.last:
+                live = _extend_live(connection, fresh, last)
+            if known is None or live.last >= known.last:
                 self._live = {file: live}
-            return live.mask
+            return live
+
+    def count_live(
+        self, key: ColumnKey, column: Column, live: LiveDocuments
+    ) -> Mapping[FacetValue, int]:
+        """Count the live documents of a column; only those that are new since the last time."""
+        with self._lock:
+            known, counts = self._totals.get(key, (live, Counter[FacetValue]()))
+        start = 0
+        if known is not live and known.epoch == live.epoch and known.last < live.last:
+            start = bisect_right(column.documents, known.last)
+        elif known is live and counts:
+            return counts
+        counts = counts.copy() if start else Counter()
+        end = bisect_right(column.documents, live.last)
+        documents, values = column.documents[start:end], column.values[start:end]
+        counts.update(compress(values, map(live.mask.__getitem__, documents)))
+        with self._lock:
+            if key in self._columns:
+                self._totals[key] = (live, counts)
+        return counts
 
 
 @dataclass(slots=True)
@@ -144,6 +175,7 @@ class _FacetCounter:
     last: int
     hits: Hits
     mask: bytearray | None = None
+    live: LiveDocuments | None = None
 
     def count_field(self, name: str, size: int) -> Sequence[FacetCount]:
         path = name.removesuffix(KEYWORD_SUFFIX)
@@ -154,31 +186,30 @@ class _FacetCounter:
             if kind == "string" or path == name:
                 key = (self.file, number, kind)
                 column = self.cache.get_column(self.connection, key, self.last)
-                counted = Counter(self._select_values(column))
+                counted = self._count_column(key, column)
                 counts[kind] = _name_counts(counted, column, size) if column.names else counted
         return order_counts(counts, size)
 
-    def _select_values(self, column: Column) -> Iterator[FacetValue]:
+    def _count_column(self, key: ColumnKey, column: Column) -> Mapping[FacetValue, int]:
         numbers = self.hits.numbers
-        if numbers is not None and len(numbers) * LOOKUP_COST < len(column.documents):
-            return _look_up(column, numbers)
-        documents: Iterable[int] = column.documents
-        if column.last > self.last:
-            # Another request saw documents that this one does not.
-            documents = islice(documents, bisect_right(column.documents, self.last))
-        return compress(column.values, map(self._get_mask().__getitem__, documents))
-
-    def _get_mask(self) -> bytearray:
+        if numbers is None:
+            self.live = self.live or self.cache.get_live(
+                self.connection, self.file, self.last, self.hits.total
+            )
+            return self.cache.count_live(key, column, self.live)
+        if column.places is not None:
+            found = map(column.places.__getitem__, numbers)
+            return Counter(column.values[at] for at in found if at >= 0)
+        if len(numbers) * LOOKUP_COST < len(column.documents):
+            return Counter(_look_up(column, numbers))
         if self.mask is None:
-            if self.hits.numbers is None:
-                self.mask = self.cache.get_live_mask(
-                    self.connection, self.file, self.last, self.hits.total
-                )
-            else:
-                self.mask = bytearray(self.last + 1)
-                for number in self.hits.numbers:
-                    self.mask[number] = 1
-        return self.mask
+            self.mask = bytearray(self.last + 1)
+            for number in numbers:
+                self.mask[number] = 1
+        # Another request may have seen documents that this one does not.
+        end = bisect_right(column.documents, self.last)
+        documents = islice(column.documents, end)
+        return Counter(compress(column.values, map(self.mask.__getitem__, documents)))
 
 
 def _look_up(column: Column, numbers: Sequence[int]) -> Iterator[FacetValue]:
@@ -226,10 +257,25 @@ def _extend_column(
     return replace(
         column,
         last=last,
+        places=_extend_places(column, rows, last),
         documents=column.documents + array("q", map(itemgetter(0), rows)),
         values=array("q" if kind == "string" else "d", column.values)
         + array("q" if kind == "string" else "d", map(itemgetter(1), rows)),
     )
+
+
+def _extend_places(
+    column: Column, rows: Sequence[tuple[int, float]], last: int
+) -> "array[int] | None":
+    """Return the places with those of new rows; None if a document has several values."""
+    if column.places is None and column.last:
+        return None
+    places = (column.places or array("i", [-1])) + array("i", [-1]) * (last - column.last)
+    for at, (document, _) in enumerate(rows, len(column.documents)):
+        if places[document] >= 0:
+            return None
+        places[document] = at
+    return places
 
 
 def _extend_live(connection: sqlite3.Connection, live: LiveDocuments, last: int) -> LiveDocuments:
@@ -238,4 +284,4 @@ def _extend_live(connection: sqlite3.Connection, live: LiveDocuments, last: int)
     mask = live.mask + bytearray(last - live.last)
     for (number,) in rows:
         mask[number] = 1
-    return LiveDocuments(last, live.count + len(rows), mask)
+    return LiveDocuments(live.epoch, last, live.count + len(rows), mask)

@@ -124,10 +124,8 @@ class EmbeddedIndex:
         """See SearchIndex."""
         with self._read() as connection, tables.limit_time(connection, self._time_limit_s):
             total = self._find_hits(connection, query)
-            numbers = None
-            if not isinstance(query, MatchAllClause):
-                numbers = [doc for (doc,) in connection.execute("SELECT doc FROM temp.hits")]
-            counts = self._facets.count(connection, fields, Hits(total, numbers), size)
+            hits = Hits(total, _list_hits(connection, query, total))
+            counts = self._facets.count(connection, fields, hits, size)
             return FacetCounts(total, counts)
 
     def list_fields(
@@ -245,6 +243,16 @@ def _count_matches(connection: sqlite3.Connection, query: Clause) -> int:
     connection.execute(f"INSERT INTO temp.hits {found}", search.parameters)
     (total,) = connection.execute("SELECT count(*) FROM temp.hits").fetchone()
     return int(total)
+
+
+def _list_hits(connection: sqlite3.Connection, query: Clause, total: int) -> list[int] | None:
+    """Return the documents of `temp.hits`, in order; None if every document matches."""
+    if isinstance(query, MatchAllClause):
+        return None
+    may_be_all = 2 * total > counted_fields.last_document(connection)
+    if may_be_all and total == _count_matches(connection, MatchAllClause()):
+        return None
+    return [doc for (doc,) in connection.execute("SELECT doc FROM temp.hits")]
 
 
 # The documents of a page: all in the order of the index, hits to be sorted, or hits in its order.

@@ -133,16 +133,17 @@ class Settings:
     web_name: str = _setting("Data store", "name of the consortium or store on the web pages")
     web_about: str = _setting("", "a sentence about the store for its home page")
     web_title_fields: tuple[str, ...] = _setting(
-        (), "fields of the search document whose first text is a bundle's title"
+        ("title", "project_title", "project_short_name", "project", "name"),
+        "fields whose first value is a bundle's title; a name without dots stands for every"
+        " metadata field that ends so",
     )
     web_logo: str = _setting("", "PNG or SVG file with the logo of the web pages")
     web_facets: tuple[str, ...] = _setting(
         (), "fields of the facets beside search results; empty: those that most bundles have"
     )
     web_card_fields: tuple[str, ...] = _setting(
-        ("title", "organism", "tissue", "disease"),
-        "fields shown with a search result, the first as its title; a name without dots stands for"
-        " every metadata field that ends so",
+        ("organism", "tissue", "disease"),
+        "fields shown with a search result, named like those of titles",
     )
     web_contact: str = _setting(
         "", "e-mail address or URL that pages name for questions and missing permissions"

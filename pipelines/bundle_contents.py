@@ -1,6 +1,5 @@
 """What pages show of a bundle: files by folder, metadata, and when copies were verified."""
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -93,31 +92,6 @@ def _read_metadata_file(stores: Stores, replica: Replica, entry: ManifestEntry) 
         return MetadataFile(entry, problem=f"Not readable: {error}.")
     except DomainError as error:
         return MetadataFile(entry, problem=error.detail, is_away=isinstance(error, Unavailable))
-
-
-def find_value(metadata: Sequence[MetadataFile], path: str) -> str | None:
-    """Return the first text at a path of the search document, like `files.sample_json.organism`.
-
-    Without a match, None. Lists are searched in order.
-    """
-    steps = path.split(".")
-    if steps[:1] != ["files"]:
-        return None
-    for file in metadata:
-        if len(steps) > 1 and file.key == steps[1] and (text := _find_text(file.value, steps[2:])):
-            return text
-    return None
-
-
-def _find_text(value: Any, steps: Sequence[str]) -> str | None:
-    level = [value]
-    for step in [*steps, None]:
-        while any(isinstance(one, list) for one in level):
-            level = [child for one in level for child in (one if isinstance(one, list) else [one])]
-        if step is not None:
-            level = [one[step] for one in level if isinstance(one, dict) and step in one]
-    texts = (str(one) for one in level if isinstance(one, str | int | float) and one != "")
-    return next(texts, None)
 
 
 # Verification ------------------------------------------------------------------------------

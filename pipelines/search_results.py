@@ -27,6 +27,7 @@ MANIFEST_COLUMNS = (
     *("file_sha256", "file_size"),
 )
 """Columns of `store download-manifest`."""
+MAX_TITLE = 200
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,9 +63,10 @@ class CardPage:
 
 @dataclass(frozen=True, slots=True)
 class CardRequest:
-    """A page to show; the first of `fields` is the title."""
+    """A page to show: the first of `title_fields` that has a value is the title."""
 
     query: Clause
+    title_fields: Sequence[str]
     fields: Sequence[str]
     after: str | None = None
     oldest_first: bool = False
@@ -85,30 +87,40 @@ def find_cards(stores: Stores, replica: Replica, request: CardRequest) -> CardPa
     with stores.catalog.read() as tx:
         rows = {row.fqid: row for row in catalog_bundles.find_all(tx, fqids)}
     cards = [
-        _make_card(hit, rows[fqid], request.fields)
+        _make_card(hit, rows[fqid], request)
         for hit, fqid in zip(page.hits, fqids, strict=True)
         if fqid in rows
     ]
     return CardPage(cards, page.total, page.after, served)
 
 
-def _make_card(hit: SearchHit, bundle: BundleVersion, fields: Sequence[str]) -> SearchCard:
+def _make_card(hit: SearchHit, bundle: BundleVersion, request: CardRequest) -> SearchCard:
     text = hit.document or b""
     document = json_codec.decode(text) if 0 < len(text) <= MAX_CARD_BYTES else {}
     manifest = document.pop("manifest", None)
     flat = flatten_document(document)
-    found = [values for name in fields if (values := _find_values(flat, name)) is not None]
-    has_title = bool(fields and found) and found[0].name == fields[0]
-    title = found.pop(0).values[0] if has_title else ""
+    found = (_find_values(flat, name) for name in request.fields)
     sizes = _list_sizes(manifest)
     return SearchCard(
         bundle.fqid,
-        title,
-        found,
+        _find_title(flat, request.title_fields),
+        [values for values in found if values is not None],
         bundle.created_us,
         bundle.file_count,
         sum(sizes) if sizes is not None and len(sizes) == bundle.file_count else None,
     )
+
+
+def find_title(files: Mapping[str, Sequence[Any]], title_fields: Sequence[str]) -> str:
+    """Return the title of a bundle by its parsed metadata files, by their keys; empty if none."""
+    return _find_title(flatten_document({"files": files}), title_fields)
+
+
+def _find_title(flat: FlatDocument, title_fields: Sequence[str]) -> str:
+    for name in title_fields:
+        if (values := _find_values(flat, name)) is not None:
+            return " ".join(values.values[0].split())[:MAX_TITLE]
+    return ""
 
 
 def _list_sizes(manifest: Any) -> list[int] | None:

@@ -24,6 +24,7 @@ from pipelines import (
     bundles,
     failover,
     replication,
+    search_results,
 )
 from pipelines.bundle_contents import MetadataFile
 from pipelines.bundle_references import SubscriptionMatches
@@ -40,7 +41,6 @@ RECENT_VERSIONS = 5
 VERSIONS_PER_PAGE = 50
 MATCH_TIME_S = 0.2
 """Time for the caller's subscriptions; without JavaScript the page waits for it."""
-MAX_TITLE = 200
 README = re.compile(r"readme(\.(md|markdown|txt))?", re.IGNORECASE)
 
 
@@ -103,11 +103,13 @@ def read_metadata(context: PageContext[Any], row: BundleVersion) -> list[Metadat
 
 
 def find_title(context: PageContext[Any], metadata: Sequence[MetadataFile]) -> str | None:
-    """Return the first text at one of the fields that the settings name."""
-    for path in context.services.settings.web_title_fields:
-        if text := bundle_contents.find_value(metadata, path):
-            return reveal(" ".join(text.split())[:MAX_TITLE])
-    return None
+    """Return the first value of the fields that the settings name."""
+    files: dict[str, list[Any]] = {}
+    for file in metadata:
+        if file.problem is None:
+            files.setdefault(file.key, []).append(file.value)
+    fields = context.services.settings.web_title_fields
+    return reveal(search_results.find_title(files, fields)) or None
 
 
 def _build_trees(metadata: Sequence[MetadataFile]) -> list[dict[str, Any]]:

@@ -39,8 +39,10 @@ def show_home(context: PageContext[NoParameters]) -> Response:
 
 def _find_latest(context: PageContext[NoParameters]) -> dict[str, Any]:
     """Return the latest bundles as cards; without their metadata if no search engine answers."""
-    fields = context.services.settings.web_card_fields
-    request = CardRequest(parse_query({}), fields, size=LATEST)
+    settings = context.services.settings
+    request = CardRequest(
+        parse_query({}), settings.web_title_fields, settings.web_card_fields, size=LATEST
+    )
     try:
         return {"cards": find_cards(context.stores, REPLICAS[0], request).cards}
     except (Unavailable, TimeLimitExceeded):

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any, Self, TypeVar, cast
-from urllib.parse import quote, urlencode
+from urllib.parse import quote, urlencode, urlsplit
 
 from flask import Flask, Request, Response, current_app, g, render_template, request
 from markupsafe import Markup
@@ -418,8 +418,11 @@ def _take_flash(site: Site) -> str:
 
 def protect(response: Response, site: Site) -> Response:
     """Add headers against scripts, framing, MIME sniffing, caching and leaking the referrer."""
-    auth = site.services.settings.auth_url
-    policy = CONTENT_SECURITY_POLICY.format(connect="'self'", forms=f"'self' {auth}")
+    parts = urlsplit(site.services.settings.auth_url)
+    auth = f"{parts.scheme}://{parts.netloc}"
+    # The reference page reads the authorization service's discovery document.
+    connect = f"'self' {auth}" if request.path == "/docs" else "'self'"
+    policy = CONTENT_SECURITY_POLICY.format(connect=connect, forms=f"'self' {auth}")
     response.headers.setdefault("Content-Security-Policy", policy)
     response.headers.setdefault("Cache-Control", "no-store")
     response.headers.setdefault("X-Frame-Options", "DENY")

@@ -111,8 +111,14 @@ def _render_search(
     scope = ("web_search", request.url())
     position = context.open_cursor(scope, after, "after")
     start = position[0] if position else None
-    fields = context.services.settings.web_card_fields
-    wanted = CardRequest(clause, fields, start, oldest_first=request.sort == OLDEST)
+    settings = context.services.settings
+    wanted = CardRequest(
+        clause,
+        settings.web_title_fields,
+        settings.web_card_fields,
+        start,
+        oldest_first=request.sort == OLDEST,
+    )
     try:
         found = find_cards(context.stores, request.replica, wanted)
         values |= _describe_results(context, request, found, scope)

@@ -17,6 +17,7 @@ from pipelines import (
 from pipelines.bundles import NewEntry
 from pipelines.collections import CollectionDraft
 from pipelines.limits import SEGMENT_ENTRIES
+from pipelines.search_results import find_title
 from pipelines.subscriptions import NewSubscription
 from storage import keys
 from storage.catalog import files
@@ -94,11 +95,12 @@ def test_metadata_is_read_within_bounds(stores: Stores, monkeypatch) -> None:
     assert str(broken.problem).startswith("Not readable: not JSON")
     assert sample.value == {"organism": [{"text": ""}, {"text": "Mus"}], "age": 3}
     assert large.problem == "Too large to be shown here."
-    metadata = [broken, sample, large]
-    assert bundle_contents.find_value(metadata, "files.sample_json.organism.text") == "Mus"
-    assert bundle_contents.find_value(metadata, "files.sample_json.age") == "3"
-    for path in ("files.sample_json", "files.other_json.age", "age", "files", ""):
-        assert bundle_contents.find_value(metadata, path) is None
+    files = {sample.key: [sample.value]}
+    for name in ("files.sample_json.organism.text", "text"):
+        assert find_title(files, ["none", name]) == "Mus"
+    assert find_title(files, ["age"]) == "3"
+    for name in ("files.sample_json", "files.other_json.age", "sample_json.age", "files", ""):
+        assert find_title(files, [name]) == ""
 
 
 def test_bucket_that_hangs_is_asked_once(stores: Stores, monkeypatch) -> None:

@@ -93,10 +93,11 @@ def test_home_form_leads_to_results(visit: Visit, deposited) -> None:
 
 
 def test_cards_show_chosen_fields(reopen: Reopen, deposited) -> None:
-    page = reopen(web_card_fields=("organ", "files.donor_json.age", "title")).get("/search?q=03")
+    fields = ("files.donor_json.age", "title")
+    page = reopen(web_title_fields=("none", "organ"), web_card_fields=fields).get("/search?q=03")
     assert ">liver</a>" in page.text
     assert re.search("<dt>age</dt><dd>0</dd><dt>title</dt><dd>Sample 03", page.text)
-    assert uuid_of(3) in reopen(web_card_fields=()).get("/search?q=03").text
+    assert uuid_of(3) in reopen(web_title_fields=(), web_card_fields=()).get("/search?q=03").text
 
 
 @pytest.mark.parametrize(

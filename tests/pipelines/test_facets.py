@@ -1,17 +1,24 @@
 """Fields that a query names, and the known fields nearest to a wrong one."""
 
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Any, cast
 
 import pytest
 
 from pipelines.facets import (
+    MAX_FEATURED,
+    FacetFieldCache,
+    choose_facet_fields,
     find_nearest_fields,
     find_unknown_fields,
     format_unknown_field,
     list_query_fields,
 )
+from storage.errors import Unavailable
+from storage.protocols import IndexedDocument, SearchIndex
 from storage.search.grammar.parser import parse_query
+from storage.stores import Stores
 
 KNOWN = ["files.donor_json.age", "files.donor_json.organism", "files.cell_json.organ", "uuid"]
 
@@ -56,3 +63,62 @@ def test_lists_the_fields_of_a_query(query: dict[str, Any], names: Sequence[str]
 def test_message_names_the_nearest_fields() -> None:
     assert format_unknown_field("organsim", ["organism"]) == "no field organsim; nearest: organism"
     assert format_unknown_field("zzz", []) == "no field zzz"
+
+
+VERSION = "2026-01-01T000000.000000Z"
+
+
+def write_documents(stores: Stores, count: int, **given: Callable[[int], Any]) -> None:
+    """Index documents with one metadata file; values are made from the document's number."""
+    documents = []
+    for number in range(count):
+        sample = {name: make(number) for name, make in given.items()}
+        uuid = f"00000000-0000-4000-8000-{number:012x}"
+        content = {"files": {"sample_json": [sample]}, "describedBy": "x"}
+        documents.append(IndexedDocument(uuid, VERSION, "shape", 1, content))
+    assert stores.search["aws"].write(documents) == []
+
+
+def test_chosen_fields_tell_many_bundles_apart(stores: Stores) -> None:
+    write_documents(
+        stores,
+        250,
+        organ=lambda n: f"organ {n % 3}",
+        donor=lambda n: f"donor {n // 2}",
+        title=lambda n: f"title {n}",
+        project=lambda n: "one",
+        age=lambda n: n % 3,
+        describedBy=lambda n: "schema",
+    )
+    chosen = choose_facet_fields(stores, "aws")
+    assert chosen == ["files.sample_json.organ", "files.sample_json.project"]
+
+
+def test_choice_is_kept_for_minutes(stores: Stores) -> None:
+    now = [0.0]
+    fields = {f"f{number}": lambda n: f"value {n % 2}" for number in range(MAX_FEATURED + 3)}
+    cache = FacetFieldCache(stores, lambda: now[0])
+    assert cache.read("aws") == []
+    write_documents(stores, 10, **fields)
+    now[0] += 1
+    chosen = cache.read("aws")
+    assert len(chosen) == MAX_FEATURED
+    write_documents(stores, 20, **fields, a=lambda n: "x")
+    assert cache.read("aws") is chosen
+    assert cache.read("gcp") == []
+
+
+def test_failed_choice_is_made_again(stores: Stores) -> None:
+    class Away:
+        def list_fields(self, **_given: Any) -> None:
+            raise Unavailable("no route")
+
+    search = dict(stores.search)
+    cache = FacetFieldCache(replace(stores, search=search), lambda: 1.0)
+    write_documents(stores, 4, organ=lambda n: "liver")
+    opened = search["aws"]
+    search.update(dict.fromkeys(("aws", "gcp"), cast(SearchIndex, Away())))
+    with pytest.raises(Unavailable):
+        cache.read("aws")
+    search["aws"] = opened
+    assert cache.read("aws") == ["files.sample_json.organ"]

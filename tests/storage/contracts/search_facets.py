@@ -178,6 +178,16 @@ class SearchFacetContract:
         queries: list[dict[str, Any]] = [{}, *(generator.query() for _ in range(20))]
         assert compare(index, documents, queries, fields[:20]) > 20
 
+    def test_the_same_query_sees_what_changed_meanwhile(self, index: SearchIndex) -> None:
+        index.write([made(number, p=1) for number in range(6)])
+        few = parse_query({"range": {"n": {"lt": 3}}})
+        for change, expected in ((1, [0, 1, 2]), (2, [0, 2]), (3, [0, 1, 2])):
+            index.write([stub(1, change=2) if change == 2 else made(1, change=change, p=1)])
+            assert index.search(few, size=10).total == len(expected)
+            counts = index.count_facets(few, ["n"], size=10)
+            assert [each.value for each in counts.facets["n"]] == expected
+            assert counts.total == len(expected)
+
     def test_a_query_of_many_hits_and_of_few_count_alike(self, index: SearchIndex) -> None:
         index.write([made(number, p=number % 7, q=f"v{number % 50}") for number in range(300)])
         assert index.count_facets(SOME, ["p", "q"], size=100) == index.count_facets(

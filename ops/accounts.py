@@ -77,9 +77,10 @@ def token(settings: Settings, email: str, groups: str, hours: float) -> None:
 @click.argument("email", required=False)
 @click.pass_obj
 def login_link(settings: Settings, email: str | None) -> None:
-    """Print a link that logs a browser in once; default: the administrator.
+    """Print a one-time login link for a browser.
 
-    It ends earlier links of the same user. The default administrator gets the role store_admin.
+    By default it is for the administrator, who gets the role store_admin. It ends earlier links of
+    the same user.
     """
     if settings.policies_url:
         raise click.ClickException(

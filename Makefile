@@ -62,7 +62,7 @@ REAL := $(BIN)/python -m tests.engines run
 
 .PHONY: test-real
 test-real: $(DEV_READY) $(COMPILED) ## Install and start the real engines, and run what is tested on them
-	$(IN_MEMORY) $(REAL) --unsynced -- $(BIN)/python -m pytest -n 3 --dist worksteal \
+	$(IN_MEMORY) $(REAL) --unsynced --tool chromium -- $(BIN)/python -m pytest -n 3 --dist worksteal \
 		-p tests.engines.proof tests/storage tests/pipelines tests/workers tests/real
 
 .PHONY: demo-real
@@ -136,6 +136,11 @@ wheel: $(DEV_READY) ## Build the client's wheel into dist/
 docs: $(DEV_READY) ## Write the tables of the documents from the code, and build the site
 	$(BIN)/python -m tests.reference
 	$(BIN)/mkdocs build --quiet --strict
+
+.PHONY: screenshots
+screenshots: $(DEV_READY) $(COMPILED) ## Write the screenshots of all pages into docs/images
+	$(BIN)/python -m tests.engines install chromium
+	$(BIN)/python -m tests.real.browser.screenshots
 
 .PHONY: migration
 migration: $(DEV_READY) ## Draft a migration of what the schema gained (MESSAGE=<text>)

@@ -479,6 +479,8 @@ ERROR_TITLES = {
 def render_error(status: int, detail: str) -> Response:
     """Render the error page that browsers get, with the request's id."""
     site: Site = current_app.extensions[SITE_KEY]
+    if status == 404 and request.url_rule is None:
+        detail = "There is no page at this address."
     values = {"detail": detail, "code": status, "request_id": g.get("request_id", "")}
     title = ERROR_TITLES.get(status, "Something went wrong")
     try:

@@ -6,11 +6,11 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import click
 
-from tests.engines import optional_engines, startup
+from tests.engines import chromium, optional_engines, startup
 from tests.engines.engine import stop
 from tests.engines.startup import ENGINES, TOOLS, Installable
 
@@ -69,10 +69,15 @@ def run(
             f"engines: {', '.join(started.engines)} ready after {time.monotonic() - began:.0f} s"
         )
         unexcused = sorted(absent.keys() - excuse)
-        code = _carry_out(command, {**os.environ, **started.environ})
+        code = _carry_out(command, {**os.environ, **started.environ, **_name_tools(tools, absent)})
     for name in unexcused:
         click.echo(f"not run: {name}: {absent[name]}; excuse it by --excuse {name}")
     sys.exit(code or bool(unexcused))
+
+
+def _name_tools(tools: Sequence[str], absent: Mapping[str, str]) -> dict[str, str]:
+    """What the environment says of tools; most are found by their path."""
+    return chromium.environ() if "chromium" in tools and "chromium" not in absent else {}
 
 
 def _carry_out(command: Sequence[str], environ: dict[str, str]) -> int:

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple, Protocol
 
-from tests.engines import gcs, opensearch, pgbouncer, postgres, redis, s3
+from tests.engines import chromium, gcs, opensearch, pgbouncer, postgres, redis, s3
 from tests.engines.engine import CACHE, Running
 from tests.engines.versions import AWS, RCLONE, S5CMD
 
@@ -45,7 +45,12 @@ ENGINES: dict[str, Engine] = {
     "gcs": gcs,
     "opensearch": opensearch,
 }
-TOOLS: dict[str, Installable] = {"s5cmd": S5CMD, "rclone": RCLONE, "aws": AWS}
+TOOLS: dict[str, Installable] = {
+    "s5cmd": S5CMD,
+    "rclone": RCLONE,
+    "aws": AWS,
+    "chromium": chromium,
+}
 
 
 @dataclass

@@ -1,0 +1,1 @@
+"""The web pages in Chromium, as their users see them."""

@@ -1,34 +1,33 @@
-// "Try it" shows its outcome below the form, without leaving the page.
-
-const form = document.getElementById("subscription");
+// "Try it" shows its outcome, or the errors at their fields, without leaving the page.
 
 document.addEventListener("submit", async (event) => {
+  const form = event.target;
   const button = event.submitter;
-  if (event.target !== form || !button?.getAttribute("formaction")?.endsWith("/try")) return;
+  if (form.id !== "subscription" || !button?.getAttribute("formaction")?.endsWith("/try")) return;
   event.preventDefault();
-  const trial = document.getElementById("trial");
-  const fields = new FormData(form, button);
-  trial.textContent = "Trying the latest bundles…";
+  const sent = new URLSearchParams(new FormData(form, button));
+  document.getElementById("trial").textContent = "Trying the latest bundles…";
   button.setAttribute("aria-busy", "true");
   try {
-    const response = await fetch(button.formAction, {
-      method: "POST",
-      headers: { Accept: "text/html" },
-      body: new URLSearchParams(fields),
-    });
+    const headers = { Accept: "text/html" };
+    const response = await fetch(button.formAction, { method: "POST", headers, body: sent });
     const page = new DOMParser().parseFromString(await response.text(), "text/html");
-    const fresh = page.getElementById("trial");
-    if (!response.ok || !fresh) throw new Error(String(response.status));
-    trial.replaceWith(fresh);
-    for (const stale of form.parentElement.querySelectorAll(".notice[role=alert]")) {
-      if (!fresh.contains(stale)) stale.remove();
-    }
-    fresh.focus();
+    if (!page.getElementById("subscription")) throw new Error(String(response.status));
+    show(page);
   } catch {
-    // The server's own page shows the errors at their fields.
+    // The server's own page says what is wrong.
     form.action = button.formAction;
     form.submit();
-  } finally {
-    button.removeAttribute("aria-busy");
   }
 });
+
+function show(page) {
+  const secret = document.getElementById("f-hmac_secret_key").value;
+  const opened = document.querySelector("#subscription details").open;
+  document.getElementById("content").replaceWith(page.getElementById("content"));
+  // The server never sends a secret back.
+  document.getElementById("f-hmac_secret_key").value = secret;
+  document.querySelector("#subscription details").open ||= opened;
+  const problem = document.querySelector("#content > .notice.error");
+  (problem ?? document.getElementById("trial")).focus();
+}

@@ -64,10 +64,8 @@ class DepositedFile:
     message: str = ""
 
 
-def start(
-    stores: Stores, new: DepositRequest, owner: str, *, request_id: str = ""
-) -> tuple[Deposit, tuple[Job, ...]]:
-    """Record a deposit of now, and the job that carries it out.
+def plan(stores: Stores, new: DepositRequest, owner: str) -> Deposit:
+    """Return a deposit of now, with the versions of its files; `start` records it.
 
     Raise Invalid (names, number of files), NotFoundError, Forbidden (another user's area).
     """
@@ -81,22 +79,27 @@ def start(
         (one.name, one.source, known.get(one.name) or formats.new_uuid(), one.indexed)
         for one in new.files
     ]
-    with stores.catalog.write() as tx:
+    with stores.catalog.read() as tx:
         version = formats.version_from_us(now_us(tx))
-        deposit = Deposit(
-            id=formats.new_uuid(),
-            owner=owner,
-            area=new.area,
-            replica=new.replica,
-            uuid=new.uuid,
-            version=version,
-            creator_uid=new.creator_uid,
-            entries=entries,
-        )
+    return Deposit(
+        id=formats.new_uuid(),
+        owner=owner,
+        area=new.area,
+        replica=new.replica,
+        uuid=new.uuid,
+        version=version,
+        creator_uid=new.creator_uid,
+        entries=entries,
+    )
+
+
+def start(stores: Stores, deposit: Deposit, *, request_id: str = "") -> tuple[Job, ...]:
+    """Record a planned deposit and the job that carries it out."""
+    follow = (_job_of(deposit),)
+    with stores.catalog.write() as tx:
         deposits.insert_deposit(tx, deposit)
-        follow = (_job_of(deposit),)
         jobs.insert(tx, follow, request_id=request_id)
-    return deposit, follow
+    return follow
 
 
 def _job_of(deposit: Deposit) -> Job:

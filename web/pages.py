@@ -33,6 +33,7 @@ from pipelines.statistics import StatisticsCache
 from storage.errors import Forbidden, Invalid, Unauthorized, Unavailable
 from storage.model import Principal
 from web import formats
+from web.form_files import UploadedFiles
 
 log = logging.getLogger(__name__)
 
@@ -179,6 +180,12 @@ class PageContext(StoreContext[Q, None]):
             raise FormErrors("Some fields need a change.", errors=errors) from error
         return loaded
 
+    @property
+    def uploaded(self) -> UploadedFiles | None:
+        """The files of a form that `uploads`; None if it was sent without any."""
+        uploaded: UploadedFiles | None = g.get("web_upload")
+        return uploaded
+
     def render(self, template: str, title: str, *, status: int = 200, **values: Any) -> Response:
         """Render a page; `title` is its heading, too."""
         return render_page(template, title, status=status, page=self, **values)
@@ -220,6 +227,8 @@ class Page:
     while_read_only: bool
     acts: bool
     """Whether it is a GET with side effects, for which HEAD is refused."""
+    uploads: bool
+    """Whether its form has files: they are read as a stream, up to the limit of a file each."""
 
 
 _PAGES: list[Page] = []
@@ -234,6 +243,7 @@ def page(
     query: type[object] = NoParameters,
     while_read_only: bool = False,
     acts: bool = False,
+    uploads: bool = False,
 ) -> Callable[[PageView], PageView]:
     """Declare the decorated view as a page."""
 
@@ -241,7 +251,9 @@ def page(
         schema = request_schema(query)(unknown=EXCLUDE)
         name = getattr(view, "__name__", "")
         read_only = while_read_only or method == "GET"
-        _PAGES.append(Page(name, method, path, view, access, login, schema, read_only, acts))
+        _PAGES.append(
+            Page(name, method, path, view, access, login, schema, read_only, acts, uploads)
+        )
         return view
 
     return declare
@@ -292,7 +304,7 @@ def _serve_page(one: Page, site: Site, path: dict[str, str]) -> Response:
     if principal is None and (one.login or is_closed):
         raise Unauthorized("Log in first.")
     if one.method == "POST":
-        _check_form(site, session)
+        _check_form(site, session, uploads=one.uploads)
     if not one.while_read_only and (reason := services.read_only.reason()):
         raise Unavailable(reason, code="read_only", retry_after_s=READ_ONLY_RETRY_S)
     query = load_query(one.query, request.args)
@@ -327,13 +339,20 @@ def _identify(site: Site) -> tuple[WebSession | None, Principal | None]:
         return None, None
 
 
-def _check_form(site: Site, session: WebSession | None) -> None:
+def _check_form(site: Site, session: WebSession | None, *, uploads: bool) -> None:
     """Raise Forbidden unless the form was rendered for this session, by this site."""
     request.max_content_length, request.max_form_parts = MAX_FORM_BYTES, MAX_FORM_PARTS
     if session is None:
         raise Unauthorized("Your session has ended. Log in, go back, and send the form again.")
     same_site = request.headers.get("Sec-Fetch-Site", "same-origin") in ("same-origin", "none")
-    if not same_site or not site.is_csrf_token(session, request.form.get("csrf", "")):
+    if uploads and request.mimetype == "multipart/form-data":
+        # Each file has its own limit; the form has none, as it is never in memory or on disk.
+        request.max_content_length = None
+        g.web_upload = UploadedFiles(request)
+        sent = g.web_upload.read_first_field("csrf")
+    else:
+        sent = request.form.get("csrf", "")
+    if not same_site or not site.is_csrf_token(session, sent):
         raise Forbidden("This form is out of date. Go back, reload the page, and send it again.")
 
 

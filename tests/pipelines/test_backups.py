@@ -113,7 +113,7 @@ def half_way(stores: Stores) -> None:
     areas.delete(stores, gone, AUTHOR, request_id="r3")
     chosen = [ChosenFile("c.txt", "c.txt", False)]
     new = DepositRequest(area, "aws", new_uuid(), 7, chosen)
-    deposits.start(stores, new, AUTHOR, request_id="r4")
+    deposits.start(stores, deposits.plan(stores, new, AUTHOR), request_id="r4")
 
 
 @pytest.fixture

@@ -38,12 +38,18 @@ def request_of(names: Sequence[str] = ("a.json", "b/c.txt"), uuid: str = BUNDLE)
     return DepositRequest(AREA, "aws", uuid, 7, chosen)
 
 
+def start(stores: Stores, new: DepositRequest, owner: str = ME) -> Deposit:
+    deposit = deposits.plan(stores, new, owner)
+    deposits.start(stores, deposit)
+    return deposit
+
+
 def read(stores: Stores, deposit: Deposit) -> Deposit:
     return deposits.find_owned(stores, deposit.id, ME)
 
 
 def test_makes_bundle_of_chosen_files(stores: Stores, area: str, drain) -> None:
-    deposit, _ = deposits.start(stores, request_of(), ME)
+    deposit = start(stores, request_of())
     drain()
     assert read(stores, deposit).state == "DONE"
     bundle = bundles.find(stores, "aws", BUNDLE, deposit.version)
@@ -57,11 +63,11 @@ def test_makes_bundle_of_chosen_files(stores: Stores, area: str, drain) -> None:
 
 
 def test_new_version_keeps_uuids_of_files(stores: Stores, area: str, drain) -> None:
-    first, _ = deposits.start(stores, request_of(), ME)
+    first = start(stores, request_of())
     drain()
     put(stores, "a.json", b'{"new": 1}')
     drain()
-    second, _ = deposits.start(stores, request_of(("a.json", "d.txt")), ME)
+    second = start(stores, request_of(("a.json", "d.txt")))
     drain()
     assert read(stores, second).state == "DONE"
     assert second.version > first.version
@@ -70,7 +76,8 @@ def test_new_version_keeps_uuids_of_files(stores: Stores, area: str, drain) -> N
 
 def test_repeated_job_changes_nothing(stores: Stores, area: str, drain) -> None:
     """As after a crash between the bundle and the deposit's state."""
-    deposit, jobs = deposits.start(stores, request_of(), ME)
+    deposit = deposits.plan(stores, request_of(), ME)
+    jobs = deposits.start(stores, deposit)
     drain()
     for state in ("STARTING", "VERIFYING"):
         with stores.catalog.write() as tx:
@@ -82,7 +89,7 @@ def test_repeated_job_changes_nothing(stores: Stores, area: str, drain) -> None:
 
 
 def test_refused_file_fails_deposit_and_can_be_retried(stores: Stores, area: str, drain) -> None:
-    deposit, _ = deposits.start(stores, request_of(("a.json", "missing.txt")), ME)
+    deposit = start(stores, request_of(("a.json", "missing.txt")))
     drain()
     failed = read(stores, deposit)
     assert failed.state == "FAILED"
@@ -100,7 +107,7 @@ def test_refused_file_fails_deposit_and_can_be_retried(stores: Stores, area: str
 def test_file_that_is_refused_by_verification_is_named(
     stores: Stores, area: str, drain, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    deposit, _ = deposits.start(stores, request_of(), ME)
+    deposit = start(stores, request_of())
 
     def change(*given: object, **more: object) -> object:
         result = start_tasks(*given, **more)
@@ -124,7 +131,7 @@ def test_file_that_is_refused_by_verification_is_named(
 def test_outage_postpones_deposit(
     stores: Stores, area: str, drain, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    deposit, _ = deposits.start(stores, request_of(), ME)
+    deposit = start(stores, request_of())
     with monkeypatch.context() as patch:
         patch.setattr(
             ingest, "start_tasks", lambda _s, new, *_a, **_k: [Unavailable("away")] * len(new)
@@ -139,16 +146,16 @@ def test_outage_postpones_deposit(
 
 def test_rejects_what_cannot_be_a_bundle(stores: Stores, area: str) -> None:
     with pytest.raises(Invalid):
-        deposits.start(stores, request_of(()), ME)
+        deposits.plan(stores, request_of(()), ME)
     with pytest.raises(Invalid):
-        deposits.start(stores, request_of(("../x",)), ME)
+        deposits.plan(stores, request_of(("../x",)), ME)
     with pytest.raises(Forbidden):
-        deposits.start(stores, request_of(), OTHER)
+        deposits.plan(stores, request_of(), OTHER)
     assert deposits.list_owned(stores, ME, limit=10) == []
 
 
 def test_deposits_belong_to_their_owner(stores: Stores, area: str) -> None:
-    deposit, _ = deposits.start(stores, request_of(), ME)
+    deposit = start(stores, request_of())
     for act in (deposits.find_owned, deposits.retry):
         with pytest.raises(Forbidden):
             act(stores, deposit.id, OTHER)
@@ -156,7 +163,7 @@ def test_deposits_belong_to_their_owner(stores: Stores, area: str) -> None:
 
 
 def test_lists_deposits_latest_first(stores: Stores, area: str) -> None:
-    made = [deposits.start(stores, request_of(uuid=uuid_of(n)), ME)[0] for n in range(3)]
+    made = [start(stores, request_of(uuid=uuid_of(n))) for n in range(3)]
     first, second = deposits.list_owned(stores, ME, limit=2)
     assert [first.id, second.id] == [made[2].id, made[1].id]
     after = (second.created_us, second.id)
@@ -180,4 +187,4 @@ def test_two_equal_names_are_refused(stores: Stores, area: str) -> None:
     new = request_of()
     twice = replace(new, files=[new.files[0], replace(new.files[1], name="a.json")])
     with pytest.raises(Invalid):
-        deposits.start(stores, twice, ME)
+        deposits.plan(stores, twice, ME)

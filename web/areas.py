@@ -1,0 +1,229 @@
+"""Pages of upload areas: list, create, fill, lock, and delete them."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Annotated, Any
+
+from flask import Response
+from marshmallow import fields
+
+from api.areas import source_url
+from api.schemas.fields import NoParameters, one_of, page_token_field
+from pipelines import area_files, areas, formats
+from pipelines.area_files import AreaFileInfo
+from pipelines.areas import DELETING, LOCKED, UNLOCKED, IncomingFile
+from storage import keys
+from storage.errors import ConflictError, DomainError, Invalid, TooLarge
+from web.form_files import UploadedFile
+from web.pages import PageContext, page
+
+AREAS_PER_PAGE = 20
+FILES_PER_PAGE = 100
+WAITING = ("SCHEDULED", "CHECKSUMMING", "VALIDATING")
+"""States of checks that go on."""
+
+
+@dataclass(frozen=True)
+class PageParameters:
+    """Parameters of a list in pages."""
+
+    search_after: Annotated[str | None, page_token_field()]
+
+
+@page("GET", "/areas", access="post_area", login=True, query=PageParameters)
+def list_areas(context: PageContext[PageParameters]) -> Response:
+    """List the caller's upload areas."""
+    owner, scope = context.caller.email, ("web_areas", context.caller.email)
+    position = context.open_cursor(scope, context.query.search_after)
+    before = (int(position[0]), position[1]) if position else None
+    rows = areas.list_owned(context.stores, owner, before=before, limit=AREAS_PER_PAGE + 1)
+    shown = rows[:AREAS_PER_PAGE]
+    more = len(rows) > len(shown)
+    last = [str(shown[-1].created_us), shown[-1].uuid] if more else []
+    return context.render(
+        "areas.html",
+        "Deposit",
+        areas=shown,
+        now_us=int(context.site.clock() * 1e6),
+        next_page=context.services.cursors.seal(scope, last) if more else None,
+    )
+
+
+@page("POST", "/areas", access="post_area")
+def create_area(context: PageContext[NoParameters]) -> Response:
+    """Create an area with a random uuid."""
+    uuid = formats.new_uuid()
+    context.authorize("post_area", path={"uuid": uuid})
+    areas.create(context.stores, uuid, context.caller.email)
+    return context.redirect(f"/areas/{uuid}", "The upload area is open. Put your files in.")
+
+
+@page("GET", "/areas/<uuid>", access="get_area", login=True, query=PageParameters)
+def show_area(context: PageContext[PageParameters]) -> Response:
+    """Show an area with its files."""
+    return _render_area(context)
+
+
+@page("GET", "/areas/<uuid>/files", access="get_area", login=True, query=PageParameters)
+def show_area_files(context: PageContext[PageParameters]) -> Response:
+    """Show the files of an area only, for scripts that refresh the list."""
+    areas.find_owned(context.stores, context.path["uuid"], context.caller.email)
+    return context.render("area_files.html", "Files", refused={}, **_read_files(context))
+
+
+def _render_area(
+    context: PageContext[Any], *, status: int = 200, refused: Mapping[str, str] | None = None
+) -> Response:
+    """Render an area; `refused` has messages about files that were just uploaded, by name."""
+    area = areas.find_owned(context.stores, context.path["uuid"], context.caller.email)
+    return context.render(
+        "area.html",
+        "Upload area",
+        status=status,
+        area=area,
+        refused=refused or {},
+        is_open=area.state == UNLOCKED,
+        is_going=area.state == DELETING,
+        max_bytes=context.services.settings.max_upload_bytes,
+        folder_url=source_url(context, keys.area_prefix(area.uuid), ""),
+        **_read_files(context),
+    )
+
+
+def _read_files(context: PageContext[Any]) -> dict[str, Any]:
+    """Return a page of an area's files, and counts of all that are registered."""
+    uuid = context.path["uuid"]
+    scope = ("web_area", uuid)
+    token = getattr(context.query, "search_after", None)
+    position = context.open_cursor(scope, token)
+    rows = area_files.list_files(
+        context.stores, uuid, position[0] if position else "", FILES_PER_PAGE + 1
+    )
+    shown = rows[:FILES_PER_PAGE]
+    checks = area_files.count_files(context.stores, uuid, "validation")
+    next_page = (
+        context.services.cursors.seal(scope, [shown[-1].name]) if len(rows) > len(shown) else None
+    )
+    return {
+        "uuid": uuid,
+        "files": shown,
+        "unregistered": sum(file.status == area_files.UNSCHEDULED for file in shown),
+        "checks": checks,
+        "count": sum(checks.values()),
+        "pending": checks.get("VALIDATING", 0),
+        "file_states": {file.name: describe_state(file) for file in shown},
+        "next_page": next_page,
+        "is_first_page": position is None,
+        "here": context.url(),
+    }
+
+
+def describe_state(file: AreaFileInfo) -> tuple[str, str]:
+    """Return the state of a file's checks for people, and its kind: ok, warning or bad."""
+    if file.status == "FAILED" or file.validation == "INVALID":
+        return ("refused" if file.status == "FAILED" else "not valid"), "bad"
+    if file.status == area_files.UNSCHEDULED:
+        return "not registered", "warning"
+    if file.validation in WAITING or file.status in WAITING:
+        return "being checked", ""
+    return "checked", "ok"
+
+
+@page("POST", "/areas/<uuid>/register", access="post_area_file")
+def register_files(context: PageContext[NoParameters]) -> Response:
+    """Register the files of the first page that came directly into the bucket."""
+    uuid = context.path["uuid"]
+    areas.find_writable(context.stores, uuid, context.caller.email)
+    found = area_files.list_files(context.stores, uuid, "", FILES_PER_PAGE)
+    names = [file.name for file in found if file.status == area_files.UNSCHEDULED]
+    for name in names:
+        areas.check_file_name(name)
+        registered = area_files.register_upload(
+            context.stores, uuid, name, request_id=context.request_id
+        )
+        context.send(registered.jobs)
+    return context.redirect(f"/areas/{uuid}", f"{len(names)} files are being checked.")
+
+
+@page("POST", "/areas/<uuid>/files", access="put_area_file", uploads=True)
+def upload_files(context: PageContext[NoParameters]) -> Response:
+    """Store the files of a form, which works without JavaScript."""
+    uuid = context.path["uuid"]
+    areas.find_writable(context.stores, uuid, context.caller.email)
+    refused: dict[str, str] = {}
+    stored = 0
+    for file in context.uploaded or ():
+        try:
+            _store_file(context, uuid, file)
+            stored += 1
+        except (Invalid, TooLarge, ConflictError) as error:
+            refused[file.name] = error.detail
+    if not stored and not refused:
+        refused[""] = "Choose at least one file."
+    if refused:
+        return _render_area(context, status=400, refused=refused)
+    uploaded = "1 file is" if stored == 1 else f"{stored:,} files are"
+    return context.redirect(f"/areas/{uuid}", f"{uploaded} uploaded.")
+
+
+def _store_file(context: PageContext[Any], uuid: str, file: UploadedFile) -> None:
+    incoming = IncomingFile(
+        area=uuid,
+        name=file.name,
+        content_type=file.content_type,
+        blocks=file.blocks,
+        length=None,
+        limit=context.services.settings.max_upload_bytes,
+    )
+    received = areas.receive_file(
+        context.stores, incoming, context.caller.email, request_id=context.request_id
+    )
+    context.send(received.jobs)
+
+
+@dataclass(frozen=True)
+class StateForm:
+    """The form that locks an area or unlocks it."""
+
+    state: Annotated[str, fields.String(required=True, validate=one_of(LOCKED, UNLOCKED))]
+
+
+@page("POST", "/areas/<uuid>/state", access="patch_area")
+def change_area_state(context: PageContext[NoParameters]) -> Response:
+    """Lock an area or unlock it."""
+    uuid, state = context.path["uuid"], context.load_form(StateForm).state
+    areas.set_state(context.stores, uuid, state, context.caller.email)
+    told = (
+        "The area is locked: no file comes in or is replaced."
+        if state == LOCKED
+        else "The area is open for files."
+    )
+    return context.redirect(f"/areas/{uuid}", told)
+
+
+@page("GET", "/areas/<uuid>/delete", access="delete_area", login=True)
+def confirm_area_deletion(context: PageContext[NoParameters]) -> Response:
+    """Say what deleting an area does, before it is done."""
+    uuid = context.path["uuid"]
+    area = areas.find_owned(context.stores, uuid, context.caller.email)
+    checks = area_files.count_files(context.stores, uuid, "validation")
+    count = sum(checks.values())
+    return context.render("area_delete.html", "Delete upload area", area=area, count=count)
+
+
+@page("POST", "/areas/<uuid>/delete", access="delete_area")
+def delete_area(context: PageContext[NoParameters]) -> Response:
+    """Delete an area with its files."""
+    try:
+        jobs = areas.delete(
+            context.stores,
+            context.path["uuid"],
+            context.caller.email,
+            request_id=context.request_id,
+        )
+    except DomainError as error:
+        if error.code != "not_found":
+            raise
+        return context.redirect("/areas", "The area is deleted already.")
+    context.send(jobs)
+    return context.redirect("/areas", "The area is being deleted with its files.")

@@ -86,7 +86,7 @@ ALLOWED_IN = {
     "apscheduler": {"workers"},
     "aiohttp": {"workers"},
     "flask": {"api", "web"},
-    "werkzeug": {"api"},
+    "werkzeug": {"api", "web"},
     "markupsafe": {"api", "web"},
     "marshmallow": {"api", "web"},
     "markdown_it": {"web"},

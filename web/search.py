@@ -207,8 +207,17 @@ def _make_facets(
                 counts |= found.counts.facets
     except (Unavailable, TimeLimitExceeded):
         return {"facets": [], "no_facets": True}
-    boxes = [_make_box(request, name, counts[name], names) for name in names]
+    boxes = [
+        _make_box(request, name, counts[name], names)
+        for name in names
+        if featured or name in filtered or _narrows(counts[name])
+    ]
     return {"facets": [box for box in boxes if box.links]}
+
+
+def _narrows(counts: Sequence[FacetCount]) -> bool:
+    """Return whether the values stand for more than single bundles."""
+    return len(counts) == 1 or any(each.count > 1 for each in counts)
 
 
 def _make_box(

@@ -51,10 +51,10 @@ _UNQUOTED = "!#$&'*+-/=?^_`{|}~.@"
 def post_area(context: StoreContext[NoParameters, None]) -> Response:
     """Open an upload area."""
     fresh = areas.create(context.stores, context.uuid, context.caller.email)
-    return json_response({"uri": _area_uri(context)}, 201 if fresh else 200)
+    return json_response({"uri": area_uri(context)}, 201 if fresh else 200)
 
 
-def _area_uri(context: StoreContext[Any, Any]) -> str:
+def area_uri(context: StoreContext[Any, Any]) -> str:
     """Return the prefix of its files: the cloud's URL, or ours if the areas are a folder."""
     direct = context.stores.areas.direct_url(keys.area_prefix(context.uuid))
     is_folder = direct.startswith("file:")
@@ -95,7 +95,7 @@ def get_area(context: StoreContext[ListArea, None]) -> Response:
     page = rows[:size]
     content = {
         "uuid": area.uuid,
-        "uri": _area_uri(context),
+        "uri": area_uri(context),
         "state": area.state,
         "files": [_format_file(context, file) for file in page],
     }

@@ -7,12 +7,11 @@ from typing import Annotated, Any
 from flask import Response
 from marshmallow import fields
 
-from api.areas import source_url
+from api.areas import area_uri
 from api.schemas.fields import NoParameters, one_of, page_token_field
 from pipelines import area_files, areas, formats
 from pipelines.area_files import AreaFileInfo
 from pipelines.areas import DELETING, LOCKED, UNLOCKED, IncomingFile
-from storage import keys
 from storage.errors import ConflictError, DomainError, Invalid, TooLarge
 from web.form_files import UploadedFile
 from web.pages import PageContext, page
@@ -85,7 +84,7 @@ def _render_area(
         is_open=area.state == UNLOCKED,
         is_going=area.state == DELETING,
         max_bytes=context.services.settings.max_upload_bytes,
-        folder_url=source_url(context, keys.area_prefix(area.uuid), ""),
+        folder_url=area_uri(context),
         **_read_files(context),
     )
 

@@ -83,6 +83,7 @@ def test_shows_how_far_checks_are(owner: Visitor, drain: Drain) -> None:
     assert 'data-pending="2"' in page.text
     assert "3 files, 2 being checked" in text_of(page)
     assert f'data-refresh="{path}/files"' in page.text
+    assert "file://" not in page.text
     drain()
     part = owner.get(f"{path}/files")
     assert "<html" not in part.text

@@ -286,21 +286,21 @@ def list_bundle_versions(context: PageContext[HistoryParameters]) -> Response:
 
 @dataclass(frozen=True)
 class DiffParameters:
-    """Parameters of a diff: the two versions."""
+    """Parameters of a diff: the two versions; `version` is the later one, as policies name it."""
 
     replica: Annotated[Replica, replica_parameter()]
     before: Annotated[str, version_field(required=True, data_key="from")]
-    after: Annotated[str, version_field(required=True, data_key="to")]
+    version: Annotated[str, version_field(required=True, data_key="to")]
 
 
 @page("GET", "/bundles/<uuid>/diff", query=DiffParameters)
 def compare_bundle_versions(context: PageContext[DiffParameters]) -> Response:
     """Show the differences of two versions of a bundle, each of which is authorized."""
     uuid, query = context.path["uuid"], context.query
-    for version in (query.before, query.after):
+    for version in (query.before, query.version):
         context.authorize("get_bundle", query=VersionPageParameters(query.replica, version))
     diff = bundle_versions.compare_versions(
-        context.stores, query.replica, uuid, query.before, query.after
+        context.stores, query.replica, uuid, query.before, query.version
     )
     return context.render(
         "bundle_diff.html",

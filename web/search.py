@@ -300,8 +300,10 @@ def collect_results(context: PageContext[Any]) -> Response:
     except FormErrors as error:
         plain = SearchParameters(form.get("q", ""), NEWEST, _form_replica(form), None)
         request = _read_request(plain, filters)
+        context.authorize("post_search", query=plain)
         return _render_search(context, request, form_errors=error.errors, form=form)
     request = _read_request(given, filters)
+    context.authorize("post_search", query=given)
     version = version_from_us(int(context.site.clock() * 1_000_000))
     target = WriteCollection(new_uuid(), version, given.replica)
     allowed = context.authorize("put_collection", query=target)

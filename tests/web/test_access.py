@@ -11,9 +11,13 @@ import web.app  # noqa: F401  registers the pages
 from api.authz.app import build_auth_services
 from auth import builtin_roles
 from auth.account_operations import REQUIRED_ACTIONS
+from auth.accounts import AuditContext, NewAccount, create_account
+from auth.policies.grammar import parse_policy
 from config import Settings
 from storage.catalog import accounts
+from storage.catalog.accounts import AccountKey
 from storage.stores import Stores
+from tests.api.builders import VERSION
 from tests.api.conftest import verify
 from tests.conftest import Outbox
 from tests.least_roles import ROLES, least_role, least_role_over_accounts
@@ -88,6 +92,40 @@ def test_closed_operations_need_a_login_at_their_pages(
     if page is not None and one.access and one.access != "get_health":
         assert page.status_code == 303
         assert page.headers["Location"].startswith("/login?next=")
+
+
+def test_pages_of_a_closed_store_answer_readers(
+    keyed_settings: Settings, stores: Stores, job_queue: Outbox, depositor
+) -> None:
+    """Policies resolve the version of each page; none of them fails at that."""
+    uuid = depositor.bundle(1)
+    settings = replace(keyed_settings, closed_operations=("*",))
+    reader = Visitor(build_closed_app(settings, stores, job_queue), "reader")
+    for one in PAGES:
+        if one.method == "GET":
+            assert reader.get(path_of(one, uuid)).status_code != 500, one.path
+    versions = f"from={VERSION}&to={VERSION}"
+    assert reader.get(f"/bundles/{uuid}/diff?{versions}").status_code == 200
+
+
+def test_collection_of_results_needs_the_permission_to_search(
+    keyed_settings: Settings, stores: Stores, job_queue: Outbox, depositor
+) -> None:
+    uuid = depositor.bundle(1)
+    policy = {
+        "Version": "2012-10-17",
+        "Statement": [{"Effect": "Deny", "Action": ["store:PostSearch"], "Resource": ["*"]}],
+    }
+    key = AccountKey("user", "ingest@example.org")
+    by = AuditContext("test", "test")
+    create_account(stores.catalog, NewAccount(key, parse_policy(policy)), by)
+    settings = replace(keyed_settings, closed_operations=("*",))
+    visitor = Visitor(build_closed_app(settings, stores, job_queue), "ingest")
+    assert visitor.get("/search").status_code == 403
+    for form in ({"name": "all"}, {}):
+        refused = visitor.post("/search/collection", **form)
+        assert refused.status_code == 403
+        assert uuid not in refused.text
 
 
 def build_closed_app(settings: Settings, stores: Stores, job_queue: Outbox) -> Flask:

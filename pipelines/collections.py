@@ -25,7 +25,14 @@ from pipelines.manifests import ManifestKind, PatchedVersion, Publication, Write
 from storage import json_codec, keys
 from storage.catalog import Tx, collections, events, files, jobs, versions
 from storage.catalog.collections import Collection, LinkTarget, StoredLinkSegment
-from storage.errors import DamagedObjectError, Forbidden, NotFoundError, Unavailable, Unprocessable
+from storage.errors import (
+    ConflictError,
+    DamagedObjectError,
+    Forbidden,
+    NotFoundError,
+    Unavailable,
+    Unprocessable,
+)
 from storage.model import FQID, REPLICAS, CollectionLink, Job, Replica
 from storage.stores import Stores
 
@@ -68,6 +75,8 @@ class CollectionPatch:
     name: str | None
     description: str | None
     details: Mapping[str, Any] | None
+    latest_only: bool = False
+    """Whether to refuse a base that is not the latest version."""
 
 
 # Writing -----------------------------------------------------------------------------------
@@ -197,7 +206,7 @@ def patch_collection(
     """Write the version after the patched one; a repeated idempotency key gets the same response.
 
     Raise NotFoundError if the version is not visible in the replica, Forbidden (another owner's),
-    Unprocessable (`invalid_link`).
+    Unprocessable (`invalid_link`), ConflictError (`latest_only`).
     """
 
     def read(tx: Tx, ident: int) -> tuple[Collection, Sequence[StoredLinkSegment]]:
@@ -244,6 +253,8 @@ def _build_patched(
     digest = records.collection_digest(base.owner, name, description, details, [*kept, *added])
 
     def insert(tx: Tx, fqid: FQID) -> Collection:
+        if patch.latest_only and collections.has_later_version(tx, patch.base):
+            raise ConflictError("The collection was changed meanwhile.")
         recheck_targets(tx, patch.replica, base.owner, patch.add, pointer=ADD_POINTER)
         version = collections.NewCollectionVersion(
             fqid=fqid,

@@ -28,7 +28,7 @@ from pipelines.limits import (
 )
 from storage import json_codec
 from storage.catalog.collections import Collection
-from storage.errors import Invalid, Unprocessable
+from storage.errors import ConflictError, Invalid, Unprocessable
 from storage.model import FQID, REPLICAS, CollectionLink, Replica
 from web.bundles import VersionPageParameters, replica_parameter
 from web.metadata import TreeBuilder
@@ -198,7 +198,10 @@ def edit_collection(context: PageContext[CollectionParameters]) -> Response:
 
 
 def _show_editor(
-    context: PageContext[CollectionParameters], errors: dict[str, Any] | None = None
+    context: PageContext[CollectionParameters],
+    errors: dict[str, Any] | None = None,
+    *,
+    status: int = 400,
 ) -> Response:
     row = _find(context)
     links = collections.read_links(context.stores, row)
@@ -206,7 +209,7 @@ def _show_editor(
     return context.render(
         "collection_edit.html",
         "Edit collection",
-        status=400 if errors else 200,
+        status=status if errors else 200,
         row=row,
         contents=list(enumerate(links))[start : start + LINKS_PER_PAGE],
         count=len(links),
@@ -253,6 +256,7 @@ def save_collection(context: PageContext[CollectionParameters]) -> Response:
             name=form.name if form.name != row.name else None,
             description=_normalize_lines(form.description, row.description),
             details=None,
+            latest_only=True,
         )
     except FormErrors as error:
         return _show_editor(context, error.errors)
@@ -261,6 +265,9 @@ def save_collection(context: PageContext[CollectionParameters]) -> Response:
     except Unprocessable as error:
         messages = [text for found in error.errors.values() for text in found]
         return _show_editor(context, {"add": [error.detail, *messages]})
+    except ConflictError:
+        changed = "Somebody changed the collection meanwhile. Edit its latest version."
+        return _show_editor(context, {"name": [changed]}, status=409)
     return context.redirect(f"/collections/{row.fqid.uuid}", "A new version was written.")
 
 
@@ -280,9 +287,9 @@ def _normalize_lines(given: str, stored: str) -> str | None:
 
 def _pick_links(context: PageContext[Any], row: Collection) -> list[CollectionLink]:
     """Return the links whose boxes are ticked, by their index in the version."""
-    chosen = {int(text) for text in context.request.form.getlist("remove") if text.isdecimal()}
+    chosen = set(context.request.form.getlist("remove"))
     links = collections.read_links(context.stores, row) if chosen else []
-    return [link for place, link in enumerate(links) if place in chosen]
+    return [link for place, link in enumerate(links) if str(place) in chosen]
 
 
 def parse_links(text: str) -> list[CollectionLink]:
@@ -341,7 +348,8 @@ def add_bundle_to_collection(context: PageContext[CollectParameters]) -> Respons
     )
     where = replace(query, version=row.fqid.version)
     context.authorize("patch_collection", path={"uuid": form.collection}, query=where)
-    write_patch(context, CollectionPatch(row.fqid, query.replica, [link], [], None, None, None))
+    patch = CollectionPatch(row.fqid, query.replica, [link], [], None, None, None, latest_only=True)
+    write_patch(context, patch)
     return context.redirect(f"/collections/{form.collection}", "The bundle was added.")
 
 

@@ -239,6 +239,12 @@ def list_versions(tx: Tx, uuid: str) -> list[FQID]:
     ]
 
 
+def has_later_version(tx: Tx, fqid: FQID) -> bool:
+    """Return whether a later version exists, reserved ones included; the caller holds the lock."""
+    query = "SELECT 1 FROM collections WHERE uuid = :uuid AND version > :version LIMIT 1"
+    return tx.execute(sql.parse(query), fqid._asdict()).first() is not None
+
+
 def delete_version(tx: Tx, fqid: FQID) -> None:
     """Delete a hidden version and the segments that it alone uses, if it exists.
 

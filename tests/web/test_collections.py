@@ -102,6 +102,25 @@ def test_form_names_version_that_it_changes(visit: Visit) -> None:
     assert visitor.post(f"/collections/{uuid}/edit", name="x").status_code == 400
 
 
+def test_second_editor_of_a_version_changes_nothing(visit: Visit) -> None:
+    visitor = visit("ingest")
+    uuid = create(visitor)
+    where = f"/collections/{uuid}/edit?version={version_of(visitor, uuid)}"
+    assert visitor.post(where, name="first").status_code == 303
+    late = visitor.post(where, name="second", description="my words")
+    assert late.status_code == 409
+    assert "changed the collection meanwhile" in late.text
+    assert "my words" in late.text
+    assert "<h1>first</h1>" in visitor.get(f"/collections/{uuid}").text
+
+
+def test_huge_number_of_a_link_removes_nothing(visit: Visit) -> None:
+    visitor = visit("ingest")
+    uuid = create(visitor)
+    where = f"/collections/{uuid}/edit?version={version_of(visitor, uuid)}"
+    assert visitor.post(where, name="n", remove="9" * 5000).status_code == 303
+
+
 def test_bundle_is_added_to_own_collection(visit: Visit, depositor: Depositor) -> None:
     bundle = depositor.bundle(5)
     visitor, where = (

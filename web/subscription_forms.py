@@ -92,8 +92,8 @@ def _parse_search(text: str) -> Mapping[str, Any]:
         query = json.loads(text)
     except json.JSONDecodeError as error:
         _refuse("query", f"Not JSON: {error.msg} (line {error.lineno}, column {error.colno}).")
-    except RecursionError:
-        _refuse("query", "Nested too deeply.")
+    except (ValueError, RecursionError):
+        _refuse("query", "Nested too deeply, or with a number of too many digits.")
     if not isinstance(query, dict):
         _refuse(
             "query", 'Must be a JSON object, like {"match": {"files.sample_json.organ": "eye"}}.'
@@ -128,6 +128,8 @@ def parse_time(name: str, text: str) -> str | None:
         return None
     try:
         when = datetime.fromisoformat(text.removesuffix("Z"))
+        if when.year < 1970:
+            raise ValueError("before the first event")
     except ValueError:
         _refuse(name, "Must be a date and time, like 2026-01-31T23:59.")
     return when.replace(tzinfo=None).strftime("%Y-%m-%dT%H%M%S.%fZ")

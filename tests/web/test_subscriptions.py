@@ -20,6 +20,8 @@ from storage.catalog.subscriptions import Subscription
 from storage.stores import Stores
 from tests.pipelines.delivery_builders import a_due
 from tests.web.conftest import Visit, text_of
+from web.pages import FormErrors
+from web.subscription_forms import parse_time
 from web.subscriptions import VERIFIERS
 
 FORM = {"callback_url": "https://receiver.example/notify", "replica": "aws"}
@@ -381,3 +383,15 @@ def test_code_is_shown_on_the_page(visit: Visit, stores: Stores) -> None:
     page = visit("reader").get(f"/subscriptions/{make(visit, stores).uuid}")
     assert "def verify_webhook" in page.text
     assert "export function verifyWebhook" in page.text
+
+
+@pytest.mark.parametrize("text", ["0001-01-01T00:00", "0999-01-01", "9" * 39])
+def test_rejects_dates_before_all_events(text: str) -> None:
+    with pytest.raises(FormErrors):
+        parse_time("from_date", text)
+
+
+def test_rejects_number_of_too_many_digits_in_a_query(visit: Visit) -> None:
+    query = '{"query": {"match_all": {}}, "x": ' + "9" * 5000 + "}"
+    form = {"callback_url": "https://example.org/", "replica": "aws", "kind": "search"}
+    assert visit("ingest").post("/subscriptions/try", query=query, **form).status_code == 400

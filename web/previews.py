@@ -5,7 +5,7 @@ are part of the document. So deposited content can neither act for the visitor n
 """
 
 from base64 import b64encode
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from typing import Annotated, Any
 
@@ -30,7 +30,8 @@ MARKDOWN_TAGS = {
     *("pre", "code", "em", "strong", "s", "table", "thead", "tbody", "tr", "th", "td"),
 }
 """Tags that Markdown may become: neither links nor images, which a sandbox does not follow."""
-MARKDOWN_CHARS_MAX = 64 * 1024
+MARKDOWN_CHARS_MAX = 16 * 1024
+"""Longer texts are shown as they are: some take a time that grows with the square of the length."""
 
 
 @dataclass(frozen=True)
@@ -68,6 +69,8 @@ def find_file(context: PageContext[Any]) -> FileVersion:
 def render_frame(preview: Preview, name: str) -> Response:
     """Render a preview as a document with its own policy."""
     image = b64encode(preview.image).decode() if preview.kind == "image" else ""
+    if preview.kind == "markdown" and len(preview.text) > MARKDOWN_CHARS_MAX:
+        preview = replace(preview, kind="text")
     markdown = render_markdown(preview.text) if preview.kind == "markdown" else None
     body = render_template(
         "preview.html", preview=preview, name=name, image=image, markdown=markdown
@@ -83,7 +86,7 @@ def render_frame(preview: Preview, name: str) -> Response:
 
 def render_markdown(text: str) -> Markup:
     """Return Markdown as HTML: the renderer escapes HTML, and a sanitizer keeps known tags only."""
-    html = _renderer().render(text[:MARKDOWN_CHARS_MAX])
+    html = _renderer().render(text)
     return Markup(nh3.clean(html, tags=MARKDOWN_TAGS, attributes={}, link_rel=None))
 
 

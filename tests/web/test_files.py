@@ -3,14 +3,16 @@
 import re
 
 import pytest
+from flask import Flask
 
+from pipelines.previews import Preview
 from storage import keys
 from storage.stores import Stores
 from tests.api.builders import VERSION, Depositor, uuid_of
 from tests.damage import damage
 from tests.web.conftest import Visit, text_of
 from web.files import make_disposition
-from web.previews import FRAME_POLICY, render_markdown
+from web.previews import FRAME_POLICY, MARKDOWN_CHARS_MAX, render_frame, render_markdown
 
 PNG = b"\x89PNG\r\n\x1a\n" + bytes(40)
 
@@ -134,3 +136,10 @@ def test_markdown_keeps_structure_only() -> None:
     assert "<b" not in html.replace("<blockquote", "")
     assert "href" not in html
     assert "d" in html
+
+
+def test_long_markdown_is_shown_as_text(app: Flask) -> None:
+    """Rendering it could take seconds: some texts take a time square in their length."""
+    with app.test_request_context():
+        page = render_frame(Preview("markdown", "[\n" * MARKDOWN_CHARS_MAX), "a.md")
+    assert "<pre>[\n" in page.get_data(as_text=True)

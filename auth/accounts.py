@@ -1,5 +1,6 @@
 """Users, groups and roles: create, read, change and delete, with an audit entry for each change."""
 
+import hashlib
 import json
 import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
@@ -381,14 +382,29 @@ def set_account_status(
     return True
 
 
+def policy_mark(text: str | None) -> str:
+    """Return what tells a stored policy from another one."""
+    return hashlib.sha256((text or "").encode()).hexdigest()
+
+
 def set_account_policy(
-    catalog: Catalog, name: AccountKey, policy: AccessPolicy | None, by: AuditContext
+    catalog: Catalog,
+    name: AccountKey,
+    policy: AccessPolicy | None,
+    by: AuditContext,
+    *,
+    base: str | None = None,
 ) -> bool:
-    """Set or remove the policy of an account; False if nothing changed."""
+    """Set or remove the policy of an account; False if nothing changed.
+
+    ConflictError if the stored policy no longer has the mark `base`.
+    """
     with begin_change(catalog) as tx:
         found = require_account(tx, name)
         if found.built_in:
             raise protected_error(name, "its policy cannot be changed")
+        if base is not None and base != policy_mark(found.policy):
+            raise ConflictError(f"The policy of the {name.kind} {name.id} was changed meanwhile.")
         text = _policy_text(policy)
         if is_same_policy(found.policy, text):
             return False

@@ -58,6 +58,8 @@ class PolicyForm:
     action: Annotated[
         str, TextField(load_default="save", validate=validate.OneOf(("check", "save")))
     ]
+    base: Annotated[str | None, TextField(load_default=None, validate=max_length(64))]
+    """The mark of the policy that the editor began with."""
 
 
 def parse_policy_text(text: str) -> AccessPolicy:
@@ -83,7 +85,7 @@ def _edit_policy(kind: AccountKind, context: Context) -> Response:
         raise Forbidden(f"The {kind} {name.id} is built in: its policy cannot be changed.")
     policy = load_policy(name, account.policy, auth.settings.deployment)
     text = format_policy(policy) if policy else SKELETON.format(deployment=auth.settings.deployment)
-    return _render_editor(context, name, text)
+    return _render_editor(context, name, text, base=accounts.policy_mark(account.policy))
 
 
 def _save_policy(kind: AccountKind, context: Context) -> Response:
@@ -94,11 +96,12 @@ def _save_policy(kind: AccountKind, context: Context) -> Response:
         if policy is None and kind == "role":
             raise FormErrors("A role has a policy.", errors={"policy": ["Required of a role."]})
     except FormErrors as error:
-        return _render_editor(context, name, form.policy, errors=error.errors)
+        return _render_editor(context, name, form.policy, base=form.base, errors=error.errors)
     if form.action == "check":
-        return _render_editor(context, name, form.policy, checked=VALID)
+        return _render_editor(context, name, form.policy, base=form.base, checked=VALID)
     by = audit_context(context, f"put_v1_{kind}_policy")
-    changed = accounts.set_account_policy(require_accounts(context).catalog, name, policy, by)
+    catalog = require_accounts(context).catalog
+    changed = accounts.set_account_policy(catalog, name, policy, by, base=form.base)
     return context.redirect(
         f"/admin/{kind}s/{name.id}", "The policy is saved." if changed else "Nothing changed."
     )
@@ -109,6 +112,7 @@ def _render_editor(
     name: AccountKey,
     text: str,
     *,
+    base: str | None,
     errors: Mapping[str, list[str]] | None = None,
     checked: str = "",
 ) -> Response:
@@ -118,6 +122,7 @@ def _render_editor(
         f"Policy of the {name.kind} {name.id}",
         status=400 if errors else 200,
         text=text,
+        base=base,
         back=f"/admin/{name.kind}s/{name.id}",
         action=f"/admin/{name.kind}s/{name.id}/policy",
         may_be_empty=name.kind != "role",

@@ -220,6 +220,18 @@ def test_disables_and_enables_a_user(visit: Visit) -> None:
     assert "Disable this user" in admin.get(path).text
 
 
+def test_second_editor_of_a_policy_changes_nothing(visit: Visit) -> None:
+    admin, path = visit("admin"), "/admin/groups/team/policy"
+    base = re.findall(r'name="base" value="([0-9a-f]{64})"', admin.get(path).text)[0]
+    assert f'value="{base}"' in admin.post(path, policy="{}", action="check", base=base).text
+    assert admin.post(path, policy=json.dumps(POLICY), base=base).status_code == 303
+    other = json.dumps(POLICY).replace("PutBundle", "PutFile")
+    late = admin.post(path, policy=other, base=base)
+    assert late.status_code == 409
+    assert "was changed meanwhile" in text_of(late)
+    assert "store:PutBundle" in admin.get("/admin/groups/team").text
+
+
 def test_policy_editor_checks_without_saving_and_saves(visit: Visit, stores: Stores) -> None:
     admin, path, before = visit("admin"), "/admin/groups/team/policy", changes(stores)
     assert "Statement" in admin.get(path).text

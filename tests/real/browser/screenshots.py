@@ -15,8 +15,8 @@ from tests.real.browser.site import Site, running_site
 from tests.real.browser.visits import list_visits
 
 TARGET = ROOT / "docs" / "images"
-WIDTH, HIGHEST = 1200, 2400
-COLOURS = 96
+WIDTH, HIGHEST = 1200, 1500
+COLOURS = 64
 """Enough for pages of text; a picture is a quarter of what it would be."""
 SCHEMES = ("light", "dark")
 

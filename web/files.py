@@ -1,5 +1,6 @@
 """Pages of a file: facts, copies, bundles that contain it, and the download."""
 
+import re
 from dataclasses import dataclass
 from typing import Annotated, Any
 
@@ -16,6 +17,7 @@ from web.previews import FileParameters, find_file
 
 BUNDLES_PER_PAGE = 50
 VERSIONS_MAX = 50
+DIRECTIONS = re.compile("[\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069]")
 
 
 @dataclass(frozen=True)
@@ -87,8 +89,12 @@ def download_file(context: PageContext[FileParameters]) -> Response:
 
 
 def make_disposition(name: str) -> str:
-    """Return the disposition of an attachment; names that headers cannot have are left out."""
+    """Return the disposition of an attachment; names that headers cannot have are left out.
+
+    Directional controls are replaced: with them, `exe.png` may be shown of a file that ends in exe.
+    """
     base = name.rpartition("/")[2].replace("\\", "_").replace('"', "'")
+    base = DIRECTIONS.sub("_", base)
     try:
         return encode_disposition(f'attachment; filename="{base}"' if base else "attachment")
     except ValueError:

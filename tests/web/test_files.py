@@ -143,3 +143,7 @@ def test_long_markdown_is_shown_as_text(app: Flask) -> None:
     with app.test_request_context():
         page = render_frame(Preview("markdown", "[\n" * MARKDOWN_CHARS_MAX), "a.md")
     assert "<pre>[\n" in page.get_data(as_text=True)
+
+
+def test_downloaded_name_has_no_directional_controls() -> None:
+    assert make_disposition("\u202egnp.exe") == 'attachment; filename="_gnp.exe"'

@@ -1,7 +1,7 @@
 """Compute which built-in role suffices for an operation."""
 
 from auth import builtin_roles
-from auth.account_operations import REQUIRED_ACTIONS, resource_arns
+from auth.account_operations import ACCOUNT_ACTIONS, resource_arns
 from auth.authorization import OPEN_OPERATIONS, action_name, resource_arn
 from auth.policies.evaluator import AttachedPolicy, CompiledPolicies
 from auth.policies.keys import USER_EMAIL
@@ -22,7 +22,7 @@ def least_role(operation: str) -> str | None:
 def least_role_over_accounts(operation: str) -> str | None:
     """The same of the authorization service, for what a user asks of themselves; None where no
     policy is asked."""
-    asked = REQUIRED_ACTIONS.get(operation)
+    asked = ACCOUNT_ACTIONS.get(operation)
     if asked is None:
         return None
     named = dict.fromkeys(("user_id", "principal", "users", "groups", "roles"), ONESELF)

@@ -10,7 +10,7 @@ from flask import Flask
 import web.app  # noqa: F401  registers the pages
 from api.authz.app import build_auth_services
 from auth import builtin_roles
-from auth.account_operations import REQUIRED_ACTIONS
+from auth.account_operations import ACCOUNT_ACTIONS
 from auth.accounts import AuditContext, NewAccount, create_account
 from auth.policies.grammar import parse_policy
 from config import Settings
@@ -43,7 +43,7 @@ def least_role_of(one: Page) -> str | None:
     """The least role whose policies allow the page's operation; None if it is open."""
     if not one.access:
         return None
-    if one.access in REQUIRED_ACTIONS:
+    if one.access in ACCOUNT_ACTIONS:
         return least_role_over_accounts(one.access)
     return least_role(one.access)
 

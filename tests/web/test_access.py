@@ -3,6 +3,7 @@
 import re
 import time
 from dataclasses import replace
+from urllib.parse import urlencode
 
 import pytest
 from flask import Flask
@@ -26,6 +27,8 @@ from web.app import create_site_app
 from web.pages import Page, list_pages
 
 UUID = "6ba7b810-9dad-11d1-80b4-00c04fd430c8"
+VALUES = {"from": "2026-01-01T000000.000000Z", "to": "2026-01-02T000000.000000Z"}
+"""Of required query parameters; others are a letter."""
 ROLE_OF = {
     "reader": builtin_roles.USER_DEFAULT,
     "ingest": builtin_roles.STORE_INGEST,
@@ -36,7 +39,10 @@ PAGES = sorted(list_pages(), key=lambda one: (one.path, one.method))
 
 def path_of(one: Page, uuid: str) -> str:
     """A page's path with this uuid for its parameters, and a version where it wants one."""
-    return re.sub(r"<[^>]+>", uuid, one.path) + f"?version=2026-01-01T000000.000000Z&uuid={uuid}"
+    query = {"version": "2026-01-01T000000.000000Z", "uuid": uuid}
+    required = [name for name, field in one.query.load_fields.items() if field.required]
+    query |= {name: VALUES.get(name, "x") for name in required if name not in query}
+    return re.sub(r"<[^>]+>", uuid, one.path) + "?" + urlencode(query)
 
 
 def least_role_of(one: Page) -> str | None:

@@ -50,6 +50,9 @@ class Site:
     collection: FQID
     subscription: str
     delivery: str
+    own_area: str
+    """An area with a few files, of which a bundle was made in the browser: `deposit`."""
+    deposit: str
     cookies: dict[str, StorageState]
 
     @property
@@ -103,7 +106,24 @@ def running_site(home: Path, browser: Browser) -> Iterator[Site]:
             site = fill(store, service, browser)
             for person in (ADMIN, READER):
                 site.log_in(person)
+            site.deposit = deposit_in_browser(site)
             yield site
+
+
+def deposit_in_browser(site: Site) -> str:
+    """Upload files into an area of their own and make a bundle of them; return the deposit's id."""
+    site.service.call("POST", f"/area/{site.own_area}")
+    context = site.open_context(chromium.Watch(site.hosts), person=ADMIN)
+    page = context.new_page()
+    for name, content in (("sample.json", b'{"organism": "Danio rerio"}'), ("notes.txt", b"fins")):
+        path = f"/area/{site.own_area}/files/{name}"
+        site.service.call("PUT", path, content=lambda: content)  # noqa: B023
+    page.goto(f"/areas/{site.own_area}/bundle")
+    page.get_by_label("Number of the creator").fill("8008")
+    page.get_by_role("button", name="Make the bundle").click()
+    page.wait_for_url("**/deposits/*")
+    context.close()
+    return urlsplit(page.url).path.split("/")[-1]
 
 
 def fill(store: LocalStore, service: ApiClient, browser: Browser) -> Site:
@@ -134,8 +154,8 @@ def fill(store: LocalStore, service: ApiClient, browser: Browser) -> Site:
     _add_accounts(store, service)
     leave_dead_job(store, bundle)
     delivery = _wait_for_delivery(service, subscription)
-    changed = (bundle, version, file, other, collection, subscription, delivery)
-    return Site(store, service, browser, deposited, area, *changed, {})
+    changed = (bundle, version, file, other, collection, subscription, delivery, str(uuid.uuid4()))
+    return Site(store, service, browser, deposited, area, *changed, "", {})
 
 
 def _subscribe(service: ApiClient) -> str:

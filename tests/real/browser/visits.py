@@ -53,6 +53,12 @@ VISITS: Mapping[str, Visits] = {
     "confirm_application_removal": lambda _: "/admin/applications/remove?id=notebook",
     "show_audit_log": lambda _: "/admin/audit",
     "explain_permission": lambda _: f"/admin/why?who={READER}&action=store:PutBundle",
+    "list_areas": lambda _: "/areas",
+    "show_area": lambda site: f"/areas/{site.own_area}",
+    "choose_files": lambda site: f"/areas/{site.own_area}/bundle",
+    "confirm_area_deletion": lambda site: f"/areas/{site.own_area}/delete",
+    "list_deposits": lambda _: "/deposits",
+    "show_deposit": lambda site: f"/deposits/{site.deposit}",
     "show_status": lambda _: "/status",
     "show_operations": lambda _: "/operations",
 }
@@ -60,6 +66,8 @@ VISITS: Mapping[str, Visits] = {
 
 NO_PAGES = {
     "log_in": "redirects",
+    "show_area_files": "is a piece of show_area, for scripts",
+    "show_deposit_files": "is a piece of show_deposit, for scripts",
     "download_manifest": "is a table to download",
     "get_client": "is an archive to download",
     "show_preview": "is in the frame of a file's page, where no script runs, not even a test's",

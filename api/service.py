@@ -175,7 +175,8 @@ def _check_jobs(stores: Stores) -> PartStatus:
     for (step, _), rows in waiting.items():
         depth[step] = depth.get(step, 0) + rows
     examples = "; ".join(f"{row.todo.step} {row.todo.ref}: {row.reason}" for row in dead)
-    reason = f"{count} rows are parked: {examples}" if count else f"{sum(depth.values())} rows wait"
+    waiting_count = sum(depth.values())
+    reason = f"{count} dead: {examples}" if count else f"{waiting_count} waiting"
     if late_s >= OVERDUE_S:
         reason += f"; the first has been due for {late_s} s: are the workers running?"
     return _warning_part(count > 0 or late_s >= OVERDUE_S, reason, depth=depth, parked=count)

@@ -25,7 +25,7 @@ SETTINGS = {
     "STORE_WEB_NAME": "Atlas of Cells",
     "STORE_WEB_ABOUT": "Sequencing reads, images and counts of cells from five species.",
     "STORE_WEB_CONTACT": "data@example.org",
-    "STORE_WEB_CARD_FIELDS": "project_title,organism,organ,assay",
+    "STORE_WEB_CARD_FIELDS": "organism,organ,assay",
 }
 ADMIN, READER = "admin@example.org", "reader@example.org"
 GROUP, ROLE = "curators", "curator"

@@ -158,3 +158,65 @@ def test_retries_a_dead_job(site: Site, open_page: OpenPage, width: int, scripts
         .count()
         == 0
     )
+
+
+FOLDER = {
+    "sample.json": b'{"organism": "Danio rerio", "project_title": "A dropped folder"}',
+    "reads/lane1.fastq.gz": b"\x1f\x8b" + b"ACGT" * 5_000,
+    "notes.txt": b"fins",
+}
+
+
+def make_folder(home: Path) -> Path:
+    """Write a folder to deposit."""
+    folder = home / "run7"
+    for name, content in FOLDER.items():
+        path = folder / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(content)
+    return folder
+
+
+def drop(page: Page, folder: Path) -> None:
+    """Drop a folder of this machine on the page, as the desktop does."""
+    place = page.locator("#drop")
+    place.scroll_into_view_if_needed()
+    box = place.bounding_box()
+    assert box is not None
+    session = page.context.new_cdp_session(page)
+    for kind in ("dragEnter", "dragOver", "drop"):
+        data = {"items": [], "files": [str(folder)], "dragOperationsMask": 1}
+        where = {"x": box["x"] + box["width"] / 2, "y": box["y"] + 20}
+        session.send("Input.dispatchDragEvent", {"type": kind, "data": data, **where})
+
+
+@ways
+def test_deposits_a_folder_and_watches_it_verified(
+    open_page: OpenPage, width: int, scripts: bool, tmp_path: Path
+) -> None:
+    folder = make_folder(tmp_path)
+    page = open_page("/areas", person=ADMIN, width=width, scripts=scripts)
+    page.locator("#new-area").click()
+    page.wait_for_url(re.compile("/areas/[0-9a-f-]{36}"))
+    if scripts:
+        drop(page, folder)
+        page.locator("#area-files").filter(has_text="reads/lane1.fastq.gz").wait_for()
+    else:
+        page.locator("#f-files").set_input_files([folder / name for name in FOLDER])
+        page.locator("#upload-submit").click()
+    if scripts:
+        # The list renews itself.
+        until(lambda: page.locator("#area-files .state.ok").count() >= len(FOLDER))
+    else:
+        until(lambda: page.reload() and page.locator("#area-files .state.ok").count() >= 3)
+    assert chromium.read_overflow(page) == []
+    page.locator("#make-bundle").click()
+    page.locator("#put-bundle").click()
+    page.wait_for_url(re.compile("/deposits/"))
+    link = page.locator("#deposited-bundle")
+    until(lambda: link.count() == 1 if scripts else page.reload() and link.count() == 1)
+    link.click()
+    page.wait_for_url(re.compile("/bundles/"))
+    shown = page.locator("main").inner_text()
+    assert "A dropped folder" in shown
+    assert "sample.json" in shown

@@ -12,7 +12,7 @@ import pytest
 from playwright.sync_api import Page
 
 from storage.model import FQID
-from tests.real.browser import chromium
+from tests.real.browser import accessibility, chromium
 from tests.real.browser.conftest import OpenPage
 from tests.real.browser.site import ADMIN, Site, leave_dead_job
 from tests.waiting import until
@@ -49,6 +49,23 @@ def test_finds_a_cohort_and_takes_its_manifest(
     assert "bundle_uuid" in header.split("\t")
     assert any("reads/lane1_R1.fastq.gz" in row for row in rows)
     assert chromium.read_overflow(page) == []
+
+
+def test_suggests_fields_while_a_query_is_typed(open_page: OpenPage) -> None:
+    page = open_page("/search")
+    box = page.locator("#q")
+    box.press_sequentially("liver orga")
+    option = page.get_by_role("option", name="organism")
+    option.first.wait_for()
+    assert accessibility.find_violations(page) == []
+    box.press("ArrowDown")
+    box.press("Enter")
+    assert box.input_value().startswith("liver files.")
+    assert box.input_value().endswith(":")
+    box.press_sequentially("x orga")
+    option.first.wait_for()
+    box.press("Escape")
+    assert page.get_by_role("option").count() == 0
 
 
 @dataclass

@@ -40,7 +40,7 @@ from auth.authorization import StoreAuthorizer
 from auth.service_accounts import ServiceAccounts
 from auth.tokens.verification import GrantChecker
 from config import Settings
-from pipelines.fixity import FixityReportCache
+from pipelines.fixity import open_report_cache
 from pipelines.subscriptions import SECRET_PURPOSE
 from storage.catalog import Catalog
 from storage.encryption import SecretBox, derive_key
@@ -137,7 +137,7 @@ def _build_services(
             several_processes=settings.api_processes > 1, workers=settings.worker_metrics
         ),
         read_only=ReadOnlyMode(stores.catalog, always=settings.read_only),
-        integrity=FixityReportCache(stores, settings.scrub_period_days),
+        integrity=open_report_cache(stores, settings.scrub_period_days),
         access=access,
         guard=StoreGuard(
             access, stores.catalog, stores.sources, PolicyContextBuilder(settings.proxies, clock)

@@ -78,7 +78,7 @@ DETAILS_OPERATION = "get_metrics"
 def get_integrity(context: StoreContext[NoParameters, None]) -> Response:
     """Show how many objects are verified, and which are damaged."""
     days = context.services.settings.scrub_period_days
-    report = context.services.integrity.report()
+    report = context.services.integrity.read()
     is_operator = context.services.access.may(context.principal, DETAILS_OPERATION)
     answer: dict[str, Any] = {
         "at": version_from_us(report.at_us),

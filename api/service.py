@@ -233,7 +233,7 @@ def _check_disk(stores: Stores) -> PartStatus:
 
 def collect_samples(services: Services) -> Iterable[MetricSample]:
     """Yield the metrics that each scrape reads from the catalog."""
-    yield from integrity.collect_integrity_samples(services.integrity.report())
+    yield from integrity.collect_integrity_samples(services.integrity.read())
     with services.stores.catalog.read() as tx:
         waiting, dead = jobs.count_open(tx), jobs.count_dead(tx)
         pending, unindexed = (deliveries.count_pending(tx), documents.count_unindexed(tx))

@@ -4,11 +4,12 @@ import hashlib
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from itertools import chain, islice
-from threading import Lock
 
 from pipelines import journal_copies, scrub
 from pipelines.integrity import rebuild_record
+from pipelines.report_cache import ReportCache
 from pipelines.sweeps import SWEEP_BATCH
 from storage import keys
 from storage.catalog import integrity, now_us
@@ -50,39 +51,12 @@ def build_report(stores: Stores, *, period_days: float) -> FixityReport:
         return FixityReport(now, counts, integrity.list_damaged(tx, limit=MAX_LISTED))
 
 
-class FixityReportCache:
-    """Caches the latest report of this process, since counting reads whole indexes.
-
-    One thread at a time counts, for a tenth of the time at most; the others get the latest report.
-    """
-
-    def __init__(
-        self, stores: Stores, period_days: float, clock: Callable[[], float] = time.monotonic
-    ) -> None:
-        self._stores, self._period_days, self._clock = stores, period_days, clock
-        self._lock = Lock()
-        self._latest: FixityReport | None = None
-        self._fresh_until = 0.0
-
-    def report(self) -> FixityReport:
-        """Return the latest report; it says when it was counted."""
-        latest = self._latest
-        if latest is not None and self._clock() < self._fresh_until:
-            return latest
-        if not self._lock.acquire(blocking=latest is None) and latest is not None:
-            return latest
-        try:
-            return self._count()
-        finally:
-            self._lock.release()
-
-    def _count(self) -> FixityReport:
-        began = self._clock()
-        if self._latest is None or began >= self._fresh_until:
-            self._latest = build_report(self._stores, period_days=self._period_days)
-            ended = self._clock()
-            self._fresh_until = ended + max(FRESH_S, FRESH_FACTOR * (ended - began))
-        return self._latest
+def open_report_cache(
+    stores: Stores, period_days: float, clock: Callable[[], float] = time.monotonic
+) -> ReportCache[FixityReport]:
+    """Return a cache of the report, since counting reads whole indexes."""
+    build = partial(build_report, stores, period_days=period_days)
+    return ReportCache(build, fresh_s=FRESH_S, fresh_factor=FRESH_FACTOR, clock=clock)
 
 
 def list_object_fixity(stores: Stores) -> Iterator[ObjectFixity]:

@@ -1,10 +1,9 @@
 """What the store holds: counts and growth that a process caches, and the latest bundles."""
 
-import threading
-import time
-from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 
+from pipelines.report_cache import ReportCache
 from storage.catalog import statistics
 from storage.catalog.statistics import DailyGrowth, LatestBundle, StoreCounts
 from storage.model import REPLICAS, Replica
@@ -24,31 +23,10 @@ class StoreStatistics:
     growth: dict[Replica, list[DailyGrowth]]
 
 
-class StatisticsCache:
-    """Statistics that are at most a short time old; shared by threads."""
-
-    def __init__(self, stores: Stores, clock: Callable[[], float] = time.monotonic) -> None:
-        self._stores, self._clock = stores, clock
-        self._lock = threading.Lock()
-        self._latest: StoreStatistics | None = None
-        self._fresh_until = 0.0
-
-    def read(self) -> StoreStatistics:
-        """Return the statistics; while another thread counts, those from before."""
-        latest = self._latest
-        if latest is not None and self._clock() < self._fresh_until:
-            return latest
-        if not self._lock.acquire(blocking=latest is None) and latest is not None:
-            return latest
-        try:
-            if self._latest is None or self._clock() >= self._fresh_until:
-                began = self._clock()
-                self._latest = count_statistics(self._stores)
-                ended = self._clock()
-                self._fresh_until = ended + max(FRESH_S, FRESH_FACTOR * (ended - began))
-            return self._latest
-        finally:
-            self._lock.release()
+def open_statistics_cache(stores: Stores) -> ReportCache[StoreStatistics]:
+    """Return a cache of the statistics."""
+    build = partial(count_statistics, stores)
+    return ReportCache(build, fresh_s=FRESH_S, fresh_factor=FRESH_FACTOR)
 
 
 def count_statistics(stores: Stores) -> StoreStatistics:

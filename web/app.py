@@ -17,7 +17,7 @@ from auth.tokens.verification import GrantChecker
 from config import Settings
 from pipelines.facets import FacetFieldCache
 from pipelines.recovery import epochs
-from pipelines.statistics import StatisticsCache
+from pipelines.statistics import open_statistics_cache
 from storage.catalog import Catalog
 from storage.encryption import derive_key
 from storage.engines import open_rate_limiter
@@ -125,7 +125,7 @@ def create_site_app(
         clock=clock,
         find_session=login.find_session,
         post_form=post_form,
-        statistics=StatisticsCache(stores),
+        statistics=open_statistics_cache(stores),
         facet_fields=FacetFieldCache(stores),
     )
     pages.register_pages(app, site)

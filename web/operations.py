@@ -95,7 +95,7 @@ def show_status(context: PageContext[NoParameters]) -> Response:
     services, stores = context.services, context.stores
     parts = read_health(services, details=False)
     lag = replication.build_report(stores).lag if context.may("get_replication") else []
-    fixity = services.integrity.report() if context.may("get_integrity") else None
+    fixity = services.integrity.read() if context.may("get_integrity") else None
     may_count = context.may("get_bundles_all")
     return context.render(
         "status.html",
@@ -123,7 +123,7 @@ def show_operations(context: PageContext[NoParameters]) -> Response:
         worst=find_worst(parts),
         work=read_work_status(stores),
         report=replication.build_report(stores),
-        fixity=services.integrity.report(),
+        fixity=services.integrity.read(),
         statistics=context.site.statistics.read(),
         settings_in_force=settings,
         may_retry=context.may("retry_jobs"),

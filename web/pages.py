@@ -29,7 +29,8 @@ from api.schemas.fields import NoParameters, request_schema
 from auth.account_operations import ACCOUNT_ACTIONS, describe_requirement
 from auth.secret_values import ValueSealer, is_equal_secret
 from pipelines.facets import FacetFieldCache
-from pipelines.statistics import StatisticsCache
+from pipelines.report_cache import ReportCache
+from pipelines.statistics import StoreStatistics
 from storage.errors import Forbidden, Invalid, Unauthorized, Unavailable
 from storage.model import Principal
 from web import formats
@@ -75,7 +76,7 @@ class Site:
     find_session: Callable[["Site"], WebSession | None]
     """Returns the session of the current request."""
     post_form: PostForm
-    statistics: StatisticsCache
+    statistics: ReportCache[StoreStatistics]
     facet_fields: FacetFieldCache
 
     def csrf_token(self, session: WebSession) -> str:

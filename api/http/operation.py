@@ -23,8 +23,9 @@ from api.schemas.fields import NoParameters, request_schema
 from auth.authorization import StoreAuthorizer
 from config import Settings
 from pipelines.delivery_log import Unseal
-from pipelines.fixity import FixityReportCache
+from pipelines.fixity import FixityReport
 from pipelines.idempotency import IdempotentRequest
+from pipelines.report_cache import ReportCache
 from pipelines.subscriptions import Seal
 from storage import json_codec
 from storage.encryption import instance_id
@@ -63,7 +64,7 @@ class Services:
     job_queue: JobQueue
     metrics: RequestMetrics
     read_only: ReadOnlyMode
-    integrity: FixityReportCache
+    integrity: ReportCache[FixityReport]
     access: StoreAuthorizer
     guard: Guard
 

@@ -4,7 +4,7 @@ Errors come in this order: 401 for a bad token, 429, 503 while read-only, 400 fo
 403, and the errors of the view.
 """
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from functools import partial
 from typing import Any, Protocol
 
@@ -195,20 +195,27 @@ def register_operations(
     prefix: str = "",
 ) -> None:
     """Add the URL rules of all operations; `view_of` returns an operation's Flask view."""
+    methods = _list_methods(operations)
+    fixed = {path for path in methods if _is_fixed(path, methods)}
     # A rule for GET answers HEAD too, so operations that are HEAD themselves come first.
     for operation in sorted(operations, key=lambda one: one.method != "HEAD"):
-        _add_rules(app, operation, view_of(operation), prefix)
-    _refuse_unknown_methods(app, operations, prefix)
+        _add_rules(app, operation, view_of(operation), prefix, fixed)
+    for path in fixed:
+        _add_refusal_rule(app, prefix + path, methods[path])
 
 
 def _add_rules(
-    app: Flask, operation: Operation, view: Callable[..., Response], prefix: str
+    app: Flask,
+    operation: Operation,
+    view: Callable[..., Response],
+    prefix: str,
+    fixed: Collection[str],
 ) -> None:
     for path in (operation.path, *operation.aliases):
         rule = prefix + path.replace("{filename}", "<path:filename>")
         rule = rule.replace("{", "<").replace("}", ">")
-        # `_refuse_unknown_methods` answers OPTIONS on paths without parameters.
-        options = None if PATH_PARAMETER.search(path) else False
+        # A rule of its own answers OPTIONS on fixed paths.
+        options = False if path in fixed else None
         # Flask refuses dots in endpoint names.
         name = f"{operation.name} {path}".replace(".", "_")
         app.add_url_rule(
@@ -224,8 +231,8 @@ def disable_head(app: Flask, endpoint: str) -> None:
         (rule.methods or set()).discard("HEAD")
 
 
-def _refuse_unknown_methods(app: Flask, operations: Iterable[Operation], prefix: str) -> None:
-    """Keep fixed paths from matching a path parameter: `DELETE /bundles/all` deletes no bundle."""
+def _list_methods(operations: Iterable[Operation]) -> dict[str, set[str]]:
+    """Return the methods that are served, by path."""
     methods: dict[str, set[str]] = {}
     for operation in operations:
         has_head = operation.method == "GET" and not operation.acts
@@ -233,19 +240,37 @@ def _refuse_unknown_methods(app: Flask, operations: Iterable[Operation], prefix:
             methods.setdefault(path, set()).add(operation.method)
             if has_head:
                 methods[path].add("HEAD")
-    for path, served in methods.items():
-        if not PATH_PARAMETER.search(path):
-            _add_refusal_rule(app, prefix + path, served)
+    return methods
+
+
+def _is_fixed(path: str, others: Iterable[str]) -> bool:
+    """Return whether other methods of a path must be refused by a rule of its own.
+
+    Otherwise they would match a path parameter: `DELETE /bundles/all` deletes no bundle.
+    """
+    return not PATH_PARAMETER.search(path) or any(_is_more_general(one, path) for one in others)
+
+
+def _is_more_general(path: str, special: str) -> bool:
+    """Return whether a path has a parameter where `special` has a fixed word, else the same."""
+    ours, theirs = path.split("/"), special.split("/")
+    if path == special or len(ours) != len(theirs):
+        return False
+    pairs = list(zip(ours, theirs, strict=True))
+    return all(
+        one == other or (one.startswith("{") and not other.startswith("{")) for one, other in pairs
+    )
 
 
 def _add_refusal_rule(app: Flask, path: str, served: set[str]) -> None:
     """Answer 405 to methods that a fixed path lacks, before a path with parameters matches."""
     allowed = sorted({*served, "OPTIONS"})
 
-    def refuse() -> Response:
+    def refuse(**_path: str) -> Response:
         if request.method == "OPTIONS":
             return Response(headers={"Allow": ", ".join(allowed)}, mimetype="text/plain")
         raise MethodNotAllowed(valid_methods=allowed)
 
     methods = [*HTTP_METHODS - served, "OPTIONS"]
-    app.add_url_rule(path, f"other methods {path}".replace(".", "_"), refuse, methods=methods)
+    rule = path.replace("{", "<").replace("}", ">")
+    app.add_url_rule(rule, f"other methods {path}".replace(".", "_"), refuse, methods=methods)

@@ -174,6 +174,7 @@ def test_unsupported_method_is_405_with_allow_header(client) -> None:
         ("/v1/bundles/all", {"GET", "HEAD"}),
         ("/v1/events/feed", {"GET", "HEAD"}),
         ("/v1/subscriptions/dry-run", {"POST"}),
+        (f"/v1/subscriptions/{uuid_of(1)}/deliveries/retry", {"POST"}),
         ("/v1/collections", {"GET", "HEAD", "PUT", "PATCH"}),
         ("/v1/subscriptions", {"GET", "HEAD", "PUT"}),
     ],

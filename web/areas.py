@@ -36,15 +36,15 @@ def list_areas(context: PageContext[PageParameters]) -> Response:
     position = context.open_cursor(scope, context.query.search_after)
     before = (int(position[0]), position[1]) if position else None
     rows = areas.list_owned(context.stores, owner, before=before, limit=AREAS_PER_PAGE + 1)
-    shown = rows[:AREAS_PER_PAGE]
-    more = len(rows) > len(shown)
-    last = [str(shown[-1].created_us), shown[-1].uuid] if more else []
+    shown, next_page = context.cut_page(
+        rows, AREAS_PER_PAGE, scope, lambda last: [str(last.created_us), last.uuid]
+    )
     return context.render(
         "areas.html",
         "Deposit",
         areas=shown,
         now_us=int(context.site.clock() * 1e6),
-        next_page=context.services.cursors.seal(scope, last) if more else None,
+        next_page=next_page,
     )
 
 
@@ -98,11 +98,8 @@ def _read_files(context: PageContext[Any]) -> dict[str, Any]:
     rows = area_files.list_files(
         context.stores, uuid, position[0] if position else "", FILES_PER_PAGE + 1
     )
-    shown = rows[:FILES_PER_PAGE]
+    shown, next_page = context.cut_page(rows, FILES_PER_PAGE, scope, lambda last: [last.name])
     checks = area_files.count_files(context.stores, uuid, "validation")
-    next_page = (
-        context.services.cursors.seal(scope, [shown[-1].name]) if len(rows) > len(shown) else None
-    )
     return {
         "uuid": uuid,
         "files": shown,

@@ -59,14 +59,14 @@ def list_collections(context: PageContext[ListParameters]) -> Response:
         after=position[0] if position else "",
         limit=COLLECTIONS_PER_PAGE + 1,
     )
-    shown = rows[:COLLECTIONS_PER_PAGE]
+    shown, next_page = context.cut_page(
+        rows, COLLECTIONS_PER_PAGE, scope, lambda last: [last.fqid.uuid]
+    )
     return context.render(
         "collections.html",
         "My collections",
         collections=shown,
-        next_page=context.services.cursors.seal(scope, [shown[-1].fqid.uuid])
-        if len(rows) > len(shown)
-        else None,
+        next_page=next_page,
         may_create=_may(context, "put_collection"),
         errors={},
         given={},

@@ -53,10 +53,10 @@ def list_deliveries(context: PageContext[LogParameters]) -> Response:
         after=(int(position[0]), int(position[1])) if position else None,
         limit=PAGE_DELIVERIES + 1,
     )
-    shown, following = rows[:PAGE_DELIVERIES], None
-    if len(rows) > PAGE_DELIVERIES:
-        last = [str(part) for part in shown[-1].position]
-        following = context.url(search_after=context.services.cursors.seal(scope, last))
+    shown, token = context.cut_page(
+        rows, PAGE_DELIVERIES, scope, lambda last: [str(part) for part in last.position]
+    )
+    following = context.url(search_after=token) if token else None
     return context.render(
         "deliveries.html",
         "Deliveries",

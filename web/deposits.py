@@ -211,14 +211,14 @@ def list_deposits(context: PageContext[DepositListParameters]) -> Response:
     position = context.open_cursor(scope, context.query.search_after)
     before = (int(position[0]), position[1]) if position else None
     rows = deposits.list_owned(context.stores, owner, before=before, limit=DEPOSITS_PER_PAGE + 1)
-    shown = rows[:DEPOSITS_PER_PAGE]
-    more = len(rows) > len(shown)
-    last = [str(shown[-1].created_us), shown[-1].id] if more else []
+    shown, next_page = context.cut_page(
+        rows, DEPOSITS_PER_PAGE, scope, lambda last: [str(last.created_us), last.id]
+    )
     return context.render(
         "deposits.html",
         "My deposits",
         deposits=shown,
-        next_page=context.services.cursors.seal(scope, last) if more else None,
+        next_page=next_page,
         tasks=deposits.list_unfinished_tasks(context.stores, owner, limit=LATEST),
         bundles=store_statistics.list_bundles_of_author(context.stores, owner, limit=LATEST),
     )

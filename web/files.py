@@ -63,8 +63,7 @@ def _list_bundles(context: PageContext[FilePageParameters], fqid: FQID) -> dict[
     except NotFoundError:
         # The file is in the other replica only.
         rows = []
-    shown = rows[:BUNDLES_PER_PAGE]
-    token = context.services.cursors.seal(scope, shown[-1]) if len(rows) > len(shown) else None
+    shown, token = context.cut_page(rows, BUNDLES_PER_PAGE, scope, list)
     return {"bundles": shown, "next_bundles": token}
 
 

@@ -131,7 +131,7 @@ def show_operations(context: PageContext[NoParameters]) -> Response:
 
 
 @dataclass(frozen=True)
-class RetryForm:
+class DeadJobsForm:
     """Which dead jobs to retry: all, or those of a step or reference."""
 
     step: Annotated[str | None, TextField(load_default=None, validate=max_length(64))]
@@ -141,7 +141,7 @@ class RetryForm:
 @page("POST", "/operations/retry", access="retry_jobs", login=True)
 def retry_jobs(context: PageContext[NoParameters]) -> Response:
     """Retry dead jobs."""
-    form = context.load_form(RetryForm)
+    form = context.load_form(DeadJobsForm)
     jobs = retry_dead_jobs(context.stores.catalog, form.step, form.ref, sent=True)
     context.send(jobs)
     noun = "job is" if len(jobs) == 1 else "jobs are"

@@ -7,7 +7,7 @@ Every POST needs the session's CSRF token.
 
 import logging
 import secrets
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -39,6 +39,7 @@ from web.form_files import UploadedFiles
 log = logging.getLogger(__name__)
 
 F = TypeVar("F")
+R = TypeVar("R")
 SITE_KEY = "store.site"
 MAX_FORM_BYTES = 1024 * 1024
 MAX_FORM_PARTS = 1000
@@ -186,6 +187,15 @@ class PageContext(StoreContext[Q, None]):
         """The files of a form that `uploads`; None if it was sent without any."""
         uploaded: UploadedFiles | None = g.get("web_upload")
         return uploaded
+
+    def cut_page(
+        self, rows: Sequence[R], size: int, scope: Sequence[str], locate: Callable[[R], list[str]]
+    ) -> tuple[Sequence[R], str | None]:
+        """Return the first `size` rows, and the token of the next page if there are more."""
+        shown = rows[:size]
+        if len(rows) <= size:
+            return shown, None
+        return shown, self.services.cursors.seal(scope, locate(shown[-1]))
 
     def render(self, template: str, title: str, *, status: int = 200, **values: Any) -> Response:
         """Render a page; `title` is its heading, too."""

@@ -62,8 +62,16 @@ REAL := $(BIN)/python -m tests.engines run
 
 .PHONY: test-real
 test-real: $(DEV_READY) $(COMPILED) ## Install and start the real engines, and run what is tested on them
-	$(IN_MEMORY) $(REAL) --unsynced --tool chromium -- $(BIN)/python -m pytest -n 3 --dist worksteal \
-		-p tests.engines.proof tests/storage tests/pipelines tests/workers tests/real
+	$(IN_MEMORY) $(REAL) --unsynced -- $(BIN)/python -m pytest -n 3 --dist worksteal \
+		-p tests.engines.proof tests/storage tests/pipelines tests/workers tests/real \
+		--ignore tests/real/browser
+	@$(MAKE) --no-print-directory test-browser
+
+# In processes of their own: Playwright leaves an event loop running in the thread of the tests.
+.PHONY: test-browser
+test-browser: $(DEV_READY) $(COMPILED) ## Test the web pages in Chromium, a part of test-real
+	$(IN_MEMORY) $(REAL) --only s3 --tool chromium -- $(BIN)/python -m pytest -n 2 \
+		--dist worksteal tests/real/browser
 
 .PHONY: demo-real
 demo-real: $(DEV_READY) $(COMPILED) ## The same demonstration with every part on a real engine

@@ -14,7 +14,6 @@ import pytest
 
 POSTGRES, PGBOUNCER, REDIS = "STORE_TEST_POSTGRES", "STORE_TEST_PGBOUNCER", "STORE_TEST_REDIS"
 S3, GCS, OPENSEARCH = "STORE_TEST_S3", "STORE_TEST_GCS", "STORE_TEST_OPENSEARCH"
-CHROMIUM = "STORE_TEST_CHROMIUM"
 REAL_DATA = "STORE_REAL_DATA"
 STORE = (POSTGRES, REDIS, S3, OPENSEARCH)
 
@@ -36,7 +35,6 @@ PARTS = {
     "opensearch": Part(r"\[.*opensearch", [OPENSEARCH]),
     "answers about real metadata": Part(r"test_differential\.py", [OPENSEARCH, REAL_DATA]),
     "copies between clouds": Part(r"test_copies\.py.*gcs-server", [S3, GCS]),
-    "pages in chromium": Part(r"^tests/real/browser/", [CHROMIUM]),
     "whole store on s3": Part(r"^tests/real/.*\[.*s3 and s3", STORE),
     "whole store on s3 and gcs": Part(r"^tests/real/.*\[.*s3 and gcs", [*STORE, GCS]),
 }

@@ -1,6 +1,11 @@
 // Shows the API definition by Swagger UI; requests that are tried out carry the visitor's token.
 const place = document.getElementById("reference");
 
+const dark = matchMedia("(prefers-color-scheme: dark)");
+const setScheme = () => document.documentElement.classList.toggle("dark-mode", dark.matches);
+dark.addEventListener("change", setScheme);
+setScheme();
+
 async function readToken() {
   if (!place.dataset.token) return "";
   const answer = await fetch(place.dataset.token);

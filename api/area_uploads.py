@@ -9,6 +9,7 @@ import secrets
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Annotated, Any
+from urllib.parse import quote, urlencode
 
 from flask import Flask, Response, g, request
 from marshmallow import fields, validate
@@ -19,9 +20,15 @@ from api.http.dispatch import READ_ONLY_RETRY_S
 from api.http.limits import check_rate_limit
 from api.http.loading import read_blocks
 from api.http.operation import ResponseDoc, Services, StoreContext, json_response, operation
-from api.schemas.areas import content_type_field, declared_checksums_field, file_size_field
+from api.schemas.areas import (
+    content_type_field,
+    declared_checksums_field,
+    file_size_field,
+    part_checksum_field,
+)
 from api.schemas.fields import (
     Empty,
+    IntegerField,
     JsonObject,
     NoParameters,
     QueryInteger,
@@ -94,6 +101,20 @@ class PartParameters:
 
 
 @dataclass(frozen=True)
+class SignPartBody:
+    """The body of post_area_part."""
+
+    upload_id: Annotated[str, _upload_id_field()]
+    part: Annotated[
+        int,
+        IntegerField(
+            required=True, metadata=describe_field("The part's number, from 1.", example=1)
+        ),
+    ]
+    crc32c: Annotated[str, part_checksum_field()]
+
+
+@dataclass(frozen=True)
 class CompleteUploadBody:
     """The body of post_area_upload_complete."""
 
@@ -134,6 +155,30 @@ class AreaPart(ResponseSchema):
     part = fields.Integer(required=True, metadata={"example": 1})
     size = fields.Integer(required=True)
     md5 = fields.String(required=True, metadata={"example": "b3ae3fe9abcd78a9edf55a4c782c3f2f"})
+
+
+class AreaPartAddress(ResponseSchema):
+    """Where to put a part."""
+
+    part = fields.Integer(required=True, metadata={"example": 1})
+    size = fields.Integer(required=True, metadata=describe_field("Bytes of the part."))
+    direct = fields.Boolean(
+        required=True,
+        metadata=describe_field(
+            "Whether the URL is the bucket's: send no token there, and sign again after `expires`."
+            " Otherwise it is put_area_part's, which needs your token.",
+            example=True,
+        ),
+    )
+    method = fields.String(required=True, metadata={"example": "PUT"})
+    url = fields.String(required=True)
+    headers = JsonObject(
+        required=True,
+        metadata=describe_field(
+            "Send them unchanged.", example={"x-amz-checksum-crc32c": "Tx2rYQ=="}
+        ),
+    )
+    expires = fields.String(metadata=describe_field("If direct: the part must begin before it."))
 
 
 class AreaUploadDone(ResponseSchema):
@@ -278,6 +323,37 @@ def put_area_part(context: StoreContext[PartParameters, None]) -> Response:
     )
     digest = area_uploads.receive_part(context.stores, upload, part)
     return json_response({"part": number, "size": size, "md5": digest})
+
+
+@operation(
+    "POST",
+    "/area/{uuid}/parts/{filename}",
+    tag=TAG,
+    body=SignPartBody,
+    responses={200: ResponseDoc("Put the part there.", AreaPartAddress)},
+    errors=(404, 409),
+    description="The bucket's own, presigned address if it is in a cloud: for one part of one"
+    " upload, with exactly these bytes, for a few minutes. Else that of `put_area_part`. What"
+    " arrives there counts once the upload is completed, and is verified then.",
+)
+def post_area_part(context: StoreContext[NoParameters, SignPartBody]) -> Response:
+    """Get the URL to put one part of an upload to."""
+    context.services.guard.require("put_area_part", context)
+    body = context.body
+    upload_ref = _decode_upload_id(context, body.upload_id, UPLOAD_ID_POINTER)
+    signed = area_uploads.sign_part(
+        context.stores, upload_ref, body.part, body.crc32c, context.caller.email
+    )
+    answer: dict[str, Any] = {"part": body.part, "size": signed.size, "method": "PUT"}
+    if signed.upload is None:
+        query = urlencode({"upload_id": body.upload_id, "part": body.part})
+        path = f"/v1/area/{context.uuid}/uploads/{quote(context.path['filename'])}?{query}"
+        answer |= {"direct": False, "url": context.base + path, "headers": {}}
+    else:
+        expires = version_from_us(signed.expires_us)
+        answer |= {"direct": True, "url": signed.upload.url, "expires": expires}
+        answer["headers"] = dict(signed.upload.headers)
+    return json_response(answer, 200, {"Cache-Control": "no-store"})
 
 
 @operation(

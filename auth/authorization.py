@@ -71,6 +71,7 @@ RESOURCES: Mapping[str, str] = MappingProxyType(
         "post_area_upload": "areas/{uuid}",
         "get_area_upload": "areas/{uuid}",
         "put_area_part": "areas/{uuid}",
+        "post_area_part": "areas/{uuid}",
         "post_area_upload_complete": "areas/{uuid}",
         "delete_area_upload": "areas/{uuid}",
         "get_area_checksum": "areas/{uuid}",

@@ -39,8 +39,8 @@ WRITE_ACTIONS = (
     *("PostArea", "HeadArea", "GetArea", "PatchArea", "DeleteArea", "PutAreaFile", "PostAreaFile"),
     *("PostAreaCredentials", "GetAreaChecksum", "GetAreaChecksums"),
     *("GetAreaValidate", "GetAreaValidations"),
-    *("PostAreaUpload", "GetAreaUpload", "PutAreaPart", "PostAreaUploadComplete"),
-    "DeleteAreaUpload",
+    *("PostAreaUpload", "GetAreaUpload", "PutAreaPart", "PostAreaPart"),
+    *("PostAreaUploadComplete", "DeleteAreaUpload"),
 )
 PROFILE_ACTIONS = (
     "GetUser",

@@ -10,6 +10,7 @@ checks its own signed URLs at each use. A deleted area is checked once more afte
 
 import hashlib
 import json
+import logging
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
@@ -24,11 +25,18 @@ from storage.catalog import Tx, idempotency, jobs, now_us
 from storage.catalog import areas as catalog_areas
 from storage.catalog.areas import Area, AreaUploadRow
 from storage.catalog.idempotency import StoredResponse
-from storage.errors import Invalid, NotFoundError, NotReady, TooLarge
+from storage.errors import Invalid, NotFoundError, NotReady, TooLarge, Unavailable
 from storage.model import Job, JobClaim
-from storage.protocols import BlobInfo, Credentials, MultipartUpload, PresignedUpload
+from storage.protocols import (
+    BlobInfo,
+    Credentials,
+    DirectUploads,
+    MultipartUpload,
+    PresignedUpload,
+)
 from storage.stores import Stores
 
+log = logging.getLogger(__name__)
 UPLOAD_ID_METADATA = "upload-id"
 """Metadata that names the upload an object was completed from."""
 
@@ -156,6 +164,52 @@ def receive_part(stores: Stores, upload: AreaUploadRow, part: IncomingPart) -> s
     multipart = open_multipart(stores, upload)
     multipart.part(part.number, _check_length(part.blocks, length, digest))
     return digest.hexdigest()
+
+
+PART_URL_S = 300
+"""Seconds within which a presigned part must begin to arrive; the client signs it just before."""
+
+
+@dataclass(frozen=True, slots=True)
+class SignedPart:
+    """A part of `size` bytes; `upload` is None if the API receives it."""
+
+    size: int
+    expires_us: int
+    upload: PresignedUpload | None
+
+
+def sign_part(
+    stores: Stores, ref: AreaUploadRef, number: int, crc32c: str, caller: str
+) -> SignedPart:
+    """Sign a URL to put one part with this CRC-32C (hex digits) straight into the bucket.
+
+    The size of the file was checked when the upload began; the number of the part sets its length.
+    Raise NotFoundError, Forbidden, ConflictError (`area_locked`), Invalid (number).
+    """
+    upload = find(stores, ref, caller)
+    length = require_part_length(upload, number)
+    multipart = open_multipart(stores, upload)
+    with stores.catalog.write() as tx:
+        expires_us = now_us(tx) + PART_URL_S * 1_000_000
+        if not catalog_areas.touch_upload(tx, upload.id):
+            _get_upload(tx, upload.id)
+    try:
+        signed = multipart.sign_part(
+            number, length=length, crc32c=int(crc32c, 16), expires_s=PART_URL_S
+        )
+    except Unavailable as error:
+        log.warning("parts of areas come through the store: %s", error.detail)
+        signed = None
+    return SignedPart(length, expires_us, signed)
+
+
+def find_direct_uploads(stores: Stores) -> DirectUploads | None:
+    """Return where presigned parts of areas go; None if they come through the store."""
+    try:
+        return stores.areas.find_direct_uploads()
+    except Unavailable:
+        return None
 
 
 def _check_length(blocks: Iterable[bytes], length: int, digest: "hashlib._Hash") -> Iterator[bytes]:

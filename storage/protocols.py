@@ -79,6 +79,14 @@ class MultipartUpload(Protocol):
     def abort(self) -> None:
         """Delete the upload and its parts; succeed if it is gone."""
 
+    def sign_part(
+        self, number: int, *, length: int, crc32c: int, expires_s: int
+    ) -> "PresignedUpload | None":
+        """Return a presigned URL to put exactly these bytes as part `number`, for `expires_s`.
+
+        It cannot make an object, list, read or delete. None if the API receives the parts.
+        """
+
 
 def check_part_size(part_size: int) -> None:
     """Raise Invalid for parts without bytes."""
@@ -104,7 +112,7 @@ def check_parts(sizes: Mapping[int, int], part_size: int) -> int:
 
 @dataclass(frozen=True, slots=True)
 class PresignedUpload:
-    """A URL that allows a PUT of one object for a while, without credentials.
+    """A URL that allows a PUT of one object or part for a while, without credentials.
 
     `headers` are signed: send them unchanged. A body may have at most `max_bytes`.
     """
@@ -112,6 +120,14 @@ class PresignedUpload:
     url: str = field(repr=False)
     headers: Mapping[str, str]
     max_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class DirectUploads:
+    """Where presigned parts go: their URLs begin with `url`, their requests carry `headers`."""
+
+    url: str
+    headers: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -251,6 +267,9 @@ class BlobStore(Protocol):
 
         An engine may have a lower size limit, or only its own.
         """
+
+    def find_direct_uploads(self) -> DirectUploads | None:
+        """Return where presigned parts go, without a request; None if the API receives them."""
 
     def direct_url(self, key: str) -> str:
         """Return the object's address in its cloud (`s3://`, `gs://`, `file://`)."""

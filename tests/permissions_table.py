@@ -141,6 +141,7 @@ STORE: tuple[Row, ...] = (
     Row("put_area_part",                  "401 401 403 403 403 200 403 403 403", "PUT /v1/area/<area>/uploads/u.txt?upload_id=<upload>&part=1", content="content", owner=OF_ITS_OWNER),
     Row("post_area_upload_complete",      "401 401 403 403 403 202 403 403 403", "POST /v1/area/<area>/complete/u.txt", {"upload_id": "<whole_upload>"}, owner=OF_ITS_OWNER),
     Row("delete_area_upload",             "401 401 403 403 403 200 403 403 403", "DELETE /v1/area/<area>/uploads/u.txt?upload_id=<left_upload>", owner=OF_ITS_OWNER),
+    Row("post_area_part",                 "401 401 403 403 403 200 403 403 403", "POST /v1/area/<area>/parts/u.txt", {"upload_id": "<upload>", "part": 1, "crc32c": "4f1dab61"}, owner=OF_ITS_OWNER),
     Row("post_area_credentials",          "401 401 403 403 403 201 403 403 403", "POST /v1/area/<area>/credentials", {"filenames": ["c.txt"]}, owner=OF_ITS_OWNER),
     Row("get_health",                     "200 200 200 200 200 200 200 200 200", "GET /health"),
     Row("get_metrics",                    "401 401 403 403 403 403 403 403 200", "GET /metrics"),

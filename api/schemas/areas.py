@@ -105,6 +105,13 @@ def declared_checksums_field() -> DeclaredChecksumsField:
     )
 
 
+def part_checksum_field() -> TextField:
+    """Return the field of the CRC-32C of a part."""
+    rule = FullMatch(f"^{_CHECKSUM_FORMS['crc32c']}$", error="Must be 8 hexadecimal digits.")
+    about = describe_field("The CRC-32C of its bytes: the bucket takes no others.")
+    return TextField(required=True, validate=rule, metadata={**about, "example": "4f1dab61"})
+
+
 def content_type_field() -> TextField:
     """Return an optional field of a content type."""
     rule = FullMatch(_CONTENT_TYPE, error="Must have 1 to 1024 printable ASCII characters.")

@@ -218,6 +218,9 @@ class FolderBlobs:
         url = self.signer.sign_upload(key, expires_s=expires_s, max_bytes=max_bytes)
         return PresignedUpload(url, {}, max_bytes)
 
+    def find_direct_uploads(self) -> None:
+        """See BlobStore."""
+
     def direct_url(self, key: str) -> str:
         """See BlobStore; the URL names the object, the file's real path is escaped."""
         return f"{self.root.as_uri()}/{quote(key, safe='/')}"
@@ -374,6 +377,9 @@ class FolderUpload:
                     raise
                 self.abort()
                 return head.describe_file(size, os.fstat(descriptor))
+
+    def sign_part(self, number: int, *, length: int, crc32c: int, expires_s: int) -> None:
+        """See MultipartUpload."""
 
     def abort(self) -> None:
         """See MultipartUpload."""

@@ -24,7 +24,7 @@ from storage.blobs.clients import (
 )
 from storage.blobs.gcs_client import GcsBucketClient, GcsClient, GcsServer
 from storage.blobs.gcs_objects import explain_mismatch, make_info, set_blob_metadata
-from storage.blobs.gcs_upload import HIDDEN_PREFIX, GcsUpload, UploadStart
+from storage.blobs.gcs_upload import HIDDEN_PREFIX, PART_HEADERS, GcsUpload, UploadStart
 from storage.crc32c import encode_base64
 from storage.keys import check_key, check_metadata, check_response_headers
 from storage.protocols import (
@@ -32,12 +32,11 @@ from storage.protocols import (
     DEFAULT_CONTENT_TYPE,
     BlobInfo,
     BlobStore,
+    DirectUploads,
     PresignedUpload,
     ProgressCallback,
 )
 
-MAX_URL_LIFETIME_S: Final = 7 * 24 * 3600
-"""Longest life of a signed URL that GCS accepts."""
 _MAX_SINGLE_COPY: Final = 8 * BLOCK
 """Objects up to this size are copied by one call, larger ones by rewrites with tokens."""
 _AFTER_HIDDEN: Final = HIDDEN_PREFIX[:-1] + chr(ord("/") + 1)
@@ -269,7 +268,8 @@ class GcsBlobs:
     ) -> str:
         """See BlobStore; without a private key each URL costs a request to IAM."""
         check_response_headers(content_type, disposition)
-        return self._sign(
+        _check_gcs_key(key)
+        return self._bucket.sign_url(
             key,
             "GET",
             expires_s,
@@ -279,27 +279,14 @@ class GcsBlobs:
 
     def sign_upload(self, key: str, *, expires_s: int, max_bytes: int) -> PresignedUpload:
         """See BlobStore; GCS limits the body to the range in the header."""
+        _check_gcs_key(key)
         headers = {"x-goog-content-length-range": f"0,{max_bytes}"}
-        url = self._sign(key, "PUT", expires_s, headers=dict(headers))
+        url = self._bucket.sign_url(key, "PUT", expires_s, headers=dict(headers))
         return PresignedUpload(url, headers, max_bytes)
 
-    def _sign(self, key: str, method: str, expires_s: int, **options: object) -> str:
-        _check_gcs_key(key)
-        blob = self._bucket.blob(key)
-        try:
-            client = self._client()
-            return str(
-                blob.generate_signed_url(
-                    version="v4",
-                    method=method,
-                    expiration=min(expires_s, MAX_URL_LIFETIME_S),
-                    api_access_endpoint=client.public,
-                    credentials=client.signing_credentials(),
-                    **options,
-                )
-            )
-        except GoogleAuthError as error:
-            raise errors.Unavailable(f"GCS URL cannot be signed: {error}") from error
+    def find_direct_uploads(self) -> DirectUploads:
+        """See BlobStore."""
+        return DirectUploads(f"{self._client().public}/{self.name}/", PART_HEADERS)
 
     def direct_url(self, key: str) -> str:
         """See BlobStore."""

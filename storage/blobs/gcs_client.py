@@ -38,6 +38,8 @@ os.environ.setdefault("DISABLE_GCS_PYTHON_CLIENT_OTEL_BUCKET_METADATA", "true")
 
 _SCOPES: Final = ("https://www.googleapis.com/auth/devstorage.read_write",)
 _SIGNING_SCOPES: Final = ("https://www.googleapis.com/auth/cloud-platform",)
+MAX_URL_LIFETIME_S: Final = 7 * 24 * 3600
+"""Longest life of a signed URL that GCS accepts."""
 _BUCKET_CHECK_S: Final = 60.0
 """Seconds for which a bucket that answered counts as existing."""
 _FIRST_DELAY_S: Final = 0.25
@@ -100,6 +102,24 @@ class GcsBucketClient:
             raise errors.NotFoundError(
                 f"GCS bucket or generation does not exist: {error}"
             ) from error
+
+    def sign_url(self, key: str, method: str, expires_s: int, **options: object) -> str:
+        """Return a signed URL; without a private key it costs a request to IAM."""
+        blob = self.blob(key)
+        try:
+            client = self.client()
+            return str(
+                blob.generate_signed_url(
+                    version="v4",
+                    method=method,
+                    expiration=min(expires_s, MAX_URL_LIFETIME_S),
+                    api_access_endpoint=client.public,
+                    credentials=client.signing_credentials(),
+                    **options,
+                )
+            )
+        except GoogleAuthError as error:
+            raise errors.Unavailable(f"GCS URL cannot be signed: {error}") from error
 
     def call(self, method: Callable[..., T], *arguments: Any, **options: Any) -> T:
         """Call a library method with our timeouts and attempts; translate its errors."""

@@ -27,15 +27,24 @@ from storage.blobs.gcs_objects import (
     read_object,
     set_blob_metadata,
 )
+from storage.crc32c import encode_base64
 from storage.errors import AlreadyExists, DomainError, NotFoundError, Unavailable
 from storage.keys import check_metadata
-from storage.protocols import BlobInfo, check_part_number, check_part_size, check_parts
+from storage.protocols import (
+    BlobInfo,
+    PresignedUpload,
+    check_part_number,
+    check_part_size,
+    check_parts,
+)
 
 T = TypeVar("T")
 R = TypeVar("R")
 
 HIDDEN_PREFIX: Final = ".uploads/"
 """Prefix of everything unfinished."""
+PART_HEADERS: Final = ("x-goog-content-length-range", "x-goog-hash")
+"""Headers of a presigned part."""
 _MAX_COMPOSE: Final = 32
 """Objects that one compose joins."""
 _PARALLEL_CALLS: Final = 8
@@ -153,6 +162,20 @@ class GcsUpload:
     def abort(self) -> None:
         """See MultipartUpload."""
         _delete_upload(self._bucket, self.token)
+
+    def sign_part(
+        self, number: int, *, length: int, crc32c: int, expires_s: int
+    ) -> PresignedUpload:
+        """See MultipartUpload.
+
+        A component that comes after the end of its upload is swept: no object is made of it.
+        """
+        check_part_number(number)
+        values = (f"{length},{length}", f"crc32c={encode_base64(crc32c)}")
+        headers = dict(zip(PART_HEADERS, values, strict=True))
+        path = _component_path(self.token, f"{number:05}")
+        url = self._bucket.sign_url(path, "PUT", expires_s, headers=dict(headers))
+        return PresignedUpload(url, headers, length)
 
 
 def sweep_uploads(bucket: GcsBucketClient, *, before: float) -> int:

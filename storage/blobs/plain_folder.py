@@ -153,6 +153,9 @@ class PlainFolder:
         """See BlobStore."""
         raise errors.Forbidden("A checkout folder cannot sign URLs.")
 
+    def find_direct_uploads(self) -> None:
+        """See BlobStore."""
+
     def direct_url(self, key: str) -> str:
         """See BlobStore."""
         url = (self._root.absolute() / key).as_uri()

@@ -37,6 +37,7 @@ from storage.blobs.s3_objects import (
 )
 from storage.blobs.s3_upload import (
     MAX_COPY_BYTES,
+    PART_CHECKSUM_HEADER,
     CopySource,
     S3Upload,
     ServerFeatures,
@@ -50,6 +51,7 @@ from storage.protocols import (
     DEFAULT_CONTENT_TYPE,
     BlobInfo,
     BlobStore,
+    DirectUploads,
     PresignedUpload,
     ProgressCallback,
 )
@@ -338,6 +340,12 @@ class S3Blobs:
         # No x-amz header is signed, so servers reject all that are sent with the URL.
         url = self._connected().sign_url("put_object", expires_s, Bucket=self.name, Key=key)
         return PresignedUpload(url, {}, min(max_bytes, MAX_PUT_BYTES))
+
+    def find_direct_uploads(self) -> DirectUploads:
+        """See BlobStore; by the address of a signed URL, whose style depends on the server."""
+        location = {"Bucket": self.name, "Key": "-"}
+        url, _, _ = self._connected().sign_url("put_object", 1, **location).partition("-?")
+        return DirectUploads(url, (PART_CHECKSUM_HEADER,))
 
     def direct_url(self, key: str) -> str:
         """See BlobStore."""

@@ -10,7 +10,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from storage import crc32c
+from storage import crc32c as crc32c_values
 from storage.blobs.s3_client import S3BucketClient, S3Reply, is_upload_gone
 from storage.blobs.s3_objects import (
     add_tags_mark,
@@ -33,6 +33,7 @@ from storage.protocols import (
     BLOCK,
     DEFAULT_CONTENT_TYPE,
     BlobInfo,
+    PresignedUpload,
     ProgressCallback,
     check_part_number,
     check_part_size,
@@ -41,6 +42,8 @@ from storage.protocols import (
 
 MAX_SPOOL_MEMORY: Final = 8 * BLOCK
 """Bytes held in memory; longer parts go to a temporary file."""
+PART_CHECKSUM_HEADER: Final = "x-amz-checksum-crc32c"
+"""Header of a presigned part."""
 
 
 class S3Upload:
@@ -94,7 +97,7 @@ class S3Upload:
                 size += len(block)
                 if size > self.part_size:
                     raise Invalid(f"a part must not exceed {self.part_size} bytes")
-                checksum = crc32c.extend(checksum, block)
+                checksum = crc32c_values.extend(checksum, block)
                 file.write(block)
             file.seek(0)
             self._call(
@@ -102,7 +105,7 @@ class S3Upload:
                 PartNumber=number,
                 Body=file,
                 ContentLength=size,
-                ChecksumCRC32C=crc32c.encode_base64(checksum),
+                ChecksumCRC32C=crc32c_values.encode_base64(checksum),
             )
 
     def copy_part(self, number: int, source: Mapping[str, Any], start: int, length: int) -> None:
@@ -136,6 +139,24 @@ class S3Upload:
         """See MultipartUpload."""
         with suppress(NotFoundError):
             self._call("abort_multipart_upload")
+
+    def sign_part(
+        self, number: int, *, length: int, crc32c: int, expires_s: int
+    ) -> PresignedUpload:
+        """See MultipartUpload; length and checksum are signed headers."""
+        check_part_number(number)
+        checksum = crc32c_values.encode_base64(crc32c)
+        url = self._bucket.connect().sign_url(
+            "upload_part",
+            expires_s,
+            Bucket=self._bucket.name,
+            Key=self._key,
+            UploadId=self.token,
+            PartNumber=number,
+            ContentLength=length,
+            ChecksumCRC32C=checksum,
+        )
+        return PresignedUpload(url, {PART_CHECKSUM_HEADER: checksum}, length)
 
     def _call(self, verb: str, **params: Any) -> S3Reply:
         return self._bucket.call(verb, self._key, UploadId=self.token, **params)

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 from flask.testing import FlaskClient
-from sqlalchemy import event
+from sqlalchemy import event, text
 from werkzeug.test import TestResponse
 
 from api.app import create_app
@@ -438,3 +438,68 @@ def test_parts_and_completions_run_concurrently(client: FlaskClient, stores: Sto
     assert len({one.data for one in answers}) == 1
     assert content(stores) == DATA
     assert rows(stores) == []
+
+
+PARTS = f"/v1/area/{AREA}/parts/{NAME}"
+
+
+def signed(client: FlaskClient, upload_id: str, changed: Any = None) -> TestResponse:
+    wanted = {"upload_id": upload_id, "part": 1, "crc32c": "4F1DAB61", **(changed or {})}
+    return client.post(PARTS, headers=INGEST, json=wanted)
+
+
+@pytest.mark.spec("ARU-48")
+def test_parts_of_a_folder_go_to_the_store(client: FlaskClient, stores: Stores) -> None:
+    upload_id = begun(client, 5)
+    answer = signed(client, upload_id)
+    told = answer.json
+    url = told.pop("url")
+    assert answer.headers["Cache-Control"] == "no-store"
+    assert told == {"part": 1, "size": 5, "direct": False, "method": "PUT", "headers": {}}
+    assert client.put(url, data=b"small").status_code == 401
+    assert client.put(url, headers=INGEST, data=b"small").status_code == 200
+    assert completed(client, upload_id).status_code == 202
+    assert content(stores) == b"small"
+
+
+@pytest.mark.spec("ARU-48")
+@pytest.mark.parametrize(
+    ("change", "field"),
+    [
+        ({"part": 0}, "/part"),
+        ({"part": 3}, "/part"),
+        ({"part": "1"}, "/part"),
+        ({"crc32c": "4f1dab6"}, "/crc32c"),
+        ({"crc32c": "4f1dab6g"}, "/crc32c"),
+        ({"crc32c": None}, "/crc32c"),
+        ({"upload_id": "none"}, "/upload_id"),
+    ],
+)
+def test_rejects_impossible_parts_to_sign(
+    client: FlaskClient, change: dict[str, Any], field: str
+) -> None:
+    refused = signed(client, begun(client), change)
+    assert refused.status_code == 400
+    assert [name.lstrip("/") for name in refused.json["errors"]] == [field.lstrip("/")]
+
+
+@pytest.mark.spec("ARU-51")
+def test_signs_parts_only_for_owner_of_unlocked_area(client: FlaskClient, stores: Stores) -> None:
+    upload_id = begun(client, 5)
+    wanted = {"upload_id": upload_id, "part": 1, "crc32c": "4f1dab61"}
+    assert client.post(PARTS, headers=OTHER, json=wanted).status_code == 403
+    client.patch(f"/v1/area/{AREA}", headers=INGEST, json={"state": "LOCKED"})
+    locked = signed(client, upload_id)
+    assert (locked.status_code, locked.json["code"]) == (409, "area_locked")
+    client.delete(f"/v1/area/{AREA}", headers=INGEST)
+    assert signed(client, upload_id).status_code == 409
+
+
+@pytest.mark.spec("ARU-48")
+def test_signing_a_part_keeps_an_upload_from_expiring(client: FlaskClient, stores: Stores) -> None:
+    upload_id = begun(client, 5)
+    with stores.catalog.write() as tx:
+        tx.execute(text("UPDATE area_uploads SET at_us = 1"))
+    assert signed(client, upload_id).status_code == 200
+    assert area_uploads.abort_stale(stores, older_than_s=86_400) == 0
+    assert len(rows(stores)) == 1

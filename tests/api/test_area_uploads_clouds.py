@@ -1,17 +1,22 @@
 """Multipart uploads into areas in cloud buckets, through the API and by presigned URLs."""
 
 import os
+import time
 import urllib.request
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import httpx
 import pytest
 from flask.testing import FlaskClient
 
 from api.app import create_app
 from config import Settings
+from pipelines.formats import version_from_us
+from storage import crc32c
+from storage.errors import Unavailable
 from storage.stores import Stores
 from tests.api.builders import AREA, INGEST
 from tests.api.conftest import verify
@@ -97,3 +102,82 @@ def test_presigned_cloud_upload_is_validated_when_reported(
     assert said.status_code == 202, said.text
     draining(cloudy, job_queue)()
     assert listed(client) == [("signed.json", 8, "CHECKSUMMED", "VALIDATED")]
+
+
+PARTS = f"/v1/area/{AREA}/parts/deep/er.bin"
+
+
+@pytest.mark.spec("ARU-48", "ARU-49")
+def test_parts_go_straight_to_a_clouds_bucket(
+    client: FlaskClient, cloudy: Stores, job_queue: Outbox
+) -> None:
+    data = os.urandom(1024) * (64 * 1024) + b"the last part"
+    begun = client.post(BEGIN, headers=INGEST, json={"size": len(data)}).json
+    for number in (2, 1):
+        part = data[(number - 1) * STEP : number * STEP]
+        checksum = f"{crc32c.extend(0, part):08X}"
+        wanted = {"upload_id": begun["upload_id"], "part": number, "crc32c": checksum}
+        told = client.post(PARTS, headers=INGEST, json=wanted).json
+        assert (told["part"], told["size"], told["direct"]) == (number, len(part), True)
+        assert version_from_us(now_us()) < told["expires"] < version_from_us(now_us(310))
+        sent = httpx.request(
+            told["method"], told["url"], headers=told["headers"], content=part, trust_env=False
+        )
+        assert sent.status_code == 200, sent.text
+    standing = client.get(BEGIN, headers=INGEST, query_string={"upload_id": begun["upload_id"]})
+    assert standing.json["parts"] == [1, 2]
+    done = client.post(COMPLETE, headers=INGEST, json={"upload_id": begun["upload_id"]})
+    assert done.status_code == 202, done.text
+    draining(cloudy, job_queue)()
+    assert listed(client) == [("deep/er.bin", len(data), "CHECKSUMMED", "VALIDATED")]
+
+
+def now_us(after_s: float = 0) -> int:
+    return int((time.time() + after_s) * 1e6)
+
+
+@pytest.mark.spec("ARU-50")
+def test_part_url_outlives_its_area_without_effect(
+    client: FlaskClient, cloudy: Stores, job_queue: Outbox
+) -> None:
+    begun = client.post(BEGIN, headers=INGEST, json={"size": 5}).json
+    checksum = f"{crc32c.extend(0, b'small'):08x}"
+    wanted = {"upload_id": begun["upload_id"], "part": 1, "crc32c": checksum}
+    told = client.post(PARTS, headers=INGEST, json=wanted).json
+    assert client.delete(f"/v1/area/{AREA}", headers=INGEST).status_code == 202
+    draining(cloudy, job_queue)()
+    httpx.put(told["url"], headers=told["headers"], content=b"small", trust_env=False)
+    cloudy.areas.sweep_temporaries(-3600, now=2**31)
+    assert list(cloudy.areas.list("")) == []
+    assert cloudy.areas.sweep_temporaries(-3600, now=2**31) == 0
+
+
+class Unsigned:
+    """An upload, or a bucket of such, whose credentials sign nothing."""
+
+    def __init__(self, inner: Any) -> None:
+        self._inner = inner
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._inner, name)
+
+    def upload(self, *given: Any, **more: Any) -> Any:
+        return Unsigned(self._inner.upload(*given, **more))
+
+    def sign_part(self, *_: Any, **__: Any) -> None:
+        raise Unavailable("no service account is configured that could sign URLs")
+
+
+@pytest.mark.spec("ARU-48")
+def test_parts_go_to_the_store_while_the_bucket_signs_nothing(
+    settings: Settings, cloudy: Stores, job_queue: Outbox
+) -> None:
+    bucket: Any = Unsigned(cloudy.areas)
+    changed = replace(cloudy, areas=bucket)
+    client = create_app(settings, changed, job_queue=job_queue, verify=verify).test_client()
+    assert client.post(f"/v1/area/{AREA}", headers=INGEST).status_code == 201
+    begun = client.post(BEGIN, headers=INGEST, json={"size": 5}).json
+    wanted = {"upload_id": begun["upload_id"], "part": 1, "crc32c": "4f1dab61"}
+    told = client.post(PARTS, headers=INGEST, json=wanted).json
+    assert (told["direct"], told["headers"]) == (False, {})
+    assert client.put(told["url"], headers=INGEST, data=b"small").status_code == 200

@@ -78,6 +78,7 @@ SPECIFIED = {
     "put_area_part": ("put", "/area/{uuid}/uploads/{filename}"),
     "post_area_upload_complete": ("post", "/area/{uuid}/complete/{filename}"),
     "delete_area_upload": ("delete", "/area/{uuid}/uploads/{filename}"),
+    "post_area_part": ("post", "/area/{uuid}/parts/{filename}"),
     "post_area_credentials": ("post", "/area/{uuid}/credentials"),
 }
 PAGED = {

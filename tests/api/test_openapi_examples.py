@@ -26,6 +26,7 @@ STORY = (
     "get_area_validations",
     "post_area_upload",
     "put_area_part",
+    "post_area_part",
     "get_area_upload",
     "post_area_upload_complete",
     "delete_area_upload",

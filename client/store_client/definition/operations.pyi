@@ -417,6 +417,13 @@ class Operations:
         """Register a file uploaded directly to the bucket."""
 
     @_operation
+    def post_area_part(
+        self, *, uuid: AnyUuid, filename: str, upload_id: str, part: int, crc32c: str,
+        headers: Headers = None,
+    ) -> Any:
+        """Get the URL to put one part of an upload to."""
+
+    @_operation
     def post_area_upload(
         self, *, uuid: AnyUuid, filename: str, size: int, content_type: str | None = None,
         upload_id: str | None = None, headers: Headers = None,

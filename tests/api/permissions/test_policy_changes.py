@@ -326,3 +326,16 @@ def test_policy_of_permissions_page_works_as_documented(world: World) -> None:
     assert status("POST", at.replace("?", "/checkout?")) == 403
     assert status("GET", f"{at}&version={VERSION}") == 200
     assert status("DELETE", at, {"reason": "r"}) == status("GET", "collections") == 403
+
+
+@pytest.mark.spec("ARU-51")
+def test_whoever_may_not_put_parts_gets_no_url_for_them(world: World) -> None:
+    email = world.person(policy=all_but("store:PutAreaPart", "*:areas/*"))
+    area = f"/v1/area/{world.fresh()}"
+    assert world.ask(world.store, email, "POST", area) == 201
+    shown = world.shown(email)
+    begun = world.store.post(f"{area}/uploads/u.txt", headers=shown, json={"size": 1}).json
+    wanted = {"upload_id": (begun or {})["upload_id"], "part": 1, "crc32c": "4f1dab61"}
+    answer = world.store.post(f"{area}/parts/u.txt", headers=shown, json=wanted)
+    assert answer.status_code == 403
+    assert "PutAreaPart" in answer.text

@@ -284,6 +284,9 @@ class Handler(BaseHTTPRequestHandler):
         if not int(least) <= len(body) <= int(most):
             raise Refused(400, "EntityTooLarge")
         resource = {"name": unquote(key), "contentType": self.headers["Content-Type"]}
+        declared = self.headers.get("x-goog-hash", "")
+        if declared:
+            resource["crc32c"] = declared.removeprefix("crc32c=")
         self.gcs.objects.put(bucket, resource, body, {})
         return Answer(200)
 

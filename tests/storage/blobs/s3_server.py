@@ -177,18 +177,22 @@ def sums(environ: Environ, whole: Any) -> bool:
 
 
 def check_signed_url(environ: Environ, query: dict[str, list[str]]) -> None:
-    """As botocore computes it, and by its date; no header of S3's own is signed, so none may be
-    there."""
+    """As botocore computes it, and by its date; a header of S3's own must be signed."""
     given = {name: values[0] for name, values in query.items() if name != "X-Amz-Signature"}
     at = datetime.strptime(given["X-Amz-Date"], "%Y%m%dT%H%M%SZ").replace(tzinfo=UTC)
     region = given["X-Amz-Credential"].split("/")[2]
     signer = S3SigV4QueryAuth(Credentials(ACCESS_KEY, SECRET_KEY), "s3", region)
     path = quote(unquote(environ["RAW_URI"].partition("?")[0]), safe="/~")
     url = f"http://{environ['HTTP_HOST']}{path}"
-    unsigned = [name for name in environ if name.startswith("HTTP_X_AMZ_")]
-    request = AWSRequest(
-        environ["REQUEST_METHOD"], url, headers={"host": environ["HTTP_HOST"]}, params=given
-    )
+    signed = given["X-Amz-SignedHeaders"].split(";")
+    told = {"content-length": environ.get("CONTENT_LENGTH", "")} | {
+        name.removeprefix("HTTP_").replace("_", "-").lower(): value
+        for name, value in environ.items()
+        if name.startswith("HTTP_")
+    }
+    unsigned = [name for name in told if name.startswith("x-amz-") and name not in signed]
+    headers = {name: told.get(name, "") for name in signed}
+    request = AWSRequest(environ["REQUEST_METHOD"], url, headers=headers, params=given)
     request.context["timestamp"] = given["X-Amz-Date"]
     text = signer.string_to_sign(request, signer.canonical_request(request))
     lives = at + timedelta(seconds=int(given["X-Amz-Expires"])) > datetime.now(UTC)

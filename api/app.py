@@ -128,7 +128,9 @@ def _build_services(
         memory=stores.memory,
         cursors=Cursors(derive_key(secret, b"page pointers")),
         waiting=LongPolling(stores.pubsub, waits),
-        streams=ServerSentEvents(stores.pubsub, streams),
+        streams=ServerSentEvents(
+            stores.pubsub, streams, settings.feed_life_s, settings.feed_heartbeat_s
+        ),
         verify=verify,
         seal=subscription_secrets.seal,
         unseal=subscription_secrets.open,

@@ -419,7 +419,7 @@ def _restart_response(context: StoreContext[FollowEvents, None], error: Sequence
 
 
 def _stream_events(context: StoreContext[FollowEvents, None]) -> Response:
-    query, settings = context.query, context.services.settings
+    query = context.query
     last_id = context.request.headers.get("Last-Event-ID")
     if last_id:
         start = _decode_cursor(context, last_id, "Last-Event-ID")
@@ -441,7 +441,6 @@ def _stream_events(context: StoreContext[FollowEvents, None]) -> Response:
         read_since,
         client=context.client,
         start=waiting.StreamMessage(start.seq, _encode_cursor(context, start), None),
-        topic=flow.EVENTS_TOPIC,
-        life_s=settings.feed_life_s,
-        heartbeat_s=settings.feed_heartbeat_s,
+        topics=[flow.EVENTS_TOPIC],
+        environ=context.request.environ,
     )

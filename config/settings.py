@@ -110,11 +110,16 @@ class Settings:
     wait_cap_s: float = _setting(60.0, "longest wait by `Prefer: wait`, seconds")
     pending_wait_s: float = _setting(15.0, "how long a bundle waits for its pending files, seconds")
     feed_streams: int = _setting(8, "concurrent live feeds per API process")
-    client_streams: int = _setting(4, "concurrent live feeds per client; 0: no limit per client")
+    page_streams: int = _setting(
+        32, "concurrent web pages with live updates per API process; others reload by themselves"
+    )
+    client_streams: int = _setting(
+        4, "concurrent live feeds, and live web pages, per client; 0: no limit per client"
+    )
     client_waits: int = _setting(
         128, "waiting requests per client and API process; 0: no limit per client"
     )
-    feed_life_s: float = _setting(60.0, "longest duration of a live feed, seconds")
+    feed_life_s: float = _setting(60.0, "longest duration of a live feed or page, seconds")
     feed_heartbeat_s: float = _setting(15.0, "time between heartbeats of a live feed, seconds")
     signed_url_s: int = _setting(3600, "lifetime of a presigned URL, seconds")
     direct_file_urls: bool = _setting(False, "allow direct URLs on a file:// replica")

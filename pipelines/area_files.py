@@ -14,7 +14,7 @@ from typing import Any
 
 from pipelines.checksums import METADATA_PREFIX, ChecksumHasher, ComputedChecksums
 from pipelines.documents import MAX_FILE_BYTES, UnreadableMetadata, parse_metadata
-from pipelines.flow import LARGE_BYTES, Heartbeat, Step
+from pipelines.flow import LARGE_BYTES, Heartbeat, Step, area_topic
 from storage import keys
 from storage.catalog import areas, jobs
 from storage.catalog.areas import PENDING_STATUSES, Area, AreaFile
@@ -211,6 +211,12 @@ def count_files(stores: Stores, uuid: str, column: str) -> dict[str, int]:
         return areas.count_files(tx, uuid, column)
 
 
+def summarize_files(stores: Stores, uuid: str) -> dict[str, tuple[int, int]]:
+    """Return count and latest change (us) of registered files by validation state."""
+    with stores.catalog.read() as tx:
+        return areas.summarize_files(tx, uuid)
+
+
 MAX_CHANGED_ATTEMPTS = 4
 """Attempts to read a file that is replaced during the read."""
 SERIAL_PARSE_BYTES = 1024 * 1024
@@ -230,6 +236,7 @@ def check_file(stores: Stores, claim: JobClaim, heartbeat: Heartbeat) -> tuple[J
         # Does nothing if there is a later generation, which has its own job.
         areas.update_file(tx, result)
         jobs.finish(tx, claim)
+    stores.pubsub.publish(area_topic(row.area))
     return ()
 
 

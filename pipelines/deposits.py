@@ -8,7 +8,7 @@ Every step is idempotent: the job may stop anywhere and run again.
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from pipelines import areas, bundles, formats, ingest
+from pipelines import areas, bundles, flow, formats, ingest
 from pipelines.bundles import BundleDraft, FilesPending
 from pipelines.flow import Heartbeat, Step
 from pipelines.ingest import AcceptedIngest, IngestRequest
@@ -167,6 +167,14 @@ def count_files(stores: Stores, deposit: Deposit) -> dict[str, int]:
     return counts
 
 
+def list_topics(deposit: Deposit, start_at: int, limit: int) -> list[str]:
+    """Return the pubsub topics of a deposit and of some of its files."""
+    shown = deposit.entries[start_at : start_at + limit]
+    fqids = (FQID(uuid, deposit.version) for _, _, uuid, _ in shown)
+    files = (flow.file_topic(deposit.replica, fqid) for fqid in fqids)
+    return [flow.deposit_topic(deposit.id), *files]
+
+
 def list_file_states(
     stores: Stores, deposit: Deposit, start_at: int, limit: int
 ) -> list[DepositedFile]:
@@ -253,6 +261,7 @@ def _start_files(
         if not faults:
             follow.append(claim.job)
             jobs.insert(tx, (claim.job,), request_id=claim.request_id)
+    stores.pubsub.publish(flow.deposit_topic(deposit.id))
     return tuple(follow)
 
 
@@ -283,6 +292,7 @@ def _write_bundle(
     with stores.catalog.write() as tx:
         deposits.set_state(tx, deposit.id, FAILED if faults else DONE, faults)
         jobs.finish(tx, claim)
+    stores.pubsub.publish(flow.deposit_topic(deposit.id))
     return follow
 
 

@@ -128,6 +128,16 @@ def task_topic(task_id: str) -> str:
     return f"task:{task_id}"
 
 
+def deposit_topic(deposit_id: str) -> str:
+    """Return the topic of a deposit whose state changed."""
+    return f"deposit:{deposit_id}"
+
+
+def area_topic(uuid: str) -> str:
+    """Return the topic of an upload area in which a file was checked."""
+    return f"area:{uuid}"
+
+
 def checkout_topic(job_id: str) -> str:
     """Return the topic of a checkout that ended."""
     return f"checkout:{job_id}"

@@ -11,7 +11,9 @@ from api.app import SERVICES_KEY, build_catalog_verifier, create_app
 from api.authz.app import build_auth_services
 from api.authz.context import AuthServices
 from api.http.auth import VerifyToken
+from api.http.limits import FairSemaphore
 from api.http.operation import JobQueue, Services
+from api.http.waiting import ServerSentEvents
 from auth.secret_values import ValueSealer
 from auth.tokens.verification import GrantChecker
 from config import Settings
@@ -118,6 +120,8 @@ def create_site_app(
     services: Services = app.extensions[SERVICES_KEY]
     # A key of its own: sealed values of the login pages must not pass as sessions.
     secret = derive_key(settings.secret_key.encode(), b"web pages")
+    # Apart from the API's streams, so that readers of pages take none from programs.
+    slots = FairSemaphore("live pages", settings.page_streams, settings.client_streams)
     site = Site(
         services=services,
         auth=auth,
@@ -125,6 +129,9 @@ def create_site_app(
         clock=clock,
         find_session=login.find_session,
         post_form=post_form,
+        streams=ServerSentEvents(
+            stores.pubsub, slots, settings.feed_life_s, settings.feed_heartbeat_s
+        ),
         statistics=open_statistics_cache(stores),
         facet_fields=FacetFieldCache(stores),
     )

@@ -9,11 +9,13 @@ from marshmallow import fields
 
 from api.areas import area_uri
 from api.schemas.fields import NoParameters, one_of, page_token_field
-from pipelines import area_files, areas, formats
+from pipelines import area_files, areas, flow, formats
 from pipelines.area_files import AreaFileInfo
 from pipelines.areas import DELETING, LOCKED, UNLOCKED, IncomingFile
+from storage.catalog.areas import Area
 from storage.errors import ConflictError, DomainError, Invalid, TooLarge
 from web.form_files import UploadedFile
+from web.live import LivePage
 from web.pages import PageContext, page
 
 AREAS_PER_PAGE = 20
@@ -58,55 +60,65 @@ def create_area(context: PageContext[NoParameters]) -> Response:
 
 
 @page("GET", "/areas/<uuid>", access="get_area", login=True, query=PageParameters)
-def show_area(context: PageContext[PageParameters]) -> Response:
+def show_area(context: PageContext[PageParameters]) -> LivePage:
     """Show an area with its files."""
-    return _render_area(context)
-
-
-@page("GET", "/areas/<uuid>/files", access="get_area", login=True, query=PageParameters)
-def show_area_files(context: PageContext[PageParameters]) -> Response:
-    """Show the files of an area only, for scripts that refresh the list."""
-    areas.find_owned(context.stores, context.path["uuid"], context.caller.email)
-    return context.render("area_files.html", "Files", refused={}, **_read_files(context))
-
-
-def _render_area(
-    context: PageContext[Any], *, status: int = 200, refused: Mapping[str, str] | None = None
-) -> Response:
-    """Render an area; `refused` has messages about files that were just uploaded, by name."""
-    area = areas.find_owned(context.stores, context.path["uuid"], context.caller.email)
-    return context.render(
+    area, files = _find_area(context), _summarize_files(context)
+    return LivePage(
         "area.html",
         "Upload area",
-        status=status,
-        area=area,
-        refused=refused or {},
-        is_open=area.state == UNLOCKED,
-        is_going=area.state == DELETING,
-        max_bytes=context.services.settings.max_upload_bytes,
-        folder_url=area_uri(context),
-        **_read_files(context),
+        part="area_files.html",
+        version=files,
+        read=lambda: _read_area(context, area, files),
+        is_over=not _count_pending(files),
+        topics=[flow.area_topic(area.uuid)],
     )
 
 
-def _read_files(context: PageContext[Any]) -> dict[str, Any]:
-    """Return a page of an area's files, and counts of all that are registered."""
-    uuid = context.path["uuid"]
-    scope = ("web_area", uuid)
+def _find_area(context: PageContext[Any]) -> Area:
+    return areas.find_owned(context.stores, context.path["uuid"], context.caller.email)
+
+
+FileSummary = Mapping[str, tuple[int, int]]
+"""Count and latest change of an area's files by validation state."""
+
+
+def _summarize_files(context: PageContext[Any]) -> FileSummary:
+    return area_files.summarize_files(context.stores, context.path["uuid"])
+
+
+def _count_pending(files: FileSummary) -> int:
+    return files.get("VALIDATING", (0, 0))[0]
+
+
+def _render_refusals(context: PageContext[Any], refused: Mapping[str, str]) -> Response:
+    """Render an area with messages about files that were just uploaded, by name."""
+    values = _read_area(context, _find_area(context), _summarize_files(context))
+    values["refused"] = refused
+    return context.render("area.html", "Upload area", status=400, **values)
+
+
+def _read_area(context: PageContext[Any], area: Area, summary: FileSummary) -> dict[str, Any]:
+    """Return an area, a page of its files, and counts of all that are registered."""
+    scope = ("web_area", area.uuid)
     token = getattr(context.query, "search_after", None)
     position = context.open_cursor(scope, token)
     rows = area_files.list_files(
-        context.stores, uuid, position[0] if position else "", FILES_PER_PAGE + 1
+        context.stores, area.uuid, position[0] if position else "", FILES_PER_PAGE + 1
     )
     shown, next_page = context.cut_page(rows, FILES_PER_PAGE, scope, lambda last: [last.name])
-    checks = area_files.count_files(context.stores, uuid, "validation")
+    checks = {state: count for state, (count, _) in summary.items()}
     return {
-        "uuid": uuid,
+        "area": area,
+        "refused": {},
+        "is_open": area.state == UNLOCKED,
+        "is_going": area.state == DELETING,
+        "max_bytes": context.services.settings.max_upload_bytes,
+        "folder_url": area_uri(context),
         "files": shown,
         "unregistered": sum(file.status == area_files.UNSCHEDULED for file in shown),
         "checks": checks,
         "count": sum(checks.values()),
-        "pending": checks.get("VALIDATING", 0),
+        "pending": _count_pending(summary),
         "file_states": {file.name: describe_state(file) for file in shown},
         "next_page": next_page,
         "is_first_page": position is None,
@@ -157,7 +169,7 @@ def upload_files(context: PageContext[NoParameters]) -> Response:
     if not stored and not refused:
         refused[""] = "Choose at least one file."
     if refused:
-        return _render_area(context, status=400, refused=refused)
+        return _render_refusals(context, refused)
     uploaded = "1 file is" if stored == 1 else f"{stored:,} files are"
     return context.redirect(f"/areas/{uuid}", f"{uploaded} uploaded.")
 
@@ -200,10 +212,8 @@ def change_area_state(context: PageContext[NoParameters]) -> Response:
 @page("GET", "/areas/<uuid>/delete", access="delete_area", login=True)
 def confirm_area_deletion(context: PageContext[NoParameters]) -> Response:
     """Say what deleting an area does, before it is done."""
-    uuid = context.path["uuid"]
-    area = areas.find_owned(context.stores, uuid, context.caller.email)
-    checks = area_files.count_files(context.stores, uuid, "validation")
-    count = sum(checks.values())
+    area = _find_area(context)
+    count = sum(count for count, _ in _summarize_files(context).values())
     return context.render("area_delete.html", "Delete upload area", area=area, count=count)
 
 

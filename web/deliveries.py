@@ -15,6 +15,7 @@ from storage.catalog.delivery_log import DeliveryFilter, LoggedDelivery
 from storage.catalog.subscriptions import Subscription
 from storage.errors import ConflictError
 from storage.model import EventType
+from web.live import LivePage
 from web.pages import PageContext, page
 from web.subscription_forms import parse_time
 from web.subscriptions import format_json
@@ -37,7 +38,7 @@ class LogParameters:
 
 
 @page("GET", "/subscriptions/<uuid>/deliveries", access="get_deliveries", query=LogParameters)
-def list_deliveries(context: PageContext[LogParameters]) -> Response:
+def list_deliveries(context: PageContext[LogParameters]) -> LivePage:
     """List the deliveries of a subscription, the latest first."""
     query, own = context.query, _find_own(context)
     state: Any = query.state or None
@@ -56,17 +57,22 @@ def list_deliveries(context: PageContext[LogParameters]) -> Response:
     shown, token = context.cut_page(
         rows, PAGE_DELIVERIES, scope, lambda last: [str(part) for part in last.position]
     )
-    following = context.url(search_after=token) if token else None
-    return context.render(
+    values = {
+        "own": own,
+        "rows": shown,
+        "following": context.url(search_after=token) if token else None,
+        "states": STATES,
+        "event_types": EVENT_TYPES,
+        "query": query,
+        "errors": {},
+    }
+    return LivePage(
         "deliveries.html",
         "Deliveries",
-        own=own,
-        rows=shown,
-        following=following,
-        states=STATES,
-        event_types=EVENT_TYPES,
-        query=query,
-        errors={},
+        part="delivery_list.html",
+        version=(own.state, shown),
+        read=lambda: values,
+        is_over=bool(query.search_after),
     )
 
 
@@ -75,38 +81,36 @@ def _find_own(context: PageContext[Any]) -> Subscription:
 
 
 @page("GET", "/subscriptions/<uuid>/deliveries/<id>", access="get_delivery")
-def show_delivery(context: PageContext[NoParameters]) -> Response:
+def show_delivery(context: PageContext[NoParameters]) -> LivePage:
     """Show a delivery with its requests and their results."""
     own = _find_own(context)
     delivery = delivery_log.find_delivery(context.stores, own, context.path["id"])
-    return _render_delivery(context, own, delivery)
-
-
-def _render_delivery(
-    context: PageContext[Any],
-    own: Subscription,
-    delivery: LoggedDelivery,
-    *,
-    status: int = 200,
-    problem: str = "",
-) -> Response:
-    requests = delivery_log.rebuild_requests(context.stores, own, delivery, context.services.unseal)
-    body = requests[0].body.decode(errors="replace") if requests else ""
-    return context.render(
+    return LivePage(
         "delivery.html",
         "Delivery",
-        status=status,
-        own=own,
-        delivery=delivery,
-        body=format_json(body),
-        most=MAX_SHOWN_BODY,
-        request_sent=requests[0] if requests else None,
-        attempts=[
+        part="delivery_attempts.html",
+        version=(own.state, delivery),
+        read=lambda: _read_requests(context, own, delivery),
+        is_over=delivery.state != "pending",
+    )
+
+
+def _read_requests(
+    context: PageContext[Any], own: Subscription, delivery: LoggedDelivery
+) -> dict[str, Any]:
+    requests = delivery_log.rebuild_requests(context.stores, own, delivery, context.services.unseal)
+    body = requests[0].body.decode(errors="replace") if requests else ""
+    return {
+        "own": own,
+        "delivery": delivery,
+        "body": format_json(body),
+        "most": MAX_SHOWN_BODY,
+        "request_sent": requests[0] if requests else None,
+        "attempts": [
             (attempt, requests[number].headers if requests else {})
             for number, attempt in enumerate(delivery.attempts)
         ][::-1],
-        problem=problem,
-    )
+    }
 
 
 @page("POST", "/subscriptions/<uuid>/deliveries/<id>/resend", access="resend_delivery")
@@ -117,7 +121,8 @@ def resend_delivery(context: PageContext[NoParameters]) -> Response:
         delivery_log.resend_delivery(context.stores, own, ident)
     except ConflictError as error:
         delivery = delivery_log.find_delivery(context.stores, own, ident)
-        return _render_delivery(context, own, delivery, status=409, problem=error.detail)
+        values = {"problem": error.detail, **_read_requests(context, own, delivery)}
+        return context.render("delivery.html", "Delivery", status=409, **values)
     context.send(delivery_jobs([own.endpoint_id]))
     return context.redirect(f"/subscriptions/{own.uuid}/deliveries/{ident}", "It is sent again.")
 

@@ -24,6 +24,7 @@ from storage.catalog.deposits import Deposit
 from storage.errors import Invalid
 from storage.model import REPLICAS, Replica
 from web.areas import describe_state
+from web.live import LivePage
 from web.pages import FormErrors, PageContext, page
 
 LISTED_FILES = 200
@@ -232,15 +233,30 @@ class DepositParameters:
 
 
 @page("GET", "/deposits/<uuid>", login=True, query=DepositParameters)
-def show_deposit(context: PageContext[DepositParameters]) -> Response:
+def show_deposit(context: PageContext[DepositParameters]) -> LivePage:
     """Show how far a deposit is."""
-    return context.render("deposit.html", "Deposit", **_read_deposit(context))
-
-
-@page("GET", "/deposits/<uuid>/files", login=True, query=DepositParameters)
-def show_deposit_files(context: PageContext[DepositParameters]) -> Response:
-    """Show the state of a deposit only, for scripts that refresh it."""
-    return context.render("deposit_files.html", "Files", **_read_deposit(context))
+    deposit, start = _find_deposit(context), context.query.start_at
+    end = start + FILES_PER_PAGE
+    counts = deposits.count_files(context.stores, deposit)
+    files = deposits.list_file_states(context.stores, deposit, start, FILES_PER_PAGE)
+    values = {
+        "deposit": deposit,
+        "files": files,
+        "counts": counts,
+        "total": len(deposit.entries),
+        "start": start,
+        "next_start": end if end < len(deposit.entries) else None,
+        "here": context.url(),
+    }
+    return LivePage(
+        "deposit.html",
+        "Deposit",
+        part="deposit_files.html",
+        version=(deposit.state, counts, files),
+        read=lambda: values,
+        is_over=deposit.state in (deposits.DONE, deposits.FAILED),
+        topics=deposits.list_topics(deposit, start, FILES_PER_PAGE),
+    )
 
 
 def _find_deposit(context: PageContext[Any]) -> Deposit:
@@ -248,22 +264,6 @@ def _find_deposit(context: PageContext[Any]) -> Deposit:
     deposit = deposits.find_owned(context.stores, context.path["uuid"], context.caller.email)
     context.authorize("get_area", path={"uuid": deposit.area})
     return deposit
-
-
-def _read_deposit(context: PageContext[DepositParameters]) -> dict[str, Any]:
-    deposit, start = _find_deposit(context), context.query.start_at
-    end = start + FILES_PER_PAGE
-    counts = deposits.count_files(context.stores, deposit)
-    return {
-        "deposit": deposit,
-        "files": deposits.list_file_states(context.stores, deposit, start, FILES_PER_PAGE),
-        "counts": counts,
-        "total": len(deposit.entries),
-        "is_over": deposit.state in (deposits.DONE, deposits.FAILED),
-        "start": start,
-        "next_start": end if end < len(deposit.entries) else None,
-        "here": context.url(),
-    }
 
 
 @page("POST", "/deposits/<uuid>/retry", login=True)

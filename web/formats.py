@@ -1,15 +1,10 @@
-"""Format values for people: sizes, counts, dates, links and static files."""
+"""Format values for people: sizes, counts, dates and links."""
 
-import hashlib
 import re
 from collections.abc import Callable
 from datetime import UTC, datetime
-from functools import lru_cache
-from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
-
-STATIC = Path(__file__).parent / "static"
 
 _UNITS = ("bytes", "kB", "MB", "GB", "TB", "PB", "EB")
 
@@ -88,17 +83,6 @@ _HIDDEN = re.compile(
 def reveal(text: str) -> str:
     """Spell out characters that are invisible or change the direction: `[U+202E]`."""
     return _HIDDEN.sub(lambda found: f"[U+{ord(found[0]):04X}]", text)
-
-
-def static_url(name: str) -> str:
-    """Return the URL of a static file, which changes with its content."""
-    return f"/static/{name}?v={static_digest(name)}"
-
-
-@lru_cache(maxsize=64)
-def static_digest(name: str) -> str:
-    """Return a short hash of a static file."""
-    return hashlib.sha256((STATIC / name).read_bytes()).hexdigest()[:12]
 
 
 FILTERS: dict[str, Callable[..., Any]] = {

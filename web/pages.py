@@ -9,8 +9,6 @@ import logging
 import secrets
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
-from pathlib import Path
 from typing import Any, Self, TypeVar, cast
 from urllib.parse import quote, urlencode, urlsplit
 
@@ -25,6 +23,7 @@ from api.http.errors import REQUEST_ID_HEADER
 from api.http.limits import check_rate_limit
 from api.http.loading import load_path, load_query
 from api.http.operation import Services, StoreContext
+from api.http.waiting import ServerSentEvents
 from api.schemas.fields import NoParameters, request_schema
 from auth.account_operations import ACCOUNT_ACTIONS, describe_requirement
 from auth.secret_values import ValueSealer, is_equal_secret
@@ -33,8 +32,9 @@ from pipelines.report_cache import ReportCache
 from pipelines.statistics import StoreStatistics
 from storage.errors import Forbidden, Invalid, Unauthorized, Unavailable
 from storage.model import Principal
-from web import formats
+from web import formats, static_files
 from web.form_files import UploadedFiles
+from web.live import PAUSE_S, START, LivePage, read_changes, wants_stream
 
 log = logging.getLogger(__name__)
 
@@ -77,6 +77,7 @@ class Site:
     find_session: Callable[["Site"], WebSession | None]
     """Returns the session of the current request."""
     post_form: PostForm
+    streams: ServerSentEvents
     statistics: ReportCache[StoreStatistics]
     facet_fields: FacetFieldCache
 
@@ -219,7 +220,7 @@ class PageContext(StoreContext[Q, None]):
         return quote(self.request.path) + ("?" + urlencode(pairs) if pairs else "")
 
 
-PageView = Callable[[Any], Response]
+PageView = Callable[[Any], Response | LivePage]
 
 
 @dataclass(frozen=True)
@@ -280,16 +281,14 @@ def register_pages(app: Flask, site: Site) -> None:
     app.extensions[SITE_KEY] = site
     app.jinja_env.filters.update(formats.FILTERS)
     app.jinja_env.tests["web_url"] = formats.is_web_url
-    app.jinja_env.globals.update(static_url=formats.static_url, zip=zip)
+    app.jinja_env.globals.update(static_url=static_files.static_url, zip=zip)
     app.jinja_env.trim_blocks = app.jinja_env.lstrip_blocks = True
     for one in _PAGES:
         endpoint = f"page {one.method} {one.name}"
         app.add_url_rule(one.path, endpoint, _make_page_view(one, site), methods=[one.method])
         if one.acts:
             disable_head(app, endpoint)
-    app.add_url_rule("/static/<path:name>", "static file", _send_static)
-    if logo := site.services.settings.web_logo:
-        app.add_url_rule("/logo", "logo", partial(_send_logo, Path(logo)))
+    static_files.register_static_files(app, site.services.settings.web_logo)
 
 
 def _make_page_view(one: Page, site: Site) -> Callable[..., Response]:
@@ -298,7 +297,7 @@ def _make_page_view(one: Page, site: Site) -> Callable[..., Response]:
         try:
             return _serve_page(one, site, path)
         except Unauthorized:
-            if one.method != "GET" or g.get("principal"):
+            if one.method != "GET" or g.get("principal") or wants_stream(request):
                 raise
             return redirect_to(login_url())
 
@@ -336,7 +335,54 @@ def _serve_page(one: Page, site: Site, path: dict[str, str]) -> Response:
     g.web_page = context
     if one.access:
         context = g.web_page = context.authorize(one.access)
-    return one.view(context)
+    answer = one.view(context)
+    if isinstance(answer, Response):
+        return answer
+    if wants_stream(request):
+        return _stream_part(one, context, answer.topics)
+    values = {"is_over": answer.is_over, **answer.read()}
+    return context.render(answer.template, answer.title, live_url=context.url(), **values)
+
+
+def _stream_part(one: Page, context: PageContext[Any], topics: Sequence[str]) -> Response:
+    """Send the part of a live page whenever it has changed, as long as its caller may see it."""
+    app, site, environ = current_app._get_current_object(), context.site, request.environ  # type: ignore[attr-defined]
+
+    def look(version: Any) -> tuple[LivePage, str] | None:
+        with app.request_context(environ):
+            current = _authorize_again(one, context)
+            page = one.view(current)
+            assert isinstance(page, LivePage)
+            if page.version == version:
+                return None
+            values = {"is_over": page.is_over, "live_url": current.url(), **page.read()}
+            return page, render_template(page.part, **_shared_values(site, current), **values)
+
+    response = site.streams.respond(
+        read_changes(look),
+        client=context.client,
+        start=START,
+        topics=topics,
+        environ=environ,
+        pause_s=PAUSE_S,
+    )
+    return protect(response, site)
+
+
+def _authorize_again(one: Page, context: PageContext[Any]) -> PageContext[Any]:
+    """Return the context of a page for another look, by the session that it was opened with.
+
+    The access token is not renewed: no response could carry the new one.
+    """
+    session, principal = context.session, None
+    if session is not None:
+        if context.site.clock() >= session.ends_at:
+            raise Unauthorized("Your session has ended.")
+        principal = context.services.verify(session.token)
+    g.request_id, g.web_session, g.web_principal = context.request_id, session, principal
+    current = replace(context, principal=principal)
+    g.web_page = current = current.authorize(one.access) if one.access else current
+    return current
 
 
 def _identify(site: Site) -> tuple[WebSession | None, Principal | None]:
@@ -413,26 +459,31 @@ def render_page(
 ) -> Response:
     """Render a template with what every page shows, and its security headers."""
     site: Site = current_app.extensions[SITE_KEY]
-    session: WebSession | None = g.get("web_session")
-    principal: Principal | None = g.get("web_principal")
     flash = _take_flash(site)
-    settings = site.services.settings
     body = render_template(
         template,
         title=title,
-        page=page,
-        settings=settings,
-        caller=principal,
         links=_list_links(current_app, page),
         login_url=login_url(),
-        csrf=lambda: _csrf_field(site, session),
         flash=flash,
+        **_shared_values(site, page),
         **values,
     )
     response = Response(body, status, content_type="text/html; charset=utf-8")
     if flash:
         set_cookie(site, response, FLASH_COOKIE, "", 0)
     return protect(response, site)
+
+
+def _shared_values(site: Site, page: PageContext[Any] | None) -> dict[str, Any]:
+    """Return what the templates of pages and of their parts use."""
+    session: WebSession | None = g.get("web_session")
+    return {
+        "page": page,
+        "settings": site.services.settings,
+        "caller": g.get("web_principal"),
+        "csrf": lambda: _csrf_field(site, session),
+    }
 
 
 def _csrf_field(site: Site, session: WebSession | None) -> Markup:
@@ -520,41 +571,4 @@ def render_error(status: int, detail: str) -> Response:
         log.warning("cannot render the error page", exc_info=True)
         response = protect(Response(detail, status, mimetype="text/plain"), site)
     response.headers[REQUEST_ID_HEADER] = g.get("request_id", "")
-    return response
-
-
-STATIC_TYPES = {
-    ".css": "text/css",
-    ".js": "text/javascript",
-    ".svg": "image/svg+xml",
-    ".png": "image/png",
-}
-
-
-def _send_static(name: str) -> Response:
-    """Send a file of `web/static`; with its digest in the URL it may be cached for ever."""
-    g.operation = "web_static"
-    path = formats.STATIC / name
-    files = {str(one.relative_to(formats.STATIC)) for one in formats.STATIC.rglob("*.*")}
-    if name not in files or path.suffix not in STATIC_TYPES:
-        return render_error(404, f"There is no file {name}.")
-    response = Response(path.read_bytes(), mimetype=STATIC_TYPES[path.suffix])
-    current = request.args.get("v") == formats.static_digest(name)
-    lifetime = "public, max-age=31536000, immutable" if current else "no-cache"
-    return _protect_file(response, lifetime)
-
-
-def _send_logo(path: Path) -> Response:
-    """Send the logo that the settings name."""
-    g.operation = "web_static"
-    kind = STATIC_TYPES.get(path.suffix.lower())
-    if kind is None or not path.is_file():
-        return render_error(404, "STORE_WEB_LOGO must name a PNG or SVG file.")
-    return _protect_file(Response(path.read_bytes(), mimetype=kind), "public, max-age=3600")
-
-
-def _protect_file(response: Response, lifetime: str) -> Response:
-    response.headers["Cache-Control"] = lifetime
-    response.headers["Content-Security-Policy"] = "default-src 'none'; sandbox"
-    response.headers["X-Content-Type-Options"] = "nosniff"
     return response

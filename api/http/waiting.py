@@ -6,12 +6,14 @@ the total for one client. Beyond the limit, a request is answered at once with t
 or refused with Retry-After if there is nothing new.
 
 A stream holds a thread for as long as it lives, so there are few of them. It ends by itself; the
-client reconnects with the id of the last message it saw, and misses none.
+client reconnects with the id of the last message it saw, and misses none. It also ends soon after
+its client has hung up.
 """
 
 import logging
+import select
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
@@ -126,7 +128,11 @@ class StreamMessage:
 
 
 ReadSince = Callable[[int], Iterable[StreamMessage]]
-"""Returns a batch of messages after a position."""
+"""Returns a batch of messages after a position; raises StreamEnded if no others will follow."""
+
+
+class StreamEnded(Exception):
+    """A stream has nothing more to say to this client."""
 
 
 @dataclass(frozen=True)
@@ -135,6 +141,8 @@ class ServerSentEvents:
 
     pubsub: PubSub
     semaphore: FairSemaphore
+    life_s: float
+    heartbeat_s: float
     clock: Callable[[], float] = time.monotonic
 
     def respond(
@@ -143,16 +151,17 @@ class ServerSentEvents:
         *,
         client: str,
         start: StreamMessage,
-        topic: str,
-        life_s: float,
-        heartbeat_s: float,
+        topics: Sequence[str],
+        environ: Mapping[str, Any],
+        pause_s: float = 0.0,
     ) -> Response:
-        """Return the stream of what follows `start`.
+        """Return the stream of what follows `start`; it reads at most once in `pause_s` seconds.
 
-        Raises TooManyRequests or Unavailable if the client, or the process, has too many streams.
+        `environ` is the WSGI environment of the request. Raises TooManyRequests or Unavailable if
+        the client, or the process, has too many streams.
         """
         release = self.semaphore.acquire(client)
-        body = self._generate(read_since, start, topic, life_s, heartbeat_s)
+        body = self._generate(read_since, start, topics, environ, pause_s)
         response = Response(body, mimetype=EVENT_STREAM_TYPE)
         # Runs even if the server never takes the first byte of the body.
         response.call_on_close(release)
@@ -164,30 +173,50 @@ class ServerSentEvents:
         self,
         read_since: ReadSince,
         start: StreamMessage,
-        topic: str,
-        life_s: float,
-        heartbeat_s: float,
+        topics: Sequence[str],
+        environ: Mapping[str, Any],
+        pause_s: float,
     ) -> Iterator[bytes]:
         """Yield every message once, in order, and a comment as heartbeat while there is none."""
-        end, position = self.clock() + life_s, start.position
+        end, position = self.clock() + self.life_s, start.position
         yield b"retry: %d\n" % RETRY_MS + bytes(start)
         try:
-            with self.pubsub.listen(topic) as listener:
+            with self.pubsub.listen(*topics) as listener:
                 last_sent = self.clock()
-                while self.clock() < end:
-                    before = position
+                while self.clock() < end and not has_hung_up(environ):
+                    before, next_read = position, self.clock() + pause_s
                     for message in read_since(position):
                         yield bytes(message)
                         position, last_sent = message.position, self.clock()
-                    if position != before:
+                    if position != before and not pause_s:
                         # There may be more than one batch.
                         continue
-                    if self.clock() - last_sent >= heartbeat_s:
+                    if self.clock() - last_sent >= self.heartbeat_s:
                         yield b":\n\n"
                         last_sent = self.clock()
-                    heartbeat_in_s = last_sent + heartbeat_s - self.clock()
+                    heartbeat_in_s = last_sent + self.heartbeat_s - self.clock()
                     wait_s = min(STREAM_POLL_S, heartbeat_in_s, end - self.clock())
                     with suspend_permit():
                         listener.wait(max(0.0, wait_s))
+                        while (delay := min(next_read, end) - self.clock()) > 0:
+                            listener.wait(delay)
+        except StreamEnded:
+            return
         except DomainError as error:
             log.warning("a stream of events ended early: %s", error.detail)
+
+
+HANG_UP = getattr(select, "POLLRDHUP", select.POLLHUP)
+
+
+def has_hung_up(environ: Mapping[str, Any]) -> bool:
+    """Return whether the client of a request has closed its connection, as far as can be seen."""
+    connection = environ.get("gunicorn.socket") or environ.get("werkzeug.socket")
+    if connection is None:
+        return False
+    poll = select.poll()
+    try:
+        poll.register(connection.fileno(), HANG_UP)
+    except ValueError:
+        return True
+    return bool(poll.poll(0))

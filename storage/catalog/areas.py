@@ -166,6 +166,13 @@ def count_files(tx: Tx, area: str, column: str) -> dict[str, int]:
     return {row[0]: row[1] for row in tx.execute(query)}
 
 
+def summarize_files(tx: Tx, area: str) -> dict[str, tuple[int, int]]:
+    """Return count and latest change of an area's files by validation state."""
+    c = area_files.c
+    counted = select(c.validation, func.count(), func.max(c.changed_us)).where(c.area == area)
+    return {row[0]: (row[1], row[2]) for row in tx.execute(counted.group_by(c.validation))}
+
+
 def delete_files(tx: Tx, area: str) -> list[str]:
     """Delete all file rows of an area; return their names."""
     statement = delete(area_files).where(area_files.c.area == area).returning(area_files.c.name)

@@ -219,8 +219,8 @@ def test_excess_long_polls_of_a_client_get_503(make: Make, stores: Stores) -> No
 
 @pytest.mark.spec("EVT-15")
 def test_unread_stream_is_released() -> None:
-    streams = ServerSentEvents(MemoryPubSub(), FairSemaphore("streams", 1))
-    how: dict[str, Any] = {"client": "c", "topic": "t", "life_s": 1, "heartbeat_s": 1}
+    streams = ServerSentEvents(MemoryPubSub(), FairSemaphore("streams", 1), 1, 1)
+    how: dict[str, Any] = {"client": "c", "topics": ["t"], "environ": {}}
     streams.respond(lambda _: [], start=StreamMessage(0, "x", None), **how).close()
     unread = streams.respond(lambda _: [], start=StreamMessage(0, "x", None), **how)
     with pytest.raises(Unavailable):
@@ -233,8 +233,8 @@ def test_stream_ends_during_catalog_outage() -> None:
     def away(_place: int) -> list[StreamMessage]:
         raise Unavailable("away")
 
-    how: dict[str, Any] = {"client": "c", "topic": "t", "life_s": 60, "heartbeat_s": 1}
-    streams = ServerSentEvents(MemoryPubSub(), FairSemaphore("streams", 1))
+    how: dict[str, Any] = {"client": "c", "topics": ["t"], "environ": {}}
+    streams = ServerSentEvents(MemoryPubSub(), FairSemaphore("streams", 1), 60, 1)
     answer = streams.respond(away, start=StreamMessage(0, "x", None), **how)
     assert answer.get_data() == b"retry: 1000\nid: x\n\n"
 

@@ -27,6 +27,7 @@ from web.app import create_site_app
 from web.pages import Page, list_pages
 
 UUID = "6ba7b810-9dad-11d1-80b4-00c04fd430c8"
+STREAM = "text/event-stream"
 VALUES = {"from": "2026-01-01T000000.000000Z", "to": "2026-01-02T000000.000000Z"}
 """Of required query parameters; others are a letter."""
 ROLE_OF = {
@@ -85,6 +86,24 @@ def test_page_needs_the_permission_of_its_operation(
     else:
         # Objects of others are 403 or 404, empty forms 400; a logged-in caller is never sent away.
         assert status not in (401, 500)
+
+
+@pytest.mark.parametrize("person", ["", *sorted(ROLE_OF)])
+def test_streams_of_pages_are_for_those_who_may_see_the_pages(
+    visit: Visit, depositor, person: str
+) -> None:
+    """The URL of a page that renews itself answers a stream, too."""
+    uuid = depositor.bundle(1)
+    for one in PAGES:
+        if one.method == "GET" and not one.acts:
+            path = path_of(one, uuid)
+            page, stream = visit(person).get(path), visit(person).get(path, Accept=STREAM)
+            expected = 401 if page.location and "/login?" in page.location else page.status_code
+            if stream.mimetype == STREAM:
+                assert page.status_code == 200, one.path
+            else:
+                assert stream.status_code == expected, one.path
+            stream.close()
 
 
 @pytest.mark.parametrize("one", PAGES, ids=lambda one: f"{one.method} {one.path}")

@@ -52,7 +52,7 @@ def test_new_area_is_listed_with_its_files(owner: Visitor) -> None:
 def test_only_own_areas_are_listed(owner: Visitor, visit: Visit) -> None:
     path = new_area(owner)
     assert path not in visit("other").get("/areas").text
-    for page in (path, f"{path}/files", f"{path}/delete", f"{path}/bundle"):
+    for page in (path, f"{path}/delete", f"{path}/bundle"):
         assert visit("other").get(page).status_code == 403
 
 
@@ -80,14 +80,12 @@ def test_shows_how_far_checks_are(owner: Visitor, drain: Drain) -> None:
     path = new_area(owner)
     upload(owner, path, [("good.json", b"{}"), ("bad.json", b"{"), ("x.txt", b"x")])
     page = owner.get(path)
-    assert 'data-pending="2"' in page.text
+    assert f'data-live="{path}" data-pending>' in page.text
     assert "3 files, 2 being checked" in text_of(page)
-    assert f'data-refresh="{path}/files"' in page.text
     assert "file://" not in page.text
     drain()
-    part = owner.get(f"{path}/files")
-    assert "<html" not in part.text
-    assert 'data-pending="0"' in part.text
+    part = owner.get(path)
+    assert "data-pending" not in part.text
     assert "1 refused or not valid" in text_of(part)
     assert "It is not readable JSON" in text_of(part)
     assert "checked" in text_of(part)
@@ -97,7 +95,7 @@ def test_names_of_files_are_text_only(owner: Visitor) -> None:
     path = new_area(owner)
     name = "<img src=x onerror=alert(1)>.txt"
     assert upload(owner, path, [(name, b"x")]).status_code == 303
-    for page in (path, f"{path}/files", f"{path}/bundle"):
+    for page in (path, f"{path}/bundle"):
         text = owner.get(page).text
         assert "<img src=x" not in text
         assert "&lt;img src=x" in text
@@ -233,6 +231,6 @@ def test_list_of_files_has_pages(owner: Visitor) -> None:
     second = owner.get(following[1]).text
     assert ("099.txt" in first, "100.txt" in first) == (True, False)
     assert ("099.txt" in second, "100.txt" in second) == (False, True)
-    refreshed = re.search(r'data-refresh="([^"]+)"', second)
+    refreshed = re.search(r'data-live="([^"]+)"', second)
     assert refreshed is not None
     assert "100.txt" in owner.get(refreshed[1]).text

@@ -120,7 +120,7 @@ def test_resends_whatever_the_state_of_the_subscription(
     assert (one.state, one.resent_from) == ("pending", "failed")
     assert one.next_us is not None
     assert job_queue.sent[-1][0].ref == str(own.endpoint_id)
-    assert "data-refresh" in visit("reader").get(f"{log_of(own)}/{ident}").text
+    assert "data-pending" in visit("reader").get(f"{log_of(own)}/{ident}").text
 
 
 def test_paused_deliveries_say_what_they_wait_for(

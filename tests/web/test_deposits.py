@@ -73,11 +73,11 @@ def test_makes_bundle(owner: Visitor, area: str, drain: Drain) -> None:
     assert made.status_code == 303
     path = made.headers["Location"]
     before = owner.get(path)
-    assert 'data-pending="1"' in before.text
+    assert f'data-live="{path}" data-pending>' in before.text
     assert "0 of 2 files verified" in text_of(before)
     drain()
-    part = owner.get(f"{path}/files")
-    assert 'data-pending="0"' in part.text
+    part = owner.get(path)
+    assert "data-pending" not in part.text
     assert "2 of 2 files verified" in text_of(part)
     link = re.search(r'id="deposited-bundle" href="([^"]+)"', part.text)
     assert link is not None
@@ -151,9 +151,8 @@ def test_failed_deposit_names_files_and_can_be_tried_again(
 
 def test_deposits_are_their_owners(owner: Visitor, visit: Visit, area: str) -> None:
     made = make(owner, area, {"a.json": "a.json"}).headers["Location"]
-    for page in (made, f"{made}/files"):
-        assert visit("other").get(page).status_code == 403
-        assert visit().get(page).status_code == 303
+    assert visit("other").get(made).status_code == 403
+    assert visit().get(made).status_code == 303
     assert visit("other").post(f"{made}/retry").status_code == 403
     assert made not in visit("other").get("/deposits").text
     assert visit("other").post(f"{area}/bundle", replica="aws").status_code == 403

@@ -66,8 +66,6 @@ VISITS: Mapping[str, Visits] = {
 
 NO_PAGES = {
     "log_in": "redirects",
-    "show_area_files": "is a piece of show_area, for scripts",
-    "show_deposit_files": "is a piece of show_deposit, for scripts",
     "download_manifest": "is a table to download",
     "get_client": "is an archive to download",
     "show_preview": "is in the frame of a file's page, where no script runs, not even a test's",

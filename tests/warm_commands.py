@@ -98,9 +98,10 @@ def _answer(connection: socket.socket) -> None:
     """Run one command in a child; kill it if its program is killed. Does not return."""
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     length, files, _, _ = socket.recv_fds(connection, 8, 3)
-    words = b""
-    while len(words) < int.from_bytes(length, "big"):
-        words += connection.recv(1 << 16)
+    with connection.makefile("rb") as stream:
+        words = stream.read(int.from_bytes(length, "big"))
+    if len(words) < int.from_bytes(length, "big"):
+        os._exit(1)  # The program was killed while it wrote.
     child = os.fork()
     if not child:
         connection.close()

@@ -32,6 +32,8 @@ MARKDOWN_TAGS = {
 """Tags that Markdown may become: neither links nor images, which a sandbox does not follow."""
 MARKDOWN_CHARS_MAX = 16 * 1024
 """Longer texts are shown as they are: some take a time that grows with the square of the length."""
+MARKDOWN_CELLS_MAX = 10_000
+"""Cells of tables; the renderer fills each row up to the length of the first."""
 
 
 @dataclass(frozen=True)
@@ -69,7 +71,7 @@ def find_file(context: PageContext[Any]) -> FileVersion:
 def render_frame(preview: Preview, name: str) -> Response:
     """Render a preview as a document with its own policy."""
     image = b64encode(preview.image).decode() if preview.kind == "image" else ""
-    if preview.kind == "markdown" and len(preview.text) > MARKDOWN_CHARS_MAX:
+    if preview.kind == "markdown" and not _is_renderable(preview.text):
         preview = replace(preview, kind="text")
     markdown = render_markdown(preview.text) if preview.kind == "markdown" else None
     body = render_template(
@@ -82,6 +84,15 @@ def render_frame(preview: Preview, name: str) -> Response:
     response.headers["Referrer-Policy"] = "no-referrer"
     response.headers["Cache-Control"] = "no-store"
     return response
+
+
+def _is_renderable(text: str) -> bool:
+    """Return whether Markdown is rendered in bounded time and space."""
+    if len(text) > MARKDOWN_CHARS_MAX:
+        return False
+    lines = text.splitlines()
+    columns = max((line.count("|") for line in lines), default=0)
+    return columns * len(lines) <= MARKDOWN_CELLS_MAX
 
 
 def render_markdown(text: str) -> Markup:

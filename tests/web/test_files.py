@@ -145,5 +145,16 @@ def test_long_markdown_is_shown_as_text(app: Flask) -> None:
     assert "<pre>[\n" in page.get_data(as_text=True)
 
 
+def test_large_markdown_table_is_shown_as_text(app: Flask) -> None:
+    """Short rows are filled up to the length of the first: 15 KB would become millions of cells."""
+    table = "|a" * 2_000 + "\n" + "|-" * 2_000 + "\n" + "x\n" * 3_500
+    assert len(table) <= MARKDOWN_CHARS_MAX
+    with app.test_request_context():
+        page = render_frame(Preview("markdown", table), "a.md")
+        small = render_frame(Preview("markdown", "|a|b|\n|-|-|\n|1|"), "a.md")
+    assert len(page.get_data()) < 3 * MARKDOWN_CHARS_MAX
+    assert "<td>" in small.get_data(as_text=True)
+
+
 def test_downloaded_name_has_no_directional_controls() -> None:
     assert make_disposition("\u202egnp.exe") == 'attachment; filename="_gnp.exe"'

@@ -12,14 +12,14 @@ from storage.catalog import bundles as catalog_bundles
 from storage.errors import NotFoundError
 from storage.model import FQID, BundleVersion, Replica
 from storage.protocols import SearchHit, SearchIndex, SearchPage
-from storage.search.documents import FlatDocument, flatten_document, format_leaf
+from storage.search.documents import format_leaf
 from storage.search.grammar.clauses import Clause
 from storage.stores import Stores
 
 CARDS = 10
 """Cards of a page."""
 MAX_CARD_BYTES = 1024 * 1024
-"""Bytes of a document that is read for a card."""
+"""Bytes of a document that is read for a card; of a larger one the fields are not shown."""
 MAX_CARD_VALUES = 3
 METADATA_PREFIX = "files."
 MANIFEST_COLUMNS = (
@@ -78,7 +78,12 @@ def find_cards(stores: Stores, replica: Replica, request: CardRequest) -> CardPa
 
     def search(index: SearchIndex, *, size: int, after: str | None) -> SearchPage:
         return index.search(
-            request.query, size=size, after=after, raw=True, oldest_first=request.oldest_first
+            request.query,
+            size=size,
+            after=after,
+            raw=True,
+            raw_limit=MAX_CARD_BYTES,
+            oldest_first=request.oldest_first,
         )
 
     wanted = SearchPageRequest(request.size, PAGE_RAW_MAX, request.after)
@@ -95,16 +100,14 @@ def find_cards(stores: Stores, replica: Replica, request: CardRequest) -> CardPa
 
 
 def _make_card(hit: SearchHit, bundle: BundleVersion, request: CardRequest) -> SearchCard:
-    text = hit.document or b""
-    document = json_codec.decode(text) if 0 < len(text) <= MAX_CARD_BYTES else {}
+    document = json_codec.decode(hit.document) if hit.document else {}
     manifest = document.pop("manifest", None)
-    flat = flatten_document(document)
-    found = (_find_values(flat, name) for name in request.fields)
+    found = _collect_values(document, (*request.title_fields, *request.fields))
     sizes = _list_sizes(manifest)
     return SearchCard(
         bundle.fqid,
-        _find_title(flat, request.title_fields),
-        [values for values in found if values is not None],
+        _choose_title(found, request.title_fields),
+        [_cut_values(name, found[name]) for name in request.fields if found[name]],
         bundle.created_us,
         bundle.file_count,
         sum(sizes) if sizes is not None and len(sizes) == bundle.file_count else None,
@@ -113,14 +116,12 @@ def _make_card(hit: SearchHit, bundle: BundleVersion, request: CardRequest) -> S
 
 def find_title(files: Mapping[str, Sequence[Any]], title_fields: Sequence[str]) -> str:
     """Return the title of a bundle by its parsed metadata files, by their keys; empty if none."""
-    return _find_title(flatten_document({"files": files}), title_fields)
+    return _choose_title(_collect_values({"files": files}, title_fields), title_fields)
 
 
-def _find_title(flat: FlatDocument, title_fields: Sequence[str]) -> str:
-    for name in title_fields:
-        if (values := _find_values(flat, name)) is not None:
-            return " ".join(values.values[0].split())[:MAX_TITLE]
-    return ""
+def _choose_title(found: Mapping[str, Sequence[str]], title_fields: Sequence[str]) -> str:
+    values = next((found[name] for name in title_fields if found[name]), [""])
+    return " ".join(values[0].split())[:MAX_TITLE]
 
 
 def _list_sizes(manifest: Any) -> list[int] | None:
@@ -128,29 +129,46 @@ def _list_sizes(manifest: Any) -> list[int] | None:
     return [int(file["size"]) for file in files] if isinstance(files, list) else None
 
 
-def _find_values(flat: FlatDocument, name: str) -> CardValues | None:
-    """Return the values of a field, or of all metadata fields that end so; None without any."""
-    found = [
-        value
-        for leaves in (flat.strings, flat.numbers, flat.booleans)
-        for path, values in leaves.items()
-        if path == name
-        or ("." not in name and path.startswith(METADATA_PREFIX) and _last_part(path) == name)
-        for value in values
-    ]
-    texts = list(dict.fromkeys(text for value in found if (text := _format_value(value))))
-    if not texts:
-        return None
-    return CardValues(name, texts[:MAX_CARD_VALUES], max(0, len(texts) - MAX_CARD_VALUES))
+def _collect_values(document: Any, names: Sequence[str]) -> dict[str, list[str]]:
+    """Return the distinct values of fields, or of all metadata fields that end so, in order.
+
+    It walks over a document without collecting its other fields, which takes ten times as long.
+    """
+    found: dict[str, dict[str, None]] = {name: {} for name in names}
+    ends = {name.rpartition(".")[2] for name in names}
+    waiting: list[tuple[str, Any]] = [("", document)]
+    while waiting:
+        path, value = waiting.pop()
+        if isinstance(value, dict):
+            start = f"{path}." if path else ""
+            waiting += [
+                (start + key, child)
+                for key, child in reversed(value.items())
+                if isinstance(child, dict | list) or key in ends or "." in key
+            ]
+            continue
+        # A name without dots is that of a field below `files`, or a whole path.
+        last = path.rpartition(".")[2] if path.startswith(METADATA_PREFIX) else path
+        wanted = {path, last} & found.keys()
+        if isinstance(value, list):
+            waiting += [
+                (path, child)
+                for child in reversed(value)
+                if wanted or isinstance(child, dict | list)
+            ]
+        elif wanted and (text := _format_value(value)):
+            for name in wanted:
+                found[name][text] = None
+    return {name: list(values) for name, values in found.items()}
+
+
+def _cut_values(name: str, values: Sequence[str]) -> CardValues:
+    return CardValues(name, values[:MAX_CARD_VALUES], max(0, len(values) - MAX_CARD_VALUES))
 
 
 def _format_value(value: Any) -> str:
     is_whole = isinstance(value, float) and value.is_integer()
-    return format_leaf(int(value) if is_whole else value).strip()
-
-
-def _last_part(path: str) -> str:
-    return path.rpartition(".")[2]
+    return "" if value is None else format_leaf(int(value) if is_whole else value).strip()
 
 
 ManifestLine = Sequence[str | int]

@@ -440,11 +440,13 @@ class SearchIndex(Protocol):
         size: int,
         after: str | None = None,
         raw: bool = False,
+        raw_limit: int | None = None,
         oldest_first: bool = False,
     ) -> SearchPage:
         """Return live documents that match, newest version first, then by uuid.
 
-        `oldest_first` reverses this order; a page token is of one order.
+        `oldest_first` reverses this order; a page token is of one order. `raw` includes the
+        documents, except those of more than `raw_limit` bytes.
 
         Paging by `after` returns everything that existed at its start once. Invalid if the engine
         rejects the query, TimeLimitExceeded beyond its time limit; never a partial result.

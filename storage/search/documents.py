@@ -249,6 +249,14 @@ def decompress_document(data: bytes) -> bytes:
     return zlib.decompress(data)
 
 
+def decompress_within(data: bytes, limit: int | None) -> bytes | None:
+    """Return the JSON text; None if it has more than `limit` bytes, which are not unpacked."""
+    if limit is None:
+        return zlib.decompress(data)
+    text = zlib.decompressobj().decompress(data, limit + 1)
+    return text if len(text) <= limit else None
+
+
 def check_field_count(count: int, most: int) -> None:
     """Raise DocumentRefusedError for a document of too many fields."""
     if count > most:

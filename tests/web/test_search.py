@@ -4,6 +4,7 @@ import csv
 import html
 import json
 import re
+import tracemalloc
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -98,6 +99,25 @@ def test_cards_show_chosen_fields(reopen: Reopen, deposited) -> None:
     assert ">liver</a>" in page.text
     assert re.search("<dt>age</dt><dd>0</dd><dt>title</dt><dd>Sample 03", page.text)
     assert uuid_of(3) in reopen(web_title_fields=(), web_card_fields=()).get("/search?q=03").text
+
+
+def test_large_document_is_not_unpacked_for_a_card(visit: Visit, depositor: Depositor) -> None:
+    """Ten of them on one page would take hundreds of megabytes."""
+    content = b'{"a": "' + b"b" * 20_000_000 + b'"}'
+    source = depositor.stage(content, "m.json", "application/json")
+    depositor.put_file(uuid_of(0x100), source=source)
+    depositor.drain()
+    file = {"uuid": uuid_of(0x100), "version": VERSION, "name": "m.json", "indexed": True}
+    depositor.put_bundle(uuid_of(1), [file])
+    depositor.drain()
+    visitor = visit()
+    visitor.get("/search")
+    tracemalloc.start()
+    page = visitor.get("/search")
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert uuid_of(1) in page.text
+    assert peak < 8_000_000
 
 
 @pytest.mark.parametrize(

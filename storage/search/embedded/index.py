@@ -20,7 +20,7 @@ from storage.protocols import (
 )
 from storage.search.documents import (
     decode_page_token,
-    decompress_document,
+    decompress_within,
     encode_page_token,
     prepare_each,
 )
@@ -96,6 +96,7 @@ class EmbeddedIndex:
         size: int,
         after: str | None = None,
         raw: bool = False,
+        raw_limit: int | None = None,
         oldest_first: bool = False,
     ) -> SearchPage:
         """See SearchIndex."""
@@ -112,7 +113,7 @@ class EmbeddedIndex:
                 SearchHit(
                     uuid,
                     version,
-                    _read_body(connection, number) if raw else None,
+                    _read_body(connection, number, raw_limit) if raw else None,
                     encode_page_token(version, uuid),
                 )
                 for number, uuid, version in rows[:size]
@@ -279,6 +280,12 @@ def _read_page(
     ).fetchall()
 
 
-def _read_body(connection: sqlite3.Connection, number: int) -> bytes:
-    (compressed,) = connection.execute("SELECT json FROM body WHERE doc = ?", (number,)).fetchone()
-    return decompress_document(compressed)
+def _read_body(
+    connection: sqlite3.Connection, number: int, limit: int | None = None
+) -> bytes | None:
+    # A text that is larger compressed is not even read.
+    found = connection.execute(
+        "SELECT json FROM body WHERE doc = ? AND (? IS NULL OR length(json) <= ?)",
+        (number, limit, limit),
+    ).fetchone()
+    return decompress_within(found[0], limit) if found else None

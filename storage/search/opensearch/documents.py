@@ -20,7 +20,7 @@ from storage.search.documents import (
     FlatDocument,
     check_field_count,
     compress_document,
-    decompress_document,
+    decompress_within,
     flatten_document,
 )
 from storage.search.opensearch.client import Dsl
@@ -138,9 +138,9 @@ def prepare_stub(hit: Mapping[str, Any]) -> PreparedDocument:
     return prepare_document(document, field_limit=0)
 
 
-def decode_raw_document(source: Mapping[str, Any]) -> bytes:
-    """Return the verbatim document from the engine's source."""
-    return decompress_document(base64.b64decode("".join(source["raw"])))
+def decode_raw_document(source: Mapping[str, Any], limit: int | None = None) -> bytes | None:
+    """Return the verbatim document from the engine's source; None beyond `limit` bytes."""
+    return decompress_within(base64.b64decode("".join(source["raw"])), limit)
 
 
 def _split_pieces(text: str) -> Iterator[str]:

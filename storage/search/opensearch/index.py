@@ -81,10 +81,11 @@ def search_page(engine: OpenSearchEngine, generation: str, page: PageRequest) ->
     return {"hits": [], **answer["hits"]}
 
 
-def make_hit(found: Mapping[str, Any]) -> SearchHit:
+def make_hit(found: Mapping[str, Any], raw_limit: int | None = None) -> SearchHit:
     """Convert a hit of the engine."""
     version, uuid = found["sort"]
-    document = decode_raw_document(found["_source"]) if "_source" in found else None
+    source = found.get("_source")
+    document = None if source is None else decode_raw_document(source, raw_limit)
     return SearchHit(uuid, version, document, encode_page_token(version, uuid))
 
 
@@ -194,6 +195,7 @@ class OpenSearchIndex:
         size: int,
         after: str | None = None,
         raw: bool = False,
+        raw_limit: int | None = None,
         oldest_first: bool = False,
     ) -> SearchPage:
         """See SearchIndex."""
@@ -208,7 +210,7 @@ class OpenSearchIndex:
         if answer is None:
             return SearchPage([], 0, None)
         found = answer["hits"]
-        hits = [make_hit(each) for each in found[:size]]
+        hits = [make_hit(each, raw_limit) for each in found[:size]]
         more = len(found) > size and bool(hits)
         return SearchPage(
             hits, int(answer["total"]["value"]), hits[-1].page_token if more else None

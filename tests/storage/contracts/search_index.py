@@ -90,6 +90,14 @@ class SearchIndexContract:
         index.write([made(1)])
         assert [hit.document for hit in index.search(EVERYTHING, size=10).hits] == [None]
 
+    def test_leaves_out_documents_beyond_the_limit(self, index: SearchIndex) -> None:
+        index.write([made(1, values={"text": "a" * 5_000}), made(2)])
+        whole = {hit.uuid: hit.document for hit in index.search(EVERYTHING, size=10, raw=True).hits}
+        length = len(whole[named(1)[0]] or b"")
+        for limit, expected in ((length, whole), (length - 1, {**whole, named(1)[0]: None})):
+            found = index.search(EVERYTHING, size=10, raw=True, raw_limit=limit).hits
+            assert {hit.uuid: hit.document for hit in found} == expected
+
     @pytest.mark.spec("SEA-02")
     @pytest.mark.parametrize("query", [EVERYTHING, SOME], ids=["everything", "some"])
     @pytest.mark.parametrize("size", [1, 4, 10, 11, 50])

@@ -481,7 +481,7 @@ def _shared_values(site: Site, page: PageContext[Any] | None) -> dict[str, Any]:
     return {
         "page": page,
         "settings": site.services.settings,
-        "caller": g.get("web_principal"),
+        "user": g.get("web_principal"),
         "csrf": lambda: _csrf_field(site, session),
     }
 

@@ -139,6 +139,8 @@ def test_versions_are_listed_and_compared(visit: Visit, depositor: Depositor) ->
     assert "not the latest" in old.text
     listed = visit("reader").get(f"/bundles/{uuid}/versions")
     assert text_of(listed).count("live") == 2
+    assert text_of(listed).count("(ingest@example.org)") == 2, "those who are logged in see authors"
+    assert "ingest@example.org" not in visit().get(f"/bundles/{uuid}/versions").text
     assert "CREATE" in listed.text
     link = re.search(rf'href="(/bundles/{uuid}/diff[^"]+)"', listed.text)
     assert link is not None

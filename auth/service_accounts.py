@@ -8,7 +8,7 @@ import ipaddress
 import json
 import re
 import warnings
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any
@@ -20,6 +20,7 @@ from joserfc.jwk import RSAKey
 
 from auth.accounts import AuditContext, is_user_id, record_audit
 from storage.catalog import Catalog, Tx, accounts
+from storage.catalog.accounts import ServiceKey
 from storage.errors import ConflictError, Invalid, NotFoundError, Unauthorized
 from storage.model import normalize_identity
 
@@ -255,3 +256,27 @@ def remove_account_keys(tx: Tx, email: str, kid: str | None, *, by: AuditContext
 
 def _audit_target(email: str) -> str:
     return f"service_account/{email}"
+
+
+def list_service_accounts(catalog: Catalog) -> Mapping[str, Sequence[ServiceKey]]:
+    """List the keys of every service account; administrators add them by hand, so there are few."""
+    with catalog.read() as tx:
+        keys = accounts.list_service_keys(tx)
+    return {
+        email: [key for key in keys if key.email == email] for email in {k.email: 0 for k in keys}
+    }
+
+
+def add_service_key(catalog: Catalog, email: str, text: str, by: AuditContext) -> str:
+    """Register a public key (PEM or JWK) of an account; return its id. Invalid, ConflictError."""
+    key = parse_public_key(text)
+    with catalog.write() as tx:
+        add_account_key(tx, email, key, by=by)
+    return key.kid
+
+
+def remove_service_key(catalog: Catalog, email: str, kid: str, by: AuditContext) -> bool:
+    """Remove a key; return whether the account has others. NotFoundError if it has no such key."""
+    with catalog.write() as tx:
+        remove_account_keys(tx, email, kid, by=by)
+        return bool(accounts.list_service_keys(tx, normalize_identity(email)))

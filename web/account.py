@@ -5,10 +5,9 @@ from itertools import groupby
 from typing import Annotated, Any
 
 from flask import Response
-from marshmallow import validate
 
 from api.authz.context import AuthServices
-from api.schemas.fields import NoParameters, QueryInteger, TextField, max_length
+from api.schemas.fields import NoParameters, QueryInteger, TextField, in_range, max_length
 from auth.accounts import MAX_GRANT_ID, AuditContext
 from auth.login import sessions
 from auth.oauth import authorize, personal_tokens
@@ -19,7 +18,7 @@ from storage.model import Principal
 from web.pages import FormErrors, PageContext, page
 
 Context = PageContext[NoParameters]
-DEFAULT_TOKEN_DAYS = 90
+DEFAULT_TOKEN_DAYS, MAX_TOKEN_DAYS = 90, 36_500
 PROVIDER_TITLES = {"local": "password", "link": "one-time link"}
 SUBJECTS = {
     "bundle": "Bundles",
@@ -45,7 +44,7 @@ OTHER_SUBJECT = "The service"
 
 
 def require_caller(context: PageContext[Any]) -> Principal:
-    """Return the visitor who is logged in; Unauthorized if nobody is."""
+    """Return the visitor who is logged in; Unauthorized if there is none."""
     if context.principal is None:
         raise Unauthorized("Log in first.")
     return context.principal
@@ -168,15 +167,13 @@ def revoke_access(context: Context) -> Response:
 
 
 @dataclass(frozen=True)
-class TokenForm:
+class PersonalTokenForm:
     """A personal token to create."""
 
     name: Annotated[str, TextField(required=True, validate=max_length(MAX_TOKEN_NAME))]
     days: Annotated[
         int,
-        QueryInteger(
-            required=True, validate=validate.Range(1, error="Must be a number of days from 1.")
-        ),
+        QueryInteger(required=True, validate=in_range(1, MAX_TOKEN_DAYS)),
     ]
 
 
@@ -185,7 +182,7 @@ def create_token(context: Context) -> Response:
     """Create a personal token and show it, this once."""
     auth, by = require_accounts(context), audit_context(context, "create_personal_token")
     try:
-        form = context.load_form(TokenForm)
+        form = context.load_form(PersonalTokenForm)
         created = personal_tokens.create_personal_token(
             auth.catalog, auth.settings, form.name, form.days * DAY_S, by, auth.clock()
         )

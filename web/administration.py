@@ -7,10 +7,9 @@ from functools import partial
 from typing import Annotated, Any, cast
 
 from flask import Response
-from marshmallow import validate
 
 from api.http.errors import http_status
-from api.schemas.fields import NoParameters, TextField, max_length
+from api.schemas.fields import NoParameters, TextField, max_length, one_of
 from auth import accounts
 from auth.accounts import (
     ACCOUNT_ID_RULE,
@@ -153,7 +152,7 @@ def parse_new_id(kind: AccountKind, text: str) -> str:
 
 @dataclass(frozen=True)
 class AccountParameters:
-    """Parameters of an account's page: where the list of a group's users goes on."""
+    """Parameters of an account's page: where the next page of a group's users begins."""
 
     after: Annotated[str, TextField(load_default="", validate=max_length(128))]
 
@@ -241,7 +240,7 @@ class StatusForm:
 
     status: Annotated[
         str,
-        TextField(required=True, validate=validate.OneOf(("enabled", "disabled"))),
+        TextField(required=True, validate=one_of("enabled", "disabled")),
     ]
 
 
@@ -260,11 +259,9 @@ def set_status(context: PageContext[NoParameters]) -> Response:
 class MemberForm:
     """A membership to add or remove: its kind is `user`, `group` or `role`."""
 
-    kind: Annotated[
-        str, TextField(required=True, validate=validate.OneOf(("user", "group", "role")))
-    ]
+    kind: Annotated[str, TextField(required=True, validate=one_of("user", "group", "role"))]
     name: Annotated[str, TextField(required=True, validate=max_length(128))]
-    action: Annotated[str, TextField(required=True, validate=validate.OneOf(("add", "remove")))]
+    action: Annotated[str, TextField(required=True, validate=one_of("add", "remove"))]
 
 
 @dataclass(frozen=True)
@@ -340,7 +337,7 @@ def _delete_account(kind: AccountKind, context: Context) -> Response:
 def bind_kind(
     view: Callable[[AccountKind, Any], Response], kind: AccountKind, name: str
 ) -> Callable[[Any], Response]:
-    """Return the view of one kind of accounts under a name of its own."""
+    """Return the view of one kind of accounts, with its own name."""
     bound = partial(view, kind)
     bound.__name__ = name  # type: ignore[attr-defined]
     return bound

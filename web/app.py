@@ -3,6 +3,7 @@
 import logging
 import time
 from collections.abc import Callable
+from importlib import import_module
 from pathlib import Path
 
 from flask import Flask
@@ -25,52 +26,33 @@ from storage.encryption import derive_key
 from storage.engines import open_rate_limiter
 from storage.errors import DomainError
 from storage.stores import Stores
-from web import (
-    account,
-    administration,
-    applications,
-    areas,
-    audit,
-    bundles,
-    collections,
-    deliveries,
-    deposits,
-    files,
-    home,
-    login,
-    operations,
-    pages,
-    policies,
-    previews,
-    reference,
-    search,
-    subscriptions,
-)
+from web import login, pages
 from web.pages import PostForm, Site
 
 log = logging.getLogger(__name__)
 
-PAGES = (
-    account,
-    administration,
-    applications,
-    areas,
-    audit,
-    bundles,
-    collections,
-    deliveries,
-    deposits,
-    files,
-    home,
-    login,
-    operations,
-    policies,
-    previews,
-    reference,
-    search,
-    subscriptions,
+PAGE_MODULES = (
+    "account",
+    "administration",
+    "applications",
+    "areas",
+    "audit",
+    "bundles",
+    "collections",
+    "deliveries",
+    "deposits",
+    "files",
+    "home",
+    "login",
+    "operations",
+    "policies",
+    "previews",
+    "search",
+    "subscriptions",
 )
-"""Modules that declare pages."""
+"""Modules that declare pages when they are imported."""
+for name in PAGE_MODULES:
+    import_module(f"web.{name}")
 LOGIN_TIMEOUT_S = 10.0
 WEB = Path(__file__).parent
 
@@ -118,7 +100,7 @@ def create_site_app(
     )
     app.template_folder = str(WEB / "templates")
     services: Services = app.extensions[SERVICES_KEY]
-    # A key of its own: sealed values of the login pages must not pass as sessions.
+    # A separate key: sealed values of the login pages must not pass as sessions.
     secret = derive_key(settings.secret_key.encode(), b"web pages")
     # Apart from the API's streams, so that readers of pages take none from programs.
     slots = FairSemaphore("live pages", settings.page_streams, settings.client_streams)

@@ -7,8 +7,9 @@ from typing import Annotated
 from flask import Response
 
 from api.schemas.fields import NoParameters, TextField, max_length
-from auth import administration
+from auth import service_accounts
 from auth.accounts import EMAIL_RULE, is_user_id
+from auth.oauth import clients
 from auth.oauth.clients import MAX_CLIENT_NAME, MAX_REDIRECT_URI, MAX_REDIRECTS, NewOAuthClient
 from storage.errors import ConflictError, Invalid
 from storage.model import normalize_identity
@@ -35,7 +36,7 @@ def _render_service_accounts(
         "admin_service_accounts.html",
         "Service accounts",
         status=400 if errors else 200,
-        found=administration.list_service_accounts(auth.catalog),
+        found=service_accounts.list_service_accounts(auth.catalog),
         form=context.request.form,
         errors=errors or {},
     )
@@ -57,7 +58,9 @@ def add_service_key(context: Context) -> Response:
         email = _parse_account(form.email)
         allowed = context.authorize("put_v1_service_account", path={"user_id": email})
         by = audit_context(context, "add_service_key")
-        kid = administration.add_service_key(require_accounts(allowed).catalog, email, form.key, by)
+        kid = service_accounts.add_service_key(
+            require_accounts(allowed).catalog, email, form.key, by
+        )
     except FormErrors as error:
         return _render_service_accounts(context, error.errors)
     except (Invalid, ConflictError) as error:
@@ -109,7 +112,9 @@ def remove_service_key(context: Context) -> Response:
     email = _parse_account(form.email)
     allowed = context.authorize("put_v1_service_account", path={"user_id": email})
     by = audit_context(context, "remove_service_key")
-    left = administration.remove_service_key(require_accounts(allowed).catalog, email, form.kid, by)
+    left = service_accounts.remove_service_key(
+        require_accounts(allowed).catalog, email, form.kid, by
+    )
     text = "The key is removed." if left else f"{email} has no key any more."
     return context.redirect("/admin/service-accounts", text)
 
@@ -131,7 +136,7 @@ def _render_applications(
         "admin_applications.html",
         "Applications",
         status=400 if errors else 200,
-        found=administration.list_applications(auth.catalog, auth.settings),
+        found=clients.list_applications(auth.catalog, auth.settings),
         built_in=auth.provider.own_clients,
         form=context.request.form if errors else {},
         errors=errors or {},
@@ -161,7 +166,7 @@ def add_application(context: Context) -> Response:
         auth, uris = require_accounts(allowed), tuple(form.redirect_uris.split())
         new = NewOAuthClient(form.id, form.name, uris, public=form.kind != "confidential")
         by = audit_context(context, "add_client")
-        secret = administration.add_application(auth.catalog, auth.settings, new, by, auth.clock())
+        secret = clients.add_application(auth.catalog, auth.settings, new, by, auth.clock())
     except FormErrors as error:
         return _render_applications(context, error.errors)
     except (Invalid, ConflictError) as error:
@@ -207,5 +212,5 @@ def remove_application(context: Context) -> Response:
     form = context.load_form(ApplicationParameters)
     allowed = context.authorize("put_v1_client", path={"client_id": form.id})
     auth, by = require_accounts(allowed), audit_context(context, "remove_client")
-    administration.remove_application(auth.catalog, form.id, by, auth.clock())
+    clients.remove_application(auth.catalog, form.id, by, auth.clock())
     return context.redirect("/admin/applications", f"The application {form.id} is removed.")

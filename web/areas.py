@@ -5,10 +5,9 @@ from dataclasses import dataclass
 from typing import Annotated, Any
 
 from flask import Response
-from marshmallow import fields
 
 from api.areas import area_uri
-from api.schemas.fields import NoParameters, one_of, page_token_field
+from api.schemas.fields import NoParameters, TextField, one_of, page_token_field
 from pipelines import area_files, areas, flow, formats
 from pipelines.area_files import AreaFileInfo
 from pipelines.areas import DELETING, LOCKED, UNLOCKED, IncomingFile
@@ -160,7 +159,7 @@ def upload_files(context: PageContext[NoParameters]) -> Response:
     areas.find_writable(context.stores, uuid, context.caller.email)
     refused: dict[str, str] = {}
     stored = 0
-    for file in context.uploaded or ():
+    for file in context.form_files or ():
         try:
             _store_file(context, uuid, file)
             stored += 1
@@ -193,7 +192,7 @@ def _store_file(context: PageContext[Any], uuid: str, file: UploadedFile) -> Non
 class StateForm:
     """The form that locks an area or unlocks it."""
 
-    state: Annotated[str, fields.String(required=True, validate=one_of(LOCKED, UNLOCKED))]
+    state: Annotated[str, TextField(required=True, validate=one_of(LOCKED, UNLOCKED))]
 
 
 @page("POST", "/areas/<uuid>/state", access="patch_area")

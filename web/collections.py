@@ -41,14 +41,14 @@ LINK_LINE = re.compile(r"(?:(bundle|file|collection)\s+)?([0-9a-fA-F-]{36})\.(\S
 
 
 @dataclass(frozen=True)
-class ListParameters:
+class CollectionListParameters:
     """Parameters of the list of collections."""
 
     search_after: Annotated[str | None, page_token_field()]
 
 
-@page("GET", "/collections", access="get_collections", login=True, query=ListParameters)
-def list_collections(context: PageContext[ListParameters]) -> Response:
+@page("GET", "/collections", access="get_collections", login=True, query=CollectionListParameters)
+def list_collections(context: PageContext[CollectionListParameters]) -> Response:
     """List the caller's collections."""
     owner = context.caller.email
     scope = ("web_collections", owner)
@@ -138,8 +138,8 @@ def current_version() -> str:
     return datetime.fromtimestamp(time.time(), UTC).strftime("%Y-%m-%dT%H%M%S.%fZ")
 
 
-@page("POST", "/collections", access="get_collections", login=True, query=ListParameters)
-def create_collection(context: PageContext[ListParameters]) -> Response:
+@page("POST", "/collections", access="get_collections", login=True, query=CollectionListParameters)
+def create_collection(context: PageContext[CollectionListParameters]) -> Response:
     """Create an empty collection."""
     try:
         form = context.load_form(NewCollectionForm)
@@ -266,7 +266,7 @@ def save_collection(context: PageContext[CollectionParameters]) -> Response:
         messages = [text for found in error.errors.values() for text in found]
         return _show_editor(context, {"add": [error.detail, *messages]})
     except ConflictError:
-        changed = "Somebody changed the collection meanwhile. Edit its latest version."
+        changed = "The collection was changed meanwhile. Edit its latest version."
         return _show_editor(context, {"name": [changed]}, status=409)
     return context.redirect(f"/collections/{row.fqid.uuid}", "A new version was written.")
 

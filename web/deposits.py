@@ -5,7 +5,6 @@ from dataclasses import dataclass
 from typing import Annotated, Any
 
 from flask import Response
-from marshmallow import fields
 
 from api.schemas.fields import (
     NoParameters,
@@ -48,9 +47,7 @@ class BundleForm:
 
     replica: Annotated[Replica, replica_field()]
     uuid: Annotated[str | None, UuidField(load_default=None)]
-    creator_uid: Annotated[
-        int, fields.Integer(load_default=0, validate=in_range(0, INT64_MAX), strict=False)
-    ]
+    creator_uid: Annotated[int, QueryInteger(load_default=0, validate=in_range(0, INT64_MAX))]
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""The home page, and the client as an archive that pip installs."""
+"""The home page, the client as an archive that pip installs, and the API reference (Swagger UI)."""
 
 import io
 import zipfile
@@ -8,10 +8,11 @@ from typing import Any
 
 from flask import Response
 
+from api.app import OPERATIONS
 from api.schemas.fields import NoParameters
 from pipelines.search_results import CardRequest, find_cards
 from pipelines.statistics import list_latest_bundles
-from storage.errors import TimeLimitExceeded, Unavailable
+from storage.errors import TimeLimitExceeded, Unauthorized, Unavailable
 from storage.model import REPLICAS
 from storage.search.grammar.parser import parse_query
 from web.pages import PageContext, page
@@ -70,3 +71,22 @@ def _pack_client() -> bytes:
                 if path.is_file() and "__pycache__" not in path.parts:
                     archive.write(path, Path("client") / path.relative_to(CLIENT))
     return packed.getvalue()
+
+
+@page("GET", "/docs")
+def show_reference(context: PageContext[NoParameters]) -> Response:
+    """Show the API reference; without JavaScript, the list of operations."""
+    return context.render("docs.html", "API reference", operations=OPERATIONS)
+
+
+@page("GET", "/docs/token", login=True)
+def get_token(context: PageContext[NoParameters]) -> Response:
+    """Return the visitor's access token, for requests that they try out on the reference page.
+
+    Other sites cannot read it: there is no CORS, and the cookie is SameSite=Lax.
+    """
+    if context.session is None:
+        raise Unauthorized("Log in first.")
+    response = Response(context.session.token, mimetype="text/plain")
+    response.headers["Cache-Control"] = "no-store"
+    return response

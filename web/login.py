@@ -133,7 +133,7 @@ def open_session(site: Site, sealed: str | None) -> WebSession | None:
 
 
 @dataclass(frozen=True)
-class LoginParameters:
+class LoginPageParameters:
     """Parameters of the login page: where to go afterwards."""
 
     next: Annotated[str, TextField(load_default="/", validate=max_length(MAX_NEXT))]
@@ -146,8 +146,8 @@ def is_local_path(path: str) -> bool:
     return plain and path[:1] == "/" and path[1:2] != "/" and not (parts.scheme or parts.netloc)
 
 
-@page("GET", "/login", query=LoginParameters, acts=True)
-def log_in(context: PageContext[LoginParameters]) -> Response:
+@page("GET", "/login", query=LoginPageParameters, acts=True)
+def log_in(context: PageContext[LoginPageParameters]) -> Response:
     """Redirect to the authorization service."""
     site, settings = context.site, context.services.settings
     target = context.query.next if is_local_path(context.query.next) else "/"

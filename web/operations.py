@@ -91,7 +91,7 @@ def find_worst(parts: list[tuple[str, str, str]]) -> str:
 
 @page("GET", "/status", access="get_health")
 def show_status(context: PageContext[NoParameters]) -> Response:
-    """Show a summary of health, replicas and integrity to everybody."""
+    """Show a summary of health, replicas and integrity to everyone."""
     services, stores = context.services, context.stores
     parts = read_health(services, details=False)
     lag = replication.build_report(stores).lag if context.may("get_replication") else []

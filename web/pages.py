@@ -14,17 +14,16 @@ from urllib.parse import quote, urlencode, urlsplit
 
 from flask import Flask, Request, Response, current_app, g, render_template, request
 from markupsafe import Markup
-from marshmallow import EXCLUDE, ValidationError
 
 from api.authz.context import AuthServices
 from api.http.auth import Guard, Q, RequestContext
 from api.http.dispatch import READ_ONLY_RETRY_S, disable_head
 from api.http.errors import REQUEST_ID_HEADER
 from api.http.limits import check_rate_limit
-from api.http.loading import load_path, load_query
+from api.http.loading import load_form, load_path, load_query
 from api.http.operation import Services, StoreContext
 from api.http.waiting import ServerSentEvents
-from api.schemas.fields import NoParameters, request_schema
+from api.schemas.fields import NoParameters, lenient_schema
 from auth.account_operations import ACCOUNT_ACTIONS, describe_requirement
 from auth.secret_values import ValueSealer, is_equal_secret
 from pipelines.facets import FacetFieldCache
@@ -175,16 +174,14 @@ class PageContext(StoreContext[Q, None]):
 
     def load_form(self, form: type[F]) -> F:
         """Load the form's fields into a dataclass; empty fields count as absent. FormErrors."""
-        given = {name: value for name, value in self.request.form.items() if value != ""}
         try:
-            loaded: F = request_schema(form)(unknown=EXCLUDE).load(given)
-        except ValidationError as error:
-            errors = {name: [str(m) for m in found] for name, found in error.messages_dict.items()}
-            raise FormErrors("Some fields need a change.", errors=errors) from error
+            loaded: F = load_form(lenient_schema(form), self.request.form)
+        except Invalid as error:
+            raise FormErrors(error.detail, errors=error.errors) from error
         return loaded
 
     @property
-    def uploaded(self) -> UploadedFiles | None:
+    def form_files(self) -> UploadedFiles | None:
         """The files of a form that `uploads`; None if it was sent without any."""
         uploaded: UploadedFiles | None = g.get("web_upload")
         return uploaded
@@ -260,7 +257,7 @@ def page(
     """Declare the decorated view as a page."""
 
     def declare(view: PageView) -> PageView:
-        schema = request_schema(query)(unknown=EXCLUDE)
+        schema = lenient_schema(query)
         name = getattr(view, "__name__", "")
         read_only = while_read_only or method == "GET"
         _PAGES.append(

@@ -6,9 +6,8 @@ from dataclasses import dataclass
 from typing import Annotated, Any
 
 from flask import Response
-from marshmallow import validate
 
-from api.schemas.fields import NoParameters, TextField, max_length
+from api.schemas.fields import NoParameters, TextField, max_length, one_of
 from auth import accounts
 from auth.account_operations import ACCOUNT_ACTIONS
 from auth.accounts import MAX_EVALUATED_LENGTH, NewAccount
@@ -55,9 +54,7 @@ class PolicyForm:
     """A policy as JSON, and whether to check or to save it."""
 
     policy: Annotated[str, TextField(load_default="", validate=max_length(MAX_POLICY_TEXT))]
-    action: Annotated[
-        str, TextField(load_default="save", validate=validate.OneOf(("check", "save")))
-    ]
+    action: Annotated[str, TextField(load_default="save", validate=one_of("check", "save"))]
     base: Annotated[str | None, TextField(load_default=None, validate=max_length(64))]
     """The mark of the policy that the editor began with."""
 

@@ -323,7 +323,7 @@ PAGE_ANSWERS = {
 """Error responses of operations that answer with a page."""
 
 
-class Page(NamedTuple):
+class AuthPage(NamedTuple):
     """A page for browsers; its view gets the services, and the parameters of the path."""
 
     method: str
@@ -336,7 +336,7 @@ class Page(NamedTuple):
 
 
 def register_pages(
-    app: Flask, logins: LoginServices, pages: Iterable[Page], services: object
+    app: Flask, logins: LoginServices, pages: Iterable[AuthPage], services: object
 ) -> None:
     """Register pages, whose views get `services`."""
     for page in pages:
@@ -348,7 +348,7 @@ def register_pages(
 
 
 def _serve_registered(
-    page: Page, logins: LoginServices, services: object, **arguments: str
+    page: AuthPage, logins: LoginServices, services: object, **arguments: str
 ) -> Response:
     g.operation = page.name
     return serve_page(logins, partial(page.view, services, **arguments))

@@ -214,7 +214,7 @@ def _add_rules(
     for path in (operation.path, *operation.aliases):
         rule = prefix + path.replace("{filename}", "<path:filename>")
         rule = rule.replace("{", "<").replace("}", ">")
-        # A rule of its own answers OPTIONS on fixed paths.
+        # A separate rule answers OPTIONS on fixed paths.
         options = False if path in fixed else None
         # Flask refuses dots in endpoint names.
         name = f"{operation.name} {path}".replace(".", "_")
@@ -244,7 +244,7 @@ def _list_methods(operations: Iterable[Operation]) -> dict[str, set[str]]:
 
 
 def _is_fixed(path: str, others: Iterable[str]) -> bool:
-    """Return whether other methods of a path must be refused by a rule of its own.
+    """Return whether other methods of a path must be refused by a separate rule.
 
     Otherwise they would match a path parameter: `DELETE /bundles/all` deletes no bundle.
     """

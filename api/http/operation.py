@@ -12,14 +12,14 @@ from types import ModuleType
 from typing import Any, Protocol
 
 from flask import Request, Response
-from marshmallow import EXCLUDE, Schema
+from marshmallow import Schema
 
 from api.http.auth import B, Guard, Q, RequestContext, VerifyToken
 from api.http.limits import ReadOnlyMode, client_key
 from api.http.metrics import RequestMetrics
 from api.http.paging import Cursors, add_paging_headers, next_page_url
 from api.http.waiting import LongPolling, ServerSentEvents, compute_wait_s, parse_prefer
-from api.schemas.fields import NoParameters, request_schema
+from api.schemas.fields import NoParameters, lenient_schema, request_schema
 from auth.authorization import StoreAuthorizer
 from config import Settings
 from pipelines.delivery_log import Unseal
@@ -272,7 +272,7 @@ def operation(
             tag=tag,
             summary=summary or (view.__doc__ or "").strip(),
             view=view,
-            query=request_schema(query)(unknown=EXCLUDE),
+            query=lenient_schema(query),
             body=request_schema(body)() if body else None,
             responses=responses,
             **more,

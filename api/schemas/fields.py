@@ -223,6 +223,11 @@ def request_schema(model: type[object]) -> type[Schema]:
     return _SCHEMAS[model]
 
 
+def lenient_schema(model: type[object]) -> Schema:
+    """Return a schema of a dataclass that ignores what the dataclass lacks."""
+    return request_schema(model)(unknown=EXCLUDE)
+
+
 class ResponseSchema(Schema):
     """A response schema: clients ignore unknown members."""
 

@@ -424,7 +424,7 @@ def end_browser_session(catalog: Catalog, session_id: str, by: AuditContext, now
 def revoke_own_grant(
     catalog: Catalog, email: str, grant_id: str, now: float, request_id: str
 ) -> bool:
-    """Revoke a user's grant in a transaction of its own; False if it is not theirs."""
+    """Revoke a user's grant in one transaction; False if it is not theirs."""
     with catalog.write() as tx:
         return revoke_grant(tx, email, grant_id, int(now * 1e6), request_id)
 

@@ -14,7 +14,7 @@ from urllib.parse import urlsplit
 from auth.accounts import AuditContext, record_audit
 from auth.secret_values import create_secret, hash_secret
 from auth.settings import AuthSettings
-from storage.catalog import Tx, login, oauth
+from storage.catalog import Catalog, Tx, login, oauth
 from storage.catalog.audit import OPERATOR
 from storage.catalog.oauth import OAuthClient
 from storage.errors import ConflictError, Invalid, NotFoundError
@@ -208,3 +208,23 @@ def _audit_state(row: OAuthClient) -> dict[str, object]:
         "first_party": row.first_party,
         "redirect_uris": list(row.redirect_uris),
     }
+
+
+def list_applications(catalog: Catalog, settings: AuthSettings) -> list[OAuthClient]:
+    """List all applications, built-in ones first."""
+    with catalog.read() as tx:
+        return list_clients(tx, built_in_clients(settings))
+
+
+def add_application(
+    catalog: Catalog, settings: AuthSettings, new: NewOAuthClient, by: AuditContext, now: float
+) -> str | None:
+    """Add an application; return its secret, or None if it is public. Invalid, ConflictError."""
+    with catalog.write() as tx:
+        return add_client(tx, new, int(now * 1e6), taken=settings.audiences, by=by)
+
+
+def remove_application(catalog: Catalog, client_id: str, by: AuditContext, now: float) -> None:
+    """Remove an application and end all its tokens; NotFoundError if none was added."""
+    with catalog.write() as tx:
+        remove_client(tx, client_id, int(now * 1e6), by)

@@ -109,7 +109,7 @@ def test_second_editor_of_a_version_changes_nothing(visit: Visit) -> None:
     assert visitor.post(where, name="first").status_code == 303
     late = visitor.post(where, name="second", description="my words")
     assert late.status_code == 409
-    assert "changed the collection meanwhile" in late.text
+    assert "was changed meanwhile" in late.text
     assert "my words" in late.text
     assert "<h1>first</h1>" in visitor.get(f"/collections/{uuid}").text
 

@@ -9,8 +9,8 @@ from flask import Response, g, request
 from api.authz.login.providers import ACCOUNT_DISABLED, STALE_FORM
 from api.authz.pages import (
     TOO_MANY_ATTEMPTS,
+    AuthPage,
     LoginServices,
-    Page,
     format_retry,
     is_form_of_session,
     redirect_to,
@@ -172,12 +172,12 @@ def _format_time(seconds: float) -> str:
 
 
 PAGES = (
-    Page("GET", ACCOUNT_PATH, show_account),
-    Page("POST", PASSWORD_PATH, change_password),
-    Page("POST", APPLICATIONS_PATH, revoke_application),
-    Page("POST", LOGOUT_EVERYWHERE_PATH, log_out_everywhere),
+    AuthPage("GET", ACCOUNT_PATH, show_account),
+    AuthPage("POST", PASSWORD_PATH, change_password),
+    AuthPage("POST", APPLICATIONS_PATH, revoke_application),
+    AuthPage("POST", LOGOUT_EVERYWHERE_PATH, log_out_everywhere),
     # The browser shows these addresses after a form was sent, so a reload may GET them.
-    Page("GET", PASSWORD_PATH, redirect_to_account),
-    Page("GET", APPLICATIONS_PATH, redirect_to_account),
-    Page("GET", LOGOUT_EVERYWHERE_PATH, redirect_to_account),
+    AuthPage("GET", PASSWORD_PATH, redirect_to_account),
+    AuthPage("GET", APPLICATIONS_PATH, redirect_to_account),
+    AuthPage("GET", LOGOUT_EVERYWHERE_PATH, redirect_to_account),
 )

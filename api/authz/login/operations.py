@@ -9,10 +9,10 @@ from functools import partial
 from typing import Annotated, Any, NamedTuple
 
 from flask import Response, request
-from marshmallow import EXCLUDE, validate
+from marshmallow import validate
 
 from api.authz.context import AuthRequestContext, AuthServices
-from api.authz.login import account, links, providers
+from api.authz.login import account, providers
 from api.authz.login.account import ACCOUNT_PATH
 from api.authz.login.providers import (
     STALE_FORM,
@@ -23,8 +23,8 @@ from api.authz.login.providers import (
 from api.authz.pages import (
     ANY_FORM_ACTION,
     PAGE_ANSWERS,
+    AuthPage,
     LoginServices,
-    Page,
     is_cross_site,
     is_form_of_session,
     limit_logins,
@@ -35,7 +35,7 @@ from api.authz.pages import (
 )
 from api.http.loading import load_query
 from api.http.operation import ResponseDoc, operation
-from api.schemas.fields import TextField, request_schema
+from api.schemas.fields import TextField, lenient_schema
 from auth.login.sessions import BrowserSession
 from auth.login.targets import MAX_STATE, add_query_parameters
 from auth.oauth.clients import is_registered_uri
@@ -188,7 +188,7 @@ def _redirect_form(services: AuthServices) -> Response:
     logins = services.logins
     try:
         logout = _check_request(
-            services, load_query(request_schema(LogoutParameters)(unknown=EXCLUDE), request.form)
+            services, load_query(lenient_schema(LogoutParameters), request.form)
         )
     except Invalid as error:
         return _render_refusal(logins, None, error)
@@ -320,10 +320,9 @@ def _parameter_error(name: str, reason: str) -> Invalid:
 
 PAGES = (
     *providers.PAGES,
-    *links.PAGES,
     *account.PAGES,
-    Page("POST", LOGOUT_CONFIRM_PATH, _handle_confirmation, "post_logout_confirm"),
-    Page("GET", LOGOUT_CONFIRM_PATH, account.redirect_to_account),
-    Page("GET", LOGOUT_DONE_PATH, _finish_logout),
+    AuthPage("POST", LOGOUT_CONFIRM_PATH, _handle_confirmation, "post_logout_confirm"),
+    AuthPage("GET", LOGOUT_CONFIRM_PATH, account.redirect_to_account),
+    AuthPage("GET", LOGOUT_DONE_PATH, _finish_logout),
 )
 """The login, account and logout pages."""

@@ -1,4 +1,4 @@
-"""Login pages: choice of identity provider, password form, and redirect to a provider."""
+"""Login pages: identity providers, password form, one-time links, and redirects to providers."""
 
 import logging
 from dataclasses import dataclass, replace
@@ -8,8 +8,8 @@ from flask import Request, Response, g, request
 
 from api.authz.pages import (
     ANY_FORM_ACTION,
+    AuthPage,
     LoginServices,
-    Page,
     format_retry,
     redirect_to,
     render_failure,
@@ -18,7 +18,8 @@ from api.authz.pages import (
 )
 from api.http.errors import add_retry_after
 from api.http.limits import address_key
-from auth.login import lockout, passwords
+from auth.login import links, lockout, passwords
+from auth.login.links import LINK_PATH, LINK_PROVIDER
 from auth.login.sessions import LoginFailure, record_login_failure
 from auth.login.targets import AUTHORIZE_PATH, url_origin
 from auth.login.upstream import IdentityProvider
@@ -291,10 +292,54 @@ def _find_provider(logins: LoginServices, name: str) -> IdentityProvider:
     return logins.providers[name]
 
 
+def show_link(logins: LoginServices) -> Response:
+    """Show who logs in by a one-time link, and the button; Invalid if it is used or expired.
+
+    GET changes nothing, so that previews of links in mails and chats do not use the link up.
+    """
+    return _render_link(logins, request.args.get("token", ""))
+
+
+def submit_link(logins: LoginServices) -> Response:
+    """Use the link up, log this browser in, and redirect to the store's web pages."""
+    token = request.form.get("token", "")
+    if not logins.is_own_form(request):
+        return _render_link(logins, token, error=STALE_FORM, status=403)
+    email = links.use_link(logins.catalog, token, logins.clock())
+    cookie, _ = logins.log_in(request, email, LINK_PROVIDER)
+    return logins.set_session_cookie(redirect_to(_web_login_url(logins), 303), cookie)
+
+
+def _render_link(
+    logins: LoginServices, token: str, *, error: str = "", status: int = 200
+) -> Response:
+    email = links.read_link(logins.catalog, token, logins.clock())
+    browser = logins.browser_id(request)
+    page = render_page(
+        "link.html",
+        "Log in",
+        status=status,
+        # The browser applies the directive to redirects of the form, too.
+        form_action=f"'self' {url_origin(_web_login_url(logins))}",
+        action=logins.settings.auth_url + LINK_PATH,
+        csrf=logins.form_token(browser),
+        token=token,
+        email=email,
+        error=error,
+    )
+    return logins.bind_browser(page, browser)
+
+
+def _web_login_url(logins: LoginServices) -> str:
+    return f"{logins.settings.site_url}/login?next=/"
+
+
 PAGES = (
-    Page("GET", CHOICE_PATH, show_choice),
-    Page("GET", PASSWORD_LOGIN_PATH, show_password_form),
-    Page("POST", PASSWORD_LOGIN_PATH, submit_password_form),
-    Page("GET", f"{PROVIDER_LOGIN_PATH}/<name>", redirect_to_provider, acts=True),
-    Page("GET", f"{CALLBACK_PATH}/<name>", handle_callback, acts=True),
+    AuthPage("GET", CHOICE_PATH, show_choice),
+    AuthPage("GET", PASSWORD_LOGIN_PATH, show_password_form),
+    AuthPage("POST", PASSWORD_LOGIN_PATH, submit_password_form),
+    AuthPage("GET", LINK_PATH, show_link),
+    AuthPage("POST", LINK_PATH, submit_link),
+    AuthPage("GET", f"{PROVIDER_LOGIN_PATH}/<name>", redirect_to_provider, acts=True),
+    AuthPage("GET", f"{CALLBACK_PATH}/<name>", handle_callback, acts=True),
 )

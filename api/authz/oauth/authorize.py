@@ -19,7 +19,7 @@ from api.authz.oauth.browser import (
 from api.authz.pages import (
     ANY_FORM_ACTION,
     PAGE_ANSWERS,
-    Page,
+    AuthPage,
     is_form_of_session,
     redirect_to,
     render_message,
@@ -206,6 +206,6 @@ def _show_expired(_services: AuthServices) -> Response:
 
 
 PAGES = (
-    Page("POST", CONSENT_PATH, _handle_consent, "post_oauth_consent"),
-    Page("GET", CONSENT_PATH, _show_expired),
+    AuthPage("POST", CONSENT_PATH, _handle_consent, "post_oauth_consent"),
+    AuthPage("GET", CONSENT_PATH, _show_expired),
 )

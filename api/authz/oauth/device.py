@@ -9,7 +9,7 @@ from flask import Response, request
 
 from api.authz.context import AuthServices
 from api.authz.oauth import browser
-from api.authz.pages import Page, is_form_of_session, redirect_to, render_message, render_page
+from api.authz.pages import AuthPage, is_form_of_session, redirect_to, render_message, render_page
 from auth.login.sessions import BrowserSession
 from auth.oauth import device
 from auth.oauth.device import PendingDevice
@@ -114,8 +114,8 @@ def _redirect_to_form(_services: AuthServices) -> Response:
 
 
 PAGES = (
-    Page("GET", DEVICE_PATH, _show_form, "get_device"),
-    Page("POST", DEVICE_PATH, _submit_code, "post_device"),
-    Page("POST", CONFIRM_PATH, _handle_decision, "post_device_confirm"),
-    Page("GET", CONFIRM_PATH, _redirect_to_form),
+    AuthPage("GET", DEVICE_PATH, _show_form, "get_device"),
+    AuthPage("POST", DEVICE_PATH, _submit_code, "post_device"),
+    AuthPage("POST", CONFIRM_PATH, _handle_decision, "post_device_confirm"),
+    AuthPage("GET", CONFIRM_PATH, _redirect_to_form),
 )

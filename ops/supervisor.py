@@ -184,7 +184,7 @@ class Supervisor:
         return f"open {api} in a browser; {log_in}; {NEXT_STEPS}"
 
     def _create_login_link(self) -> str:
-        """Create the administrator's link in a process of its own; empty if that fails."""
+        """Create the administrator's link in a separate process; empty if that fails."""
         command = (sys.executable, "-m", "ops", "login-link")
         # The supervisor stays small: it does not open the catalog itself.
         done = subprocess.run(

@@ -110,7 +110,7 @@ def list_bundles_of_author(tx: Tx, author: str, *, limit: int) -> list[LatestBun
     )
     query = (
         select(bundles.c.uuid, bundles.c.version, bundles.c.file_count, bundles.c.created_us)
-        # A range, as equality lets a planner walk all bundles backwards, whoever wrote them.
+        # A range, as equality lets a planner walk all bundles backwards, of any author.
         .where(bundles.c.author >= author, bundles.c.author <= author, is_live)
         .order_by(bundles.c.author.desc(), bundles.c.id.desc())
         .limit(limit)

@@ -1,33 +1,44 @@
 """Count documents by value of a field in the embedded index.
 
 The tables lead from values to documents. Facets need the other direction: a column has the
-documents of one field, sorted, beside their values. Columns are read once and kept in memory.
-Documents never change under their number and new ones have higher numbers, so a column only grows.
+documents of one field, sorted, beside their values; with few values also a set of documents for
+each. Columns are read once and kept in memory. Documents never change under their number and new
+ones have higher numbers, so a column only grows.
 """
 
 import sqlite3
 import threading
 from array import array
 from bisect import bisect_left, bisect_right
-from collections import Counter, OrderedDict
+from collections import Counter, OrderedDict, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import compress, count, islice
+from itertools import compress, islice
 from operator import itemgetter
 
 from storage.protocols import FacetCount, FacetValue
 from storage.search.documents import KEYWORD_SUFFIX
-from storage.search.embedded.fields import last_document
+from storage.search.embedded.document_sets import (
+    DocumentSet,
+    list_documents,
+    list_flags,
+    make_sparse_set,
+)
+from storage.search.embedded.queries import Snapshot
 from storage.search.facets import order_counts
 
 MAX_CACHED_ENTRIES = 8_000_000
 """Entries of all columns in memory, of 16 bytes each."""
 ENTRIES_PER_NAME = 14
 """A different string, and its count, takes as much memory as so many entries."""
-MAX_CACHED_RESULTS = 200
+DOCUMENTS_PER_ENTRY = 128
+"""A set takes a bit for each document up to the last, so as much as an entry for so many."""
+SETS_FACTOR = 4
+"""The sets of a column take at most so many times the memory of its entries."""
 # Looking one document up costs as much as passing over so many.
 LOOKUP_COST = 12
-EVERY_DOCUMENT_SQL = "SELECT id FROM doc WHERE live = 1 AND id > ?"
+# Counting a set takes as long as passing over one entry for so many documents up to the last.
+DOCUMENTS_PER_PASS = 1_600
 
 ColumnKey = tuple[str, int, str]
 """File, number of the path, and kind."""
@@ -42,174 +53,85 @@ class Column:
     values: "array[int] | array[float]" = field(default_factory=lambda: array("d"))
     names: Mapping[int, str] = field(default_factory=dict)
     last_term: int = 0
-    places: "array[int] | None" = None
-    """By document the place of its only value, or -1; None if a document has several values."""
+    sets: Mapping[FacetValue, DocumentSet] | None = field(default_factory=dict)
+    """The documents of each value; None if these are too many."""
 
     def entries(self) -> int:
         """Return the size in entries of the cache."""
-        places = len(self.places or ()) // 4
-        return 1 + len(self.documents) + places + ENTRIES_PER_NAME * len(self.names)
-
-
-@dataclass(frozen=True, slots=True)
-class LiveDocuments:
-    """Which documents up to number `last` are live, a byte each.
-
-    Of two with one `epoch` the later has what the earlier has: none was withdrawn between them.
-    """
-
-    epoch: int
-    last: int = 0
-    count: int = 0
-    mask: bytearray = field(default_factory=lambda: bytearray(1))
-
-
-@dataclass(frozen=True, slots=True)
-class Hits:
-    """The documents to count; `numbers` None stands for all live ones."""
-
-    total: int
-    numbers: Sequence[int] | None
+        sets = len(self.sets or ()) * self.last // DOCUMENTS_PER_ENTRY
+        return 1 + len(self.documents) + sets + ENTRIES_PER_NAME * len(self.names)
 
 
 class FacetCache:
-    """Columns and results of one index, shared by the threads of a process."""
+    """Columns of one index, shared by the threads of a process."""
 
     def __init__(self, max_entries: int = MAX_CACHED_ENTRIES) -> None:
         self._max_entries = max_entries
         self._lock = threading.Lock()
         self._columns: OrderedDict[ColumnKey, Column] = OrderedDict()
-        self._live: dict[str, LiveDocuments] = {}
-        self._epochs = count()
-        self._totals: dict[ColumnKey, tuple[LiveDocuments, Counter[FacetValue]]] = {}
-        self._results: OrderedDict[tuple[object, ...], Sequence[FacetCount]] = OrderedDict()
 
     def count(
-        self, connection: sqlite3.Connection, fields: Sequence[str], hits: Hits, size: int
+        self, snapshot: Snapshot, fields: Sequence[str], hits: DocumentSet, size: int
     ) -> dict[str, Sequence[FacetCount]]:
         """Count the hits by value of each field."""
-        (file,) = connection.execute(
-            "SELECT file FROM pragma_database_list WHERE name = 'main'"
-        ).fetchone()
-        last = last_document(connection)
-        counter = _FacetCounter(self, connection, file, last, hits)
-        if hits.numbers is not None:
-            return {name: counter.count_field(name, size) for name in fields}
+        counter = _FacetCounter(snapshot, hits, hits.bit_count())
         found = {}
         for name in fields:
-            key = (file, last, name, size)
-            with self._lock:
-                counts = self._results.get(key)
-            if counts is None:
-                counts = counter.count_field(name, size)
-                with self._lock:
-                    self._results[key] = counts
-                    if len(self._results) > MAX_CACHED_RESULTS:
-                        self._results.popitem(last=False)
-            found[name] = counts
+            path = name.removesuffix(KEYWORD_SUFFIX)
+            counts: dict[str, Mapping[FacetValue, int]] = {}
+            for number, kind in snapshot.connection.execute(
+                "SELECT id, kind FROM path WHERE name = ? AND kind != 'object'", (path,)
+            ).fetchall():
+                if kind == "string" or path == name:
+                    column = self._get_column(snapshot, (snapshot.file, number, kind))
+                    counted = counter.count_column(column)
+                    counts[kind] = _name_counts(counted, column, size) if column.names else counted
+            found[name] = order_counts(counts, size)
         return found
 
-    def get_column(self, connection: sqlite3.Connection, key: ColumnKey, last: int) -> Column:
-        """Return a column that includes documents up to number `last`."""
+    def _get_column(self, snapshot: Snapshot, key: ColumnKey) -> Column:
+        """Return a column that has all documents of the snapshot."""
         with self._lock:
             column = self._columns.get(key) or Column()
-            if column.last < last:
-                column = _extend_column(connection, column, key, last)
+            if column.last < snapshot.last:
+                snapshot.check_time()
+                column = _extend_column(snapshot.connection, column, key, snapshot.last)
                 self._columns[key] = column
             self._columns.move_to_end(key)
             while self.entries() > self._max_entries:
-                dropped, _ = self._columns.popitem(last=False)
-                self._totals.pop(dropped, None)
+                self._columns.popitem(last=False)
             return column
 
     def entries(self) -> int:
         """Return the size of the columns in memory."""
         return sum(map(Column.entries, self._columns.values()))
 
-    def get_live(
-        self, connection: sqlite3.Connection, file: str, last: int, total: int
-    ) -> LiveDocuments:
-        """Return the live documents in the connection's snapshot."""
-        with self._lock:
-            known = self._live.get(file)
-            if known is not None and known.last == last and known.count == total:
-                return known
-            fresh = LiveDocuments(next(self._epochs))
-            start = known if known is not None and known.last < last else fresh
-            live = _extend_live(connection, start, last)
-            if live.count != total:
-                # Documents were replaced or withdrawn meanwhile.
-                live = _extend_live(connection, fresh, last)
-            if known is None or live.last >= known.last:
-                self._live = {file: live}
-            return live
-
-    def count_live(
-        self, key: ColumnKey, column: Column, live: LiveDocuments
-    ) -> Mapping[FacetValue, int]:
-        """Count the live documents of a column; only those that are new since the last time."""
-        with self._lock:
-            known, counts = self._totals.get(key, (live, Counter[FacetValue]()))
-        start = 0
-        if known is not live and known.epoch == live.epoch and known.last < live.last:
-            start = bisect_right(column.documents, known.last)
-        elif known is live and counts:
-            return counts
-        counts = counts.copy() if start else Counter()
-        end = bisect_right(column.documents, live.last)
-        documents, values = column.documents[start:end], column.values[start:end]
-        counts.update(compress(values, map(live.mask.__getitem__, documents)))
-        with self._lock:
-            if key in self._columns:
-                self._totals[key] = (live, counts)
-        return counts
-
 
 @dataclass(slots=True)
 class _FacetCounter:
-    """Counts the hits of one request."""
+    """Counts the hits of one request, by value of each column in the way that is the fastest."""
 
-    cache: FacetCache
-    connection: sqlite3.Connection
-    file: str
-    last: int
-    hits: Hits
-    mask: bytearray | None = None
-    live: LiveDocuments | None = None
+    snapshot: Snapshot
+    hits: DocumentSet
+    total: int
+    flags: bytes | None = None
 
-    def count_field(self, name: str, size: int) -> Sequence[FacetCount]:
-        path = name.removesuffix(KEYWORD_SUFFIX)
-        counts: dict[str, Mapping[FacetValue, int]] = {}
-        for number, kind in self.connection.execute(
-            "SELECT id, kind FROM path WHERE name = ? AND kind != 'object'", (path,)
-        ).fetchall():
-            if kind == "string" or path == name:
-                key = (self.file, number, kind)
-                column = self.cache.get_column(self.connection, key, self.last)
-                counted = self._count_column(key, column)
-                counts[kind] = _name_counts(counted, column, size) if column.names else counted
-        return order_counts(counts, size)
-
-    def _count_column(self, key: ColumnKey, column: Column) -> Mapping[FacetValue, int]:
-        numbers = self.hits.numbers
-        if numbers is None:
-            self.live = self.live or self.cache.get_live(
-                self.connection, self.file, self.last, self.hits.total
+    def count_column(self, column: Column) -> Mapping[FacetValue, int]:
+        """Return the number of hits by value, or by term of a string."""
+        passes = min(len(column.documents), LOOKUP_COST * self.total)
+        if column.sets is not None and len(column.sets) * column.last < DOCUMENTS_PER_PASS * passes:
+            counts = (
+                (value, (found & self.hits).bit_count()) for value, found in column.sets.items()
             )
-            return self.cache.count_live(key, column, self.live)
-        if column.places is not None:
-            found = map(column.places.__getitem__, numbers)
-            return Counter(column.values[at] for at in found if at >= 0)
-        if len(numbers) * LOOKUP_COST < len(column.documents):
-            return Counter(_look_up(column, numbers))
-        if self.mask is None:
-            self.mask = bytearray(self.last + 1)
-            for number in numbers:
-                self.mask[number] = 1
+            return {value: count for value, count in counts if count}
+        if self.flags is None:
+            self.flags = list_flags(self.hits, self.snapshot.last)
+        if passes < len(column.documents):
+            return Counter(_look_up(column, list_documents(self.flags)))
         # Another request may have seen documents that this one does not.
-        end = bisect_right(column.documents, self.last)
+        end = bisect_right(column.documents, self.snapshot.last)
         documents = islice(column.documents, end)
-        return Counter(compress(column.values, map(self.mask.__getitem__, documents)))
+        return Counter(compress(column.values, map(self.flags.__getitem__, documents)))
 
 
 def _look_up(column: Column, numbers: Sequence[int]) -> Iterator[FacetValue]:
@@ -257,31 +179,27 @@ def _extend_column(
     return replace(
         column,
         last=last,
-        places=_extend_places(column, rows, last),
+        sets=_extend_sets(column, rows, last),
         documents=column.documents + array("q", map(itemgetter(0), rows)),
         values=array("q" if kind == "string" else "d", column.values)
         + array("q" if kind == "string" else "d", map(itemgetter(1), rows)),
     )
 
 
-def _extend_places(
-    column: Column, rows: Sequence[tuple[int, float]], last: int
-) -> "array[int] | None":
-    """Return the places with those of new rows; None if a document has several values."""
-    if column.places is None and column.last:
+def _extend_sets(
+    column: Column, rows: Sequence[tuple[int, FacetValue]], last: int
+) -> Mapping[FacetValue, DocumentSet] | None:
+    """Return the sets with the documents of new rows; None if they would take too much memory."""
+    if column.sets is None:
         return None
-    places = (column.places or array("i", [-1])) + array("i", [-1]) * (last - column.last)
-    for at, (document, _) in enumerate(rows, len(column.documents)):
-        if places[document] >= 0:
-            return None
-        places[document] = at
-    return places
-
-
-def _extend_live(connection: sqlite3.Connection, live: LiveDocuments, last: int) -> LiveDocuments:
-    rows = connection.execute(EVERY_DOCUMENT_SQL, (live.last,)).fetchall()
-    # Other threads may read the old mask.
-    mask = live.mask + bytearray(last - live.last)
-    for (number,) in rows:
-        mask[number] = 1
-    return LiveDocuments(live.epoch, last, live.count + len(rows), mask)
+    new: defaultdict[FacetValue, list[int]] = defaultdict(list)
+    for document, value in rows:
+        new[value].append(document)
+    count = len({*column.sets, *new})
+    entries = SETS_FACTOR * (len(column.documents) + len(rows))
+    if (count - 1) * last > DOCUMENTS_PER_ENTRY * entries:
+        return None
+    sets = dict(column.sets)
+    for value, documents in new.items():
+        sets[value] = sets.get(value, 0) | make_sparse_set(documents)
+    return sets

@@ -1,5 +1,6 @@
 """The embedded search index of one replica."""
 
+import json
 import os
 import sqlite3
 import threading
@@ -7,6 +8,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
+from itertools import islice
 from pathlib import Path
 
 from storage.model import FQID
@@ -26,11 +28,20 @@ from storage.search.documents import (
 )
 from storage.search.embedded import fields as counted_fields
 from storage.search.embedded import tables
+from storage.search.embedded.document_sets import (
+    DocumentSet,
+    SetCache,
+    list_documents,
+    list_flags,
+)
 from storage.search.embedded.documents import PreparedRows, copy_stubs, prepare_rows, write_rows
-from storage.search.embedded.facets import FacetCache, Hits
-from storage.search.embedded.queries import SetQuery, compile_set, next_prefix
+from storage.search.embedded.facets import FacetCache
+from storage.search.embedded.queries import Snapshot, next_prefix
 from storage.search.embedded.tables import GenerationFiles, is_current_format
-from storage.search.grammar.clauses import Clause, MatchAllClause
+from storage.search.grammar.clauses import Clause
+
+DocumentRow = tuple[int, str, str]
+"""Number, uuid and version of a document."""
 
 MAX_OPEN_RETRIES = 5
 IDS_PER_PAGE = 1_000
@@ -68,7 +79,7 @@ class EmbeddedIndex:
         self._time_limit_s = time_limit_s
         self._field_limit = field_limit
         self._thread_state = threading.local()
-        self._facets = FacetCache()
+        self._sets, self._facets = SetCache(), FacetCache()
 
     def write(self, documents: Sequence[IndexedDocument]) -> Sequence[IndexRefusal]:
         """See SearchIndex."""
@@ -102,32 +113,26 @@ class EmbeddedIndex:
         """See SearchIndex."""
         order = OLDEST_FIRST if oldest_first else NEWEST_FIRST
         start = order.first if after is None else decode_page_token(after)
-        with self._read() as connection, tables.limit_time(connection, self._time_limit_s):
-            total = self._find_hits(connection, query)
-            source = EVERY_DOCUMENT
-            if not isinstance(query, MatchAllClause):
-                last = counted_fields.last_document(connection)
-                source = MANY_HITS if total * MANY_HITS_SHARE > last else HITS
-            rows = _read_page(connection, source, order, start, size + 1)
+        with self._read_snapshot() as snapshot:
+            found = snapshot.find_hits(query)
+            rows = _read_page(snapshot, found, order, start, size + 1)
             hits = [
                 SearchHit(
                     uuid,
                     version,
-                    _read_body(connection, number, raw_limit) if raw else None,
+                    _read_body(snapshot.connection, number, raw_limit) if raw else None,
                     encode_page_token(version, uuid),
                 )
                 for number, uuid, version in rows[:size]
             ]
         more = len(rows) > size and bool(hits)
-        return SearchPage(hits, total, hits[-1].page_token if more else None)
+        return SearchPage(hits, found.bit_count(), hits[-1].page_token if more else None)
 
     def count_facets(self, query: Clause, fields: Sequence[str], *, size: int) -> FacetCounts:
         """See SearchIndex."""
-        with self._read() as connection, tables.limit_time(connection, self._time_limit_s):
-            total = self._find_hits(connection, query)
-            hits = Hits(total, _list_hits(connection, query, total))
-            counts = self._facets.count(connection, fields, hits, size)
-            return FacetCounts(total, counts)
+        with self._read_snapshot() as snapshot:
+            hits = snapshot.find_hits(query)
+            return FacetCounts(hits.bit_count(), self._facets.count(snapshot, fields, hits, size))
 
     def list_fields(
         self, *, prefix: str = "", after: tuple[str, str] | None = None, size: int
@@ -136,16 +141,6 @@ class EmbeddedIndex:
         low = max((prefix, ""), after or ("", ""))
         with self._read() as connection, tables.limit_time(connection, self._time_limit_s):
             return counted_fields.list_fields(connection, low, next_prefix(prefix), size)
-
-    def _find_hits(self, connection: sqlite3.Connection, query: Clause) -> int:
-        """Count matches, with their ids in `temp.hits`; keeps those of this thread's last query."""
-        if isinstance(query, MatchAllClause):
-            return _count_matches(connection, query)
-        key = (connection, counted_fields.last_document(connection), query)
-        known: tuple[object, int] | None = vars(self._thread_state).pop("hits", None)
-        total = known[1] if known and known[0] == key else _count_matches(connection, query)
-        self._thread_state.hits = key, total
-        return total
 
     def get(self, uuid: str, version: str) -> bytes | None:
         """See SearchIndex."""
@@ -194,7 +189,6 @@ class EmbeddedIndex:
     def close(self) -> None:
         """Close this thread's connections; they reopen on use."""
         vars(self._thread_state).pop("process", None)
-        vars(self._thread_state).pop("hits", None)
         for connection in vars(self._thread_state).pop("connections", {}).values():
             connection.close()
 
@@ -206,6 +200,12 @@ class EmbeddedIndex:
             connection.execute("BEGIN")
             with connection:
                 yield connection
+
+    @contextmanager
+    def _read_snapshot(self) -> Iterator[Snapshot]:
+        """Open a read transaction for a search, of limited time."""
+        with self._read() as connection, tables.limit_time(connection, self._time_limit_s) as check:
+            yield Snapshot(connection, self._sets, check)
 
     def _open_current(self) -> sqlite3.Connection:
         for _ in range(MAX_OPEN_RETRIES):
@@ -230,54 +230,30 @@ class EmbeddedIndex:
         return connections[name]
 
 
-def _count_matches(connection: sqlite3.Connection, query: Clause) -> int:
-    """Count matches; unless all documents match, their ids are in `temp.hits` afterwards."""
-    if isinstance(query, MatchAllClause):
-        (total,) = connection.execute("SELECT count(*) FROM doc WHERE live = 1").fetchone()
-        return int(total)
-    search = SetQuery(connection)
-    name = compile_set(search, query)
-    search.install()
-    connection.execute("DELETE FROM temp.hits")
-    select = "SELECT DISTINCT d.id FROM {found} f CROSS JOIN doc d ON d.id = f.doc WHERE d.live = 1"
-    found = search.statement(name, select)
-    connection.execute(f"INSERT INTO temp.hits {found}", search.parameters)
-    (total,) = connection.execute("SELECT count(*) FROM temp.hits").fetchone()
-    return int(total)
-
-
-def _list_hits(connection: sqlite3.Connection, query: Clause, total: int) -> list[int] | None:
-    """Return the documents of `temp.hits`, in order; None if every document matches."""
-    if isinstance(query, MatchAllClause):
-        return None
-    may_be_all = 2 * total > counted_fields.last_document(connection)
-    if may_be_all and total == _count_matches(connection, MatchAllClause()):
-        return None
-    return [doc for (doc,) in connection.execute("SELECT doc FROM temp.hits")]
-
-
-# The documents of a page: all in the order of the index, hits to be sorted, or hits in its order.
-EVERY_DOCUMENT = "doc d INDEXED BY doc_newest"
-HITS = "temp.hits h CROSS JOIN doc d ON d.id = h.doc"
-MANY_HITS = "doc d INDEXED BY doc_newest CROSS JOIN temp.hits h ON h.doc = d.id"
-# Passing over so many documents costs less than looking up and sorting one hit.
-MANY_HITS_SHARE = 8
+# Passing over a document costs less than looking one up and sorting it.
+PASSES_PER_HIT = 2
 
 
 def _read_page(
-    connection: sqlite3.Connection,
-    source: str,
-    order: PageOrder,
-    start: tuple[str, str],
-    size: int,
-) -> list[tuple[int, str, str]]:
-    """Return number, uuid and version of the documents after a position."""
+    snapshot: Snapshot, hits: DocumentSet, order: PageOrder, start: tuple[str, str], size: int
+) -> list[DocumentRow]:
+    """Return number, uuid and version of the hits after a position."""
+    flags, total = list_flags(hits, snapshot.last), hits.bit_count()
     version, uuid = start
-    return connection.execute(
-        f"SELECT d.id, d.uuid, d.version FROM {source} WHERE d.live = 1"
-        f" AND {order.after} ORDER BY {order.sql} LIMIT ?",
-        (version, version, uuid, size),
-    ).fetchall()
+    bounds = (version, version, uuid)
+    sql = f"SELECT d.id, d.uuid, d.version FROM {{}} WHERE d.live = 1 AND {order.after}"
+    sql += f" ORDER BY {order.sql} LIMIT ?"
+    passes = PASSES_PER_HIT * total
+    if size * snapshot.last <= passes * total:
+        every = sql.format("doc d INDEXED BY doc_newest")
+        passed = snapshot.connection.execute(every, (*bounds, passes))
+        rows = list(islice((row for row in passed if flags[row[0]]), size))
+        if len(rows) == size or passes >= snapshot.last:
+            return rows
+    # The hits are few, or far apart here.
+    few = sql.format("json_each(?) h CROSS JOIN doc d ON d.id = h.value")
+    numbers = json.dumps(list_documents(flags))
+    return snapshot.connection.execute(few, (numbers, *bounds, size)).fetchall()
 
 
 def _read_body(

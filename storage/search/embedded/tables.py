@@ -16,7 +16,7 @@ import json
 import os
 import sqlite3
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -214,21 +214,28 @@ def open_connection(path: Path) -> sqlite3.Connection:
     connection.execute(f"PRAGMA cache_size = -{CACHE_KIB}")
     connection.execute(f"PRAGMA journal_size_limit = {JOURNAL_BYTES}")
     connection.execute("PRAGMA temp_store = MEMORY")
-    connection.execute("CREATE TEMP TABLE hits (doc INTEGER PRIMARY KEY)")
     return connection
 
 
 @contextmanager
-def limit_time(connection: sqlite3.Connection, seconds: float) -> Iterator[None]:
-    """Raise TimeLimitExceeded if the block takes longer than `seconds`."""
+def limit_time(connection: sqlite3.Connection, seconds: float) -> Iterator[Callable[[], None]]:
+    """Raise TimeLimitExceeded if the block's statements take longer than `seconds`.
+
+    Between statements, the block calls what this yields.
+    """
     deadline = time.monotonic() + seconds
+    exceeded = TimeLimitExceeded(f"the search took longer than {seconds:g} s")
+
+    def check_time() -> None:
+        if time.monotonic() > deadline:
+            raise exceeded
+
     connection.set_progress_handler(lambda: time.monotonic() > deadline, CLOCK_CHECK_STEPS)
     try:
-        yield
+        yield check_time
     except sqlite3.OperationalError as error:
-        # Our own functions raise only for a phrase that takes too many steps.
-        if "interrupted" in str(error) or "user-defined" in str(error):
-            raise TimeLimitExceeded(f"the search took longer than {seconds:g} s") from error
+        if "interrupted" in str(error):
+            raise exceeded from error
         raise
     finally:
         connection.set_progress_handler(None, 0)

@@ -10,9 +10,12 @@ import pytest
 
 from storage.protocols import IndexedDocument
 from storage.search.embedded import tables
-from storage.search.embedded.facets import FacetCache, Hits
+from storage.search.embedded.document_sets import SetCache
+from storage.search.embedded.facets import FacetCache
 from storage.search.embedded.index import EmbeddedIndex
+from storage.search.embedded.queries import Snapshot
 from storage.search.grammar.clauses import MatchAllClause
+from storage.search.grammar.parser import parse_query
 
 VERSION = "2026-01-01T000000.000000Z"
 EVERYTHING = MatchAllClause()
@@ -64,15 +67,17 @@ def test_fields_are_right_after_a_release_that_counts_none(
 
 
 def test_an_older_snapshot_counts_no_newer_documents(index: EmbeddedIndex, file: Path) -> None:
-    cache = FacetCache()
+    cache, sets = FacetCache(), SetCache()
     older, newer = tables.open_connection(file), tables.open_connection(file)
     older.execute("BEGIN")
     older.execute("SELECT 1 FROM doc").fetchone()
     index.write([made(number) for number in range(20, 25)])
     for connection, total in ((newer, 25), (older, 20), (newer, 25)):
-        for name in ("n", "text"):
-            found = cache.count(connection, [name], Hits(total, None), 100)[name]
-            assert [each.count for each in found] == [1] * total
+        snapshot = Snapshot(connection, sets, lambda: None)
+        hits = snapshot.find_hits(EVERYTHING)
+        assert snapshot.find_hits(parse_query({"exists": {"field": "n"}})) == hits
+        for counts in cache.count(snapshot, ["n", "text"], hits, 100).values():
+            assert [each.count for each in counts] == [1] * total
     for connection in (older, newer):
         connection.close()
 
@@ -94,6 +99,7 @@ def test_columns_beyond_the_limit_of_memory_are_dropped(file: Path) -> None:
     cache = FacetCache(max_entries=50)
     with closing(tables.open_connection(file)) as connection:
         for _ in range(2):
-            found = cache.count(connection, ["n", "text"], Hits(1, [1]), 3)
+            snapshot = Snapshot(connection, SetCache(), lambda: None)
+            found = cache.count(snapshot, ["n", "text"], 1 << 1, 3)
             assert [[each.value for each in counts] for counts in found.values()] == [[0], ["t00"]]
             assert cache.entries() <= 50

@@ -8,7 +8,6 @@ import threading
 from collections import OrderedDict
 from collections.abc import Hashable, Iterable, Sequence
 from functools import reduce
-from itertools import compress, count
 from operator import or_
 
 DocumentSet = int
@@ -44,7 +43,12 @@ def list_flags(found: DocumentSet, last: int) -> bytes:
 
 def list_documents(flags: bytes) -> list[int]:
     """Return the documents with a flag, in order."""
-    return list(compress(count(), flags))
+    found = []
+    at = flags.find(1)
+    while at >= 0:
+        found.append(at)
+        at = flags.find(1, at + 1)
+    return found
 
 
 def unite(sets: Iterable[DocumentSet]) -> DocumentSet:

@@ -115,6 +115,7 @@ class _FacetCounter:
     hits: DocumentSet
     total: int
     flags: bytes | None = None
+    numbers: Sequence[int] | None = None
 
     def count_column(self, column: Column) -> Mapping[FacetValue, int]:
         """Return the number of hits by value, or by term of a string."""
@@ -127,7 +128,8 @@ class _FacetCounter:
         if self.flags is None:
             self.flags = list_flags(self.hits, self.snapshot.last)
         if passes < len(column.documents):
-            return Counter(_look_up(column, list_documents(self.flags)))
+            self.numbers = self.numbers or list_documents(self.flags)
+            return Counter(_look_up(column, self.numbers))
         # Another request may have seen documents that this one does not.
         end = bisect_right(column.documents, self.snapshot.last)
         documents = islice(column.documents, end)

@@ -94,10 +94,11 @@ def plan(stores: Stores, new: DepositRequest, owner: str) -> Deposit:
 
 
 def start(stores: Stores, deposit: Deposit, *, request_id: str = "") -> tuple[Job, ...]:
-    """Record a planned deposit and the job that carries it out."""
+    """Record a planned deposit and the job that carries it out, unless its id is known."""
     follow = (_job_of(deposit),)
     with stores.catalog.write() as tx:
-        deposits.insert_deposit(tx, deposit)
+        if not deposits.insert_deposit(tx, deposit):
+            return ()
         jobs.insert(tx, follow, request_id=request_id)
     return follow
 

@@ -1,7 +1,7 @@
 """Pages of deposits: make a bundle of an area's files, and see what became of it."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Annotated, Any
 
 from flask import Response
@@ -43,7 +43,9 @@ class NewBundleParameters:
 
 @dataclass(frozen=True)
 class BundleForm:
-    """The form that makes a bundle, except for the files."""
+    """The form that makes a bundle, except for the files; sent twice, it makes one deposit."""
+
+    deposit: Annotated[str | None, UuidField(load_default=None)]
 
     replica: Annotated[Replica, replica_field()]
     uuid: Annotated[str | None, UuidField(load_default=None)]
@@ -70,7 +72,12 @@ def choose_files(context: PageContext[NewBundleParameters]) -> Response:
     """Show the form that makes a bundle of an area's files."""
     files = _list_area(context, LISTED_FILES + 1)
     choices = [_propose_choice(file) for file in files]
-    given = {"uuid": context.query.bundle or "", "replica": REPLICAS[0], "creator_uid": "0"}
+    given = {
+        "deposit": formats.new_uuid(),
+        "uuid": context.query.bundle or "",
+        "replica": REPLICAS[0],
+        "creator_uid": "0",
+    }
     return _render_form(context, choices, given)
 
 
@@ -124,9 +131,10 @@ def make_bundle(context: PageContext[NoParameters]) -> Response:
             creator_uid=form.creator_uid,
             files=_choose(choices),
         )
-        deposit = deposits.plan(context.stores, request, context.caller.email)
+        planned = deposits.plan(context.stores, request, context.caller.email)
     except Invalid as error:
         return _render_form(context, choices, context.request.form, _name_errors(error, choices))
+    deposit = replace(planned, id=form.deposit or planned.id)
     _authorize(context, deposit)
     context.send(deposits.start(context.stores, deposit, request_id=context.request_id))
     return context.redirect(f"/deposits/{deposit.id}")

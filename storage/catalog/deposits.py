@@ -5,7 +5,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 import orjson
-from sqlalchemy import Row, insert, select, tuple_, update
+from sqlalchemy import Row, select, tuple_, update
 
 from storage.catalog import sql
 from storage.catalog.sql import Tx
@@ -56,15 +56,15 @@ class DepositSummary:
     created_us: int
 
 
-def insert_deposit(tx: Tx, new: Deposit) -> None:
-    """Insert a new deposit."""
+def insert_deposit(tx: Tx, new: Deposit) -> bool:
+    """Insert a new deposit; False when the id exists."""
     values = asdict(new) | {
         "entries": orjson.dumps(new.entries).decode(),
         "file_count": len(new.entries),
         "faults": "{}",
         "created_us": sql.clock(tx),
     }
-    tx.execute(insert(deposits).values(**values))
+    return bool(sql.insert_missing(tx, deposits, [values]))
 
 
 def find(tx: Tx, ident: str, *, locked: bool = False) -> Deposit | None:

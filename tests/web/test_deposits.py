@@ -89,6 +89,31 @@ def test_makes_bundle(owner: Visitor, area: str, drain: Drain) -> None:
     assert "Withdraw" in listed
 
 
+def test_form_that_is_sent_twice_makes_one_bundle(
+    owner: Visitor, area: str, drain: Drain, stores: Stores
+) -> None:
+    """As by a double click: the second answer leads to the same deposit."""
+    given = re.search(r'name="deposit" value="([^"]+)"', owner.get(f"{area}/bundle").text)
+    assert given is not None
+    answers = [make(owner, area, {"a.json": "a.json"}, deposit=given[1]) for _ in range(2)]
+    drain()
+    answers.append(make(owner, area, {"a.json": "a.json"}, deposit=given[1]))
+    drain()
+    assert {one.headers["Location"] for one in answers} == {f"/deposits/{given[1]}"}
+    assert text_of(owner.get("/deposits")).count("bundle written") == 1
+    assert make(owner, area, {"a.json": "a.json"}, deposit="x").status_code == 400
+
+
+def test_deposit_outlives_its_area(owner: Visitor, area: str, drain: Drain) -> None:
+    path = make(owner, area, {"a.json": "a.json"}).headers["Location"]
+    drain()
+    assert owner.post(f"{area}/delete").status_code == 303
+    drain()
+    assert owner.get(area).status_code == 404
+    assert "1 of 1 file verified" in text_of(owner.get(path))
+    assert owner.get("/deposits").status_code == 200
+
+
 def test_given_uuid_makes_new_version(
     owner: Visitor, area: str, drain: Drain, stores: Stores
 ) -> None:

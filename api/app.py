@@ -9,6 +9,7 @@ from functools import partial
 from flask import Flask
 
 from api import (
+    archives,
     area_uploads,
     areas,
     bundles,
@@ -50,6 +51,7 @@ from storage.stores import Stores
 
 OPERATIONS = operations_of(
     bundles,
+    archives,
     checkouts,
     files,
     collections,
@@ -130,6 +132,11 @@ def _build_services(
         waiting=LongPolling(stores.pubsub, waits),
         streams=ServerSentEvents(
             stores.pubsub, streams, settings.feed_life_s, settings.feed_heartbeat_s
+        ),
+        archives=FairSemaphore(
+            "archives",
+            min(settings.archive_streams, settings.api_threads // 4),
+            settings.client_archives,
         ),
         verify=verify,
         seal=subscription_secrets.seal,

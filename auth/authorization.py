@@ -16,11 +16,15 @@ from storage.model import Principal
 
 CHECKOUT_ELSEWHERE = "post_bundles_checkout_elsewhere"
 """Required in addition if a checkout names a `destination`."""
+ARCHIVE = "get_bundle_archive"
+ARCHIVE_READS = frozenset({"get_bundle", "get_file"})
+"""What an archive reads; a store that closes one of them closes archives, too."""
 
 RESOURCES: Mapping[str, str] = MappingProxyType(
     {
         "get_bundles_all": "bundles/*",
         "get_bundle": "bundles/{uuid}.{version}",
+        ARCHIVE: "bundles/{uuid}.{version}",
         "put_bundle": "bundles/{uuid}.{version}",
         "patch_bundle": "bundles/{uuid}.{version}",
         "delete_bundle": "bundles/{uuid}.{version}",
@@ -91,6 +95,7 @@ OPEN_OPERATIONS: frozenset[str] = frozenset(
     {
         # Specification, Authentication 3: reads, search, checkout, subscription listing are open
         *("get_bundles_all", "get_bundle", "get_file", "head_file", "get_file_bundles", "get_task"),
+        ARCHIVE,
         *("post_bundles_checkout", "get_bundles_checkout", "post_search"),
         *("post_search_facets", "get_search_fields"),
         *("get_events", "get_event", "get_events_feed", "get_subscriptions"),
@@ -108,6 +113,7 @@ SUBSCRIBING_OPERATIONS: frozenset[str] = frozenset({"put_subscription", "dry_run
 VERSIONED_READS: Mapping[str, str] = MappingProxyType(
     {
         "get_bundle": "bundle",
+        ARCHIVE: "bundle",
         "post_bundles_checkout": "bundle",
         CHECKOUT_ELSEWHERE: "bundle",
         "get_file": "file",
@@ -165,7 +171,8 @@ def parse_closed_operations(names: Collection[str]) -> frozenset[str]:
     unknown = sorted(set(names) - (OPEN_OPERATIONS - NEVER_CLOSED))
     if unknown:
         raise Invalid(f"STORE_CLOSED_OPERATIONS: not an open operation: {unknown[0]}")
-    return frozenset(names)
+    closed = frozenset(names)
+    return closed if closed.isdisjoint(ARCHIVE_READS) else closed | {ARCHIVE}
 
 
 @dataclass(frozen=True)

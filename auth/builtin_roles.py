@@ -18,8 +18,8 @@ DEFAULT_ROLE = AccountKey("role", USER_DEFAULT)
 USER_EMAIL_VARIABLE = "${store:user_email}"
 
 READ_ACTIONS = (
-    *("GetBundlesAll", "GetBundle", "PostBundlesCheckout", "GetBundlesCheckout"),
-    "PostBundlesCheckoutElsewhere",
+    *("GetBundlesAll", "GetBundle", "GetBundleArchive"),
+    *("PostBundlesCheckout", "GetBundlesCheckout", "PostBundlesCheckoutElsewhere"),
     *("GetFile", "HeadFile", "GetFileBundles", "GetTask", "PostSearch"),
     *("PostSearchFacets", "GetSearchFields"),
     *("GetEvents", "GetEvent", "GetEventsFeed", "GetReplication"),

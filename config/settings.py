@@ -116,6 +116,10 @@ class Settings:
     client_streams: int = _setting(
         4, "concurrent live feeds, and live web pages, per client; 0: no limit per client"
     )
+    archive_streams: int = _setting(8, "concurrent archives of bundles per API process")
+    client_archives: int = _setting(
+        2, "concurrent archives per client and API process; 0: no limit per client"
+    )
     client_waits: int = _setting(
         128, "waiting requests per client and API process; 0: no limit per client"
     )

@@ -192,7 +192,7 @@ class _Copy:
 
     def read_source(self) -> Iterator[bytes]:
         """Yield the source's bytes; raise SourceChanged at the end if they are damaged."""
-        return _read_verified(self.source, self.key, size=self.size, sha256=self.checksums.sha256)
+        return read_verified(self.source, self.key, size=self.size, sha256=self.checksums.sha256)
 
     def report_progress(self, token: str, _bytes: int) -> None:
         """Remember the token by which the copy can be resumed, and renew the claim."""
@@ -255,7 +255,7 @@ def replace_damaged(
 
     Raise SourceChanged, and replace nothing, if the source's bytes are damaged too.
     """
-    blocks = _read_verified(source, key, size=size, sha256=sha256)
+    blocks = read_verified(source, key, size=size, sha256=sha256)
     if size <= INLINE_BYTES:
         store_bytes(target, target_key, b"".join(blocks), sha256=sha256, heartbeat=heartbeat)
         return
@@ -271,7 +271,7 @@ def replace_damaged(
         raise
 
 
-def _read_verified(source: BlobStore, key: str, *, size: int, sha256: str) -> Iterator[bytes]:
+def read_verified(source: BlobStore, key: str, *, size: int, sha256: str) -> Iterator[bytes]:
     """Yield an object's blocks, and raise SourceChanged at the end if the SHA-256 differs."""
     # The other checksums are of the same bytes and prove nothing more.
     digest = hashlib.sha256()

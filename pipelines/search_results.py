@@ -188,13 +188,14 @@ def list_manifest_lines(stores: Stores, replica: Replica, query: Clause) -> Iter
         wanted = SearchPageRequest(PAGE_MAX - 1, PAGE_MAX, after)
         served, page = search_with_failover(stores, replica, search, wanted)
         for hit in page.hits:
-            yield from _list_bundle_lines(stores, served, FQID(hit.uuid, hit.version))
+            yield from list_bundle_lines(stores, served, FQID(hit.uuid, hit.version))
         if page.after is None:
             return
         after = page.after
 
 
-def _list_bundle_lines(stores: Stores, replica: Replica, fqid: FQID) -> Iterator[ManifestLine]:
+def list_bundle_lines(stores: Stores, replica: Replica, fqid: FQID) -> Iterator[ManifestLine]:
+    """Yield a line for each file of a bundle, as long as it is visible."""
     start = 0
     while True:
         try:

@@ -35,6 +35,7 @@ PAGE_MODULES = (
     "account",
     "administration",
     "applications",
+    "archives",
     "areas",
     "audit",
     "bundles",

@@ -273,12 +273,13 @@ def download_manifest(context: PageContext[SearchParameters]) -> Response:
     # Errors of the search become a page: it runs before the response begins.
     first = next(lines, None)
     rows = chain([MANIFEST_COLUMNS], [] if first is None else [first], lines)
-    response = Response(_write_table(rows), content_type="text/tab-separated-values; charset=utf-8")
+    response = Response(write_table(rows), content_type="text/tab-separated-values; charset=utf-8")
     response.headers["Content-Disposition"] = 'attachment; filename="manifest.tsv"'
     return protect(response, context.site)
 
 
-def _write_table(rows: Iterable[Sequence[str | int]]) -> Iterator[bytes]:
+def write_table(rows: Iterable[Sequence[str | int]]) -> Iterator[bytes]:
+    """Yield a table of values separated by tabs."""
     text = io.StringIO(newline="")
     writer = csv.writer(text, delimiter="\t", lineterminator="\n")
     for number, row in enumerate(rows, 1):

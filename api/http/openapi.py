@@ -225,6 +225,9 @@ def _response(doc: ResponseDoc) -> dict[str, Any]:
         value["content"] = {"application/json": {"schema": doc.schema}}
     if doc.page:
         value["content"] = {"text/html": {"schema": {"type": "string"}}}
+    for media_type in doc.media_types:
+        binary = {"schema": {"type": "string", "format": "binary"}}
+        value.setdefault("content", {})[media_type] = binary
     if doc.headers:
         value["headers"] = _header_schemas(doc.headers)
     return value

@@ -15,7 +15,7 @@ from flask import Request, Response
 from marshmallow import Schema
 
 from api.http.auth import B, Guard, Q, RequestContext, VerifyToken
-from api.http.limits import ReadOnlyMode, client_key
+from api.http.limits import FairSemaphore, ReadOnlyMode, client_key
 from api.http.metrics import RequestMetrics
 from api.http.paging import Cursors, add_paging_headers, next_page_url
 from api.http.waiting import LongPolling, ServerSentEvents, compute_wait_s, parse_prefer
@@ -58,6 +58,7 @@ class Services:
     cursors: Cursors
     waiting: LongPolling
     streams: ServerSentEvents
+    archives: FairSemaphore
     verify: VerifyToken
     seal: Seal
     unseal: Unseal
@@ -189,6 +190,8 @@ class ResponseDoc:
     headers: Mapping[str, str] = field(default_factory=dict)
     page: bool = False
     """Whether the body is an HTML page."""
+    media_types: tuple[str, ...] = ()
+    """Types of a body of bytes."""
 
 
 @dataclass(frozen=True, eq=False)

@@ -1,0 +1,52 @@
+"""Exports of a bundle: archives, the list of its files, and its metadata document."""
+
+from dataclasses import dataclass
+from itertools import chain
+from typing import Annotated
+
+from flask import Response
+
+from api.archives import ReadArchive, stream_archive
+from api.schemas.fields import version_field
+from pipelines import bundles, events
+from pipelines.search_results import MANIFEST_COLUMNS, list_bundle_lines
+from storage.model import FQID
+from web.bundles import VersionPageParameters
+from web.pages import PageContext, page, protect
+from web.search import write_table
+
+
+@page("GET", "/bundles/<uuid>/archive", access="get_bundle_archive", query=ReadArchive)
+def download_archive(context: PageContext[ReadArchive]) -> Response:
+    """Send all files of a bundle version as one archive."""
+    return protect(stream_archive(context), context.site)
+
+
+@page("GET", "/bundles/<uuid>/manifest", access="get_bundle", query=VersionPageParameters)
+def download_file_list(context: PageContext[VersionPageParameters]) -> Response:
+    """Send a table of a bundle's files, for `store download-manifest`."""
+    query, stores = context.query, context.stores
+    row = bundles.find(stores, query.replica, context.uuid, query.version)
+    lines = list_bundle_lines(stores, query.replica, row.fqid)
+    response = Response(
+        write_table(chain([MANIFEST_COLUMNS], lines)),
+        content_type="text/tab-separated-values; charset=utf-8",
+    )
+    response.headers["Content-Disposition"] = f'attachment; filename="{row.fqid}.tsv"'
+    return protect(response, context.site)
+
+
+@dataclass(frozen=True)
+class MetadataParameters(VersionPageParameters):
+    """Parameters of a metadata document."""
+
+    version: Annotated[str, version_field(required=True)]
+
+
+@page("GET", "/bundles/<uuid>/metadata", access="get_event", query=MetadataParameters)
+def show_metadata(context: PageContext[MetadataParameters]) -> Response:
+    """Send the metadata document of a bundle version."""
+    query = context.query
+    fqid = FQID(context.uuid, query.version)
+    document = events.load_event_document(context.stores, query.replica, fqid)
+    return protect(Response(document, mimetype="application/json"), context.site)

@@ -83,7 +83,7 @@ def stream_archive(context: StoreContext[Any, None]) -> Response:
         **served_by_header(query.replica, archive.replica),
     }
     body = None if context.is_head else _send_blocks(first, blocks, archive.name)
-    response = Response(body, 200, headers=headers, direct_passthrough=True)
+    response = Response(body, 200, headers=headers)
     # Runs even if the server never takes the first byte of the body.
     response.call_on_close(release)
     return response

@@ -12,6 +12,7 @@ import tarfile
 import unicodedata
 import zipfile
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
 from itertools import accumulate
@@ -20,7 +21,13 @@ from typing import Any, Literal, NamedTuple, get_args
 from pipelines import bundles, copies, failover
 from pipelines.limits import ARCHIVE_FILES_MAX, SEGMENT_ENTRIES
 from storage import keys
-from storage.errors import DamagedObjectError, NotFoundError, SourceChanged, Unprocessable
+from storage.errors import (
+    DamagedObjectError,
+    DomainError,
+    NotFoundError,
+    SourceChanged,
+    Unprocessable,
+)
 from storage.model import BundleVersion, Replica
 from storage.protocols import BLOCK
 from storage.stores import Stores
@@ -129,8 +136,11 @@ def _read_file(stores: Stores, replica: Replica, file: ArchiveFile) -> Iterator[
     served = failover.find_intact_replica(stores, replica, key)
     try:
         yield from read_large_blob(stores, served, file.size, file.sha256)
-    except (DamagedObjectError, NotFoundError, SourceChanged) as error:
-        failover.order_repair(stores, served, key, error.detail)
+    except (DamagedObjectError, SourceChanged):
+        # The next reader gets the other replica's bytes.
+        with suppress(DomainError):
+            damaged = stores.replicas[served].head(key)
+            failover.record_read(stores, served, damaged, is_intact=False)
         raise
 
 

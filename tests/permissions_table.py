@@ -77,6 +77,7 @@ STORE: tuple[Row, ...] = (
     # one column each:                    nob bad dis str rea ing oth rob adm
     Row("get_bundles_all",                "200 401 403 200 200 200 200 200 200", "GET /v1/bundles/all?replica=aws"),
     Row("get_bundle",                     "200 401 403 200 200 200 200 200 200", "GET /v1/bundles/<bundle>?replica=aws"),
+    Row("get_bundle_archive",             "200 401 403 200 200 200 200 200 200", "GET /v1/bundles/<bundle>/archive?replica=aws"),
     Row("put_bundle",                     "401 401 403 403 403 201 201 201 201", "PUT /v1/bundles/<fresh>?version=<version>&replica=aws", FILES),
     Row("patch_bundle",                   "401 401 403 403 403 200 200 200 200", "PATCH /v1/bundles/<patched>?version=<version>&replica=aws", {}),
     Row("delete_bundle",                  "401 401 403 403 403 200 200 200 200", "DELETE /v1/bundles/<buried>?version=<version>&replica=aws", {"reason": "r"}),

@@ -22,6 +22,7 @@ VERBS = {"get", "put", "post", "delete", "head", "patch"}
 SPECIFIED = {
     "get_bundles_all": ("get", "/bundles/all"),
     "get_bundle": ("get", "/bundles/{uuid}"),
+    "get_bundle_archive": ("get", "/bundles/{uuid}/archive"),
     "put_bundle": ("put", "/bundles/{uuid}"),
     "patch_bundle": ("patch", "/bundles/{uuid}"),
     "delete_bundle": ("delete", "/bundles/{uuid}"),

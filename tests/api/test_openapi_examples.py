@@ -44,6 +44,7 @@ STORY = (
     "put_bundle",
     "get_bundles_all",
     "get_bundle",
+    "get_bundle_archive",
     "post_search",
     "post_search_facets",
     "get_search_fields",

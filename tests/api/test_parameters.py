@@ -187,6 +187,7 @@ QUERY = {
     *("directurls", "presignedurls", "directurl", "content_disposition", "output_format"),
     *("from_date", "to_date", "subscription_type", "replication", "after"),
     *("state", "event_type", "bundle_uuid", "since", "until"),
+    "format",
     # Interface 7, and what an upload that is gone on with has no body for
     *("filename", "upload_id", "part"),
 }

@@ -110,6 +110,13 @@ class Operations:
         """Read a bundle."""
 
     @_operation
+    def get_bundle_archive(
+        self, *, uuid: AnyUuid, replica: Replica, version: str | None = None,
+        format: Literal["zip", "tar", "bagit"] | None = None, headers: Headers = None,
+    ) -> Any:
+        """Download a bundle as an archive."""
+
+    @_operation
     def get_bundles_all(
         self, *, replica: Replica, prefix: str | None = None, token: str | None = None,
         per_page: int | None = None, search_after: str | None = None, headers: Headers = None,

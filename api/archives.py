@@ -20,18 +20,20 @@ TAG = "bundles"
 log = logging.getLogger(__name__)
 
 
+def format_field() -> TextField:
+    """Return the parameter of an archive's format."""
+    return TextField(
+        load_default=ARCHIVE_FORMATS[0],
+        validate=one_of(*ARCHIVE_FORMATS),
+        metadata=describe_field("The kind of archive; `bagit` is a bag in a ZIP archive."),
+    )
+
+
 @dataclass(frozen=True)
 class ReadArchive(VersionParameters):
     """Parameters of get_bundle_archive."""
 
-    format: Annotated[
-        ArchiveFormat,
-        TextField(
-            load_default=ARCHIVE_FORMATS[0],
-            validate=one_of(*ARCHIVE_FORMATS),
-            metadata=describe_field("The kind of archive; `bagit` is a bag in a ZIP archive."),
-        ),
-    ]
+    format: Annotated[ArchiveFormat, format_field()]
 
 
 @operation(

@@ -6,9 +6,10 @@ from typing import Annotated
 
 from flask import Response
 
-from api.archives import ReadArchive, stream_archive
+from api.archives import format_field, stream_archive
 from api.schemas.fields import version_field
 from pipelines import bundles, events
+from pipelines.archives import ArchiveFormat
 from pipelines.search_results import MANIFEST_COLUMNS, list_bundle_lines
 from storage.model import FQID
 from web.bundles import VersionPageParameters
@@ -16,8 +17,15 @@ from web.pages import PageContext, page, protect
 from web.search import write_table
 
 
-@page("GET", "/bundles/<uuid>/archive", access="get_bundle_archive", query=ReadArchive)
-def download_archive(context: PageContext[ReadArchive]) -> Response:
+@dataclass(frozen=True)
+class ArchiveParameters(VersionPageParameters):
+    """Parameters of an archive."""
+
+    format: Annotated[ArchiveFormat, format_field()]
+
+
+@page("GET", "/bundles/<uuid>/archive", access="get_bundle_archive", query=ArchiveParameters)
+def download_archive(context: PageContext[ArchiveParameters]) -> Response:
     """Send all files of a bundle version as one archive."""
     return protect(stream_archive(context), context.site)
 

@@ -26,10 +26,12 @@ from pipelines import (
     replication,
     search_results,
 )
+from pipelines.archives import ARCHIVE_FORMATS
 from pipelines.bundle_contents import MetadataFile
 from pipelines.bundle_references import SubscriptionMatches
 from pipelines.bundle_versions import BundleState
 from pipelines.documents import is_metadata_file
+from pipelines.limits import ARCHIVE_FILES_MAX
 from storage.errors import ConflictError
 from storage.model import FQID, REPLICAS, BundleVersion, Replica
 from web.formats import format_version, reveal
@@ -78,19 +80,20 @@ def show_bundle(context: PageContext[BundleParameters]) -> Response:
     metadata = read_metadata(context, row)
     heading = find_title(context, metadata) or row.fqid.uuid
     history = bundle_versions.list_history(context.stores, row.fqid.uuid, limit=RECENT_VERSIONS + 1)
-    size = bundle_contents.measure_size(context.stores, row)
+    files = _list_files(context, row)
     return context.render(
         "bundle.html",
         heading,
         row=row,
-        size=size,
+        size=_measure_size(context, row, files),
         trees=_build_trees(metadata),
         history=history[:RECENT_VERSIONS],
         has_more_versions=len(history) > RECENT_VERSIONS,
         citation=cite_bundle(context, row, heading),
         base=context.base,
         may_withdraw=context.may("delete_bundle", query=replace(query, version=row.fqid.version)),
-        **_list_files(context, row),
+        exports=_find_exports(context, row),
+        **files,
         **_find_copies(context, row),
         **_find_references(context, row, any(file.is_away for file in metadata)),
     )
@@ -141,6 +144,27 @@ def _list_files(context: PageContext[BundleParameters], row: BundleVersion) -> d
         "next_files": shown[-1].name if len(items) > len(shown) else None,
         "readme": readme,
         "is_metadata": is_metadata_file,
+    }
+
+
+def _measure_size(
+    context: PageContext[BundleParameters], row: BundleVersion, files: dict[str, Any]
+) -> int:
+    """Return the bytes of all files, from the list of them if the page shows all."""
+    if context.query.path or context.query.after or files["next_files"]:
+        return bundle_contents.measure_size(context.stores, row)
+    return sum(item.size for item in files["items"])
+
+
+def _find_exports(context: PageContext[BundleParameters], row: BundleVersion) -> dict[str, Any]:
+    """Return the formats of archives, and whether there is a document, as far as policies allow."""
+    query = replace(context.query, version=row.fqid.version)
+    may_archive = row.file_count <= ARCHIVE_FILES_MAX and context.may(
+        "get_bundle_archive", query=query
+    )
+    return {
+        "formats": ARCHIVE_FORMATS if may_archive else (),
+        "metadata": context.may("get_event", query=query),
     }
 
 

@@ -10,10 +10,11 @@ from storage.model import FQID, REPLICAS, Checksums, ManifestEntry, Replica
 
 
 class FolderItem(NamedTuple):
-    """A folder, whose name ends in a slash, with the number of its files, or one file."""
+    """A folder, whose name ends in a slash, with number and bytes of its files, or one file."""
 
     name: str
     files: int
+    size: int
     entry: ManifestEntry | None
 
 
@@ -36,7 +37,9 @@ def list_folder(
     ).all()
     ordinals = [row.ordinal for row in rows if not row.child.endswith("/")]
     entries = _read_entries(tx, bundle_id, ordinals)
-    return [FolderItem(row.child, row.files, entries.get(row.ordinal)) for row in rows]
+    return [
+        FolderItem(row.child, row.files, int(row.size), entries.get(row.ordinal)) for row in rows
+    ]
 
 
 def _spell_listing(position: str, collation: str) -> str:
@@ -44,10 +47,12 @@ def _spell_listing(position: str, collation: str) -> str:
     slash = position.format(rest)
     child = f"CASE WHEN {slash} > 0 THEN substr({rest}, 1, {slash}) ELSE {rest} END"
     return (
-        "SELECT child, count(*) AS files, min(ordinal) AS ordinal FROM"
-        f" (SELECT {child} AS child, s.start + e.position AS ordinal"
+        "SELECT child, count(*) AS files, sum(size) AS size, min(ordinal) AS ordinal FROM"
+        f" (SELECT {child} AS child, s.start + e.position AS ordinal, b.size"
         " FROM bundle_segments AS s CROSS JOIN entries AS e"
+        " CROSS JOIN files AS f CROSS JOIN blobs AS b"
         " WHERE s.bundle_id = :id AND e.segment_id = s.segment_id"
+        " AND f.id = e.file_id AND b.id = f.blob_id"
         " AND substr(e.name, 1, :length) = :prefix) AS below"
         f" WHERE child{collation} > :after"
         f" GROUP BY child ORDER BY child{collation} LIMIT :limit"

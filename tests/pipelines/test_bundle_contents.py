@@ -38,13 +38,13 @@ def row_of(stores: Stores, fqid: FQID) -> BundleVersion:
 def test_folders_are_listed_in_byte_order_by_pages(stores: Stores) -> None:
     row = row_of(stores, put(stores, new_uuid(), 0, {name: name.encode() for name in NAMES}))
     found = bundle_contents.list_folder(stores, row, "", limit=99)
-    assert [(one.name, one.files) for one in found] == [
-        ("Raw/", 1),
-        ("a.txt", 1),
-        ("raw/", 3),
-        ("raw0", 1),
-        ("rä/", 1),
-        ("z.txt", 1),
+    assert [(one.name, one.files, one.size) for one in found] == [
+        ("Raw/", 1, 5),
+        ("a.txt", 1, 5),
+        ("raw/", 3, 8 + 8 + 10),
+        ("raw0", 1, 4),
+        ("rä/", 1, 5),
+        ("z.txt", 1, 5),
     ]
     assert [one.entry.name for one in found if one.entry] == ["a.txt", "raw0", "z.txt"]
     walked, after = [], ""

@@ -1,7 +1,9 @@
 """Pages of a bundle: contents, history, differences, withdrawal, and hostile deposits."""
 
+import io
 import json
 import re
+import zipfile
 from dataclasses import replace
 
 import pytest
@@ -20,6 +22,9 @@ SAMPLE = {
     "title": "Liver of <b>zebrafish</b>",
     "donors": [{"age": 3, "url": "https://example.org/d"}],
 }
+
+
+SIZE = len(json.dumps(SAMPLE)) + len("# Read me") + len("one") + len("two")
 
 
 @pytest.fixture
@@ -70,9 +75,8 @@ def test_bundle_shows_title_metadata_files_and_commands(visit: Visit, depositor:
     assert page.status_code == 200
     assert "<h1>Liver of &lt;b&gt;zebrafish&lt;/b&gt;</h1>" in page.text
     text = text_of(page)
-    assert "4 files" in text
-    assert "raw/" in text
-    assert "2 files" in text
+    assert f"4 files, {SIZE} bytes" in text
+    assert re.search(r"raw/\s+6 bytes\s+2 files", text)
     assert 'href="https://example.org/d" rel="nofollow noopener noreferrer"' in page.text
     assert f"store download --bundle-uuid {uuid} --version {VERSION} --replica aws" in text
     assert f"/bundles/{uuid}?version={VERSION}" in text
@@ -92,11 +96,35 @@ def test_folders_and_pages_of_files(visit: Visit, depositor: Depositor, monkeypa
     assert "nothing in this folder" in visit().get(f"/bundles/{uuid}?path=none/").text
     monkeypatch.setattr(bundles, "FILES_PER_PAGE", 2)
     first = visit().get(f"/bundles/{uuid}")
+    assert f"4 files, {SIZE} bytes" in text_of(first)
     following = re.search(r'href="([^"]+)#files" rel="next"', first.text)
     assert following is not None
     second = visit().get(following[1].replace("&amp;", "&"))
     assert "sample.json" in second.text
     assert "README.md" not in text_of(second)
+
+
+def test_bundle_is_exported_as_archive_list_and_document(
+    visit: Visit, depositor: Depositor
+) -> None:
+    uuid = sample(depositor)
+    shown = visit().get(f"/bundles/{uuid}")
+    stem = f"{uuid}.{VERSION}"
+    links = re.findall(r'href="(/bundles/[^"]*/(?:archive|manifest|metadata)[^"]*)"', shown.text)
+    urls = {link.replace("&amp;", "&") for link in links}
+    got = {url: visit().client.get(url, buffered=True) for url in urls}
+    assert {answer.status_code for answer in got.values()} == {200}
+    archives = {link.rpartition("=")[2]: one for link, one in got.items() if "/archive?" in link}
+    assert sorted(archives) == ["bagit", "tar", "zip"]
+    with zipfile.ZipFile(io.BytesIO(archives["zip"].data)) as zipped:
+        assert f"{stem}/README.md" in zipped.namelist()
+    assert archives["tar"].headers["Content-Disposition"] == f'attachment; filename="{stem}.tar"'
+    (table,) = (one.text for link, one in got.items() if "/manifest?" in link)
+    assert table.splitlines()[0].split("\t")[:3] == ["bundle_uuid", "bundle_version", "file_name"]
+    assert f"{uuid}\t{VERSION}\tREADME.md\t" in table
+    (document,) = (one.json for link, one in got.items() if "/metadata?" in link)
+    assert document["files"]["sample_json"] == [SAMPLE]
+    assert "script-src" in archives["zip"].headers["Content-Security-Policy"]
 
 
 @pytest.mark.parametrize("query", ["version=x", "replica=nowhere", f"after={'x' * 5000}"])

@@ -1,11 +1,20 @@
 """Pages of a store whose reads need a permission: the policies of the API apply."""
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
+from auth import accounts
+from auth.accounts import NewAccount
+from auth.policies.grammar import parse_policy
 from config import Settings
+from storage.catalog.accounts import AccountKey
+from storage.stores import Stores
 from tests.api.builders import INGEST, VERSION, Depositor, uuid_of
+from tests.api.conftest import PEOPLE
+from tests.auth.accounts.builders import BY
+from tests.auth.policies.builders import document, statement
 from tests.web.conftest import Visit
 
 
@@ -21,6 +30,9 @@ def test_pages_of_data_need_login(visit: Visit, depositor: Depositor) -> None:
         f"/bundles/{bundle}",
         f"/bundles/{bundle}/versions",
         f"/bundles/{bundle}/diff?from={VERSION}&to={VERSION}",
+        f"/bundles/{bundle}/archive",
+        f"/bundles/{bundle}/manifest",
+        f"/bundles/{bundle}/metadata?version={VERSION}",
         f"/files/{file}",
         f"/files/{file}/download",
         f"/preview/files/{file}",
@@ -41,3 +53,27 @@ def test_withdrawn_bundle_is_404_like_in_the_api(visit: Visit, depositor: Deposi
     page = visit("reader").get(f"/bundles/{bundle}")
     assert page.status_code == 404
     assert "secret reason" not in page.text
+
+
+def test_exports_are_shown_to_those_who_may(
+    visit: Visit, depositor: Depositor, stores: Stores
+) -> None:
+    bundle = depositor.bundle(1)
+    shown = visit("reader").get(f"/bundles/{bundle}").text
+    assert f"/bundles/{bundle}/archive?" in shown
+    assert f"/bundles/{bundle}/metadata?" in shown
+    denied = statement("Deny", Action=["store:GetBundleArchive", "store:GetEvent"])
+    set_policy(stores, denied)
+    hidden = visit("reader").get(f"/bundles/{bundle}").text
+    assert f"/bundles/{bundle}/archive?" not in hidden
+    assert f"/bundles/{bundle}/metadata?" not in hidden
+    assert f"/bundles/{bundle}/manifest?" in hidden
+    for path in ("archive?", f"metadata?version={VERSION}"):
+        assert visit("reader").get(f"/bundles/{bundle}/{path}").status_code == 403
+
+
+def set_policy(stores: Stores, *statements: Any) -> None:
+    """Give the reader a policy of its own."""
+    user = AccountKey("user", PEOPLE["reader"].email)
+    policy = parse_policy(document(*statements))
+    accounts.create_account(stores.catalog, NewAccount(user, policy), BY)

@@ -67,6 +67,9 @@ VISITS: Mapping[str, Visits] = {
 NO_PAGES = {
     "log_in": "redirects",
     "download_manifest": "is a table to download",
+    "download_file_list": "is a table to download",
+    "download_archive": "is an archive to download",
+    "show_metadata": "is a JSON document",
     "get_client": "is an archive to download",
     "show_preview": "is in the frame of a file's page, where no script runs, not even a test's",
     "download_file": "redirects to the content",

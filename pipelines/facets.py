@@ -60,13 +60,13 @@ def list_fields(
 
 
 def find_wrong_fields(
-    stores: Stores, replica: Replica, query: Clause
+    stores: Stores, replica: Replica, wanted: Iterable[str]
 ) -> Mapping[str, Sequence[str]]:
-    """Return the unknown fields that a query names, each with the nearest known ones.
+    """Return those of the names that are no fields, each with the nearest known ones.
 
     Empty while no index answers.
     """
-    names = list(dict.fromkeys(list_query_fields(query)))
+    names = list(dict.fromkeys(wanted))
     if not names:
         return {}
     try:

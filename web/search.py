@@ -126,7 +126,7 @@ def _render_search(
         values["away"] = _explain(error)
     else:
         values |= _make_facets(context, request, clause)
-        values["wrong"] = _list_wrong_fields(context, request, clause)
+        values |= _explain_no_results(context, request, clause, found.total)
     return context.render(
         "search.html",
         "Search",
@@ -150,14 +150,17 @@ def _describe_results(
     query = json.dumps(request.es_query(), ensure_ascii=False)
     token = context.services.cursors.seal(scope, [found.after]) if found.after else None
     replica = request.replica
-    shell = f"store post-search --replica {replica} --es-query {shlex.quote(query)} --output lines"
+    reads = f"--replica {replica} --url {shlex.quote(context.base)}"
+    bundles = f"--es-query {shlex.quote(query)} --download-dir bundles {reads}"
     subscription = urlencode({"es_query": query, "replica": replica})
     return {
         "found": found,
         "next_url": request.url(after=token) if token else None,
         "manifest_url": request.url("/search/manifest"),
-        "download_command": f"store download-manifest --manifest manifest.tsv --replica {replica}",
-        "search_command": shell,
+        "manifest_command": (
+            f"store download-manifest --manifest manifest.tsv --layout bundle {reads}"
+        ),
+        "download_command": f"store download {bundles}",
         "subscription_url": f"/subscriptions/new?{subscription}",
         "collection_max": COLLECTION_ITEMS_MAX,
         "es_query": query,
@@ -246,15 +249,24 @@ def _toggle(request: SearchRequest, each: FieldFilter, is_selected: bool) -> str
     return (request.without_filter(each) if is_selected else request.with_filter(each)).url()
 
 
-def _list_wrong_fields(
-    context: PageContext[Any], request: SearchRequest, clause: Clause
-) -> list[tuple[str, list[tuple[str, str]]]]:
-    """Return unknown fields of the query with the nearest ones, as links to a mended query."""
-    wrong = facets.find_wrong_fields(context.stores, request.replica, clause)
-    return [
-        (name, [(near, _mend(request, name, near).url()) for near in nearest])
-        for name, nearest in wrong.items()
-    ]
+def _explain_no_results(
+    context: PageContext[Any], request: SearchRequest, clause: Clause, total: int
+) -> dict[str, Any]:
+    """Return unknown fields with the nearest ones as links to a mended query, and hints."""
+    names = list(facets.list_query_fields(clause))
+    bare = request.list_bare_fields() if total == 0 else []
+    wrong = facets.find_wrong_fields(context.stores, request.replica, [*names, *bare])
+    jmespath = urlencode({"jmespath_query": request.q, "replica": request.replica})
+    return {
+        "wrong": [
+            (name, [(near, _mend(request, name, near).url()) for near in nearest])
+            for name, nearest in wrong.items()
+            if nearest or name in names
+        ],
+        "jmespath_url": f"/subscriptions/new?{jmespath}"
+        if total == 0 and request.looks_like_jmespath()
+        else None,
+    }
 
 
 def _mend(request: SearchRequest, name: str, near: str) -> SearchRequest:

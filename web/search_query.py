@@ -17,6 +17,9 @@ MAX_FILTER_CHARACTERS = 10_000
 NEWEST, OLDEST = "newest", "oldest"
 FIELD_AND_VALUE = re.compile(r"(?:^|[\s(+-])[\w*]+(?:\.[\w*]+)+:\S")
 """A dotted field before a colon: the text is in search-box syntax."""
+BARE_FIELD = re.compile(r"(?:^|[\s(+-])(\w+):\S")
+"""A word before a colon: part of a field's name, or of a term like CL:0000236."""
+JMESPATH = re.compile(r"==|\[\?|\bcontains\(")
 NUMBER = re.compile(r"-?\d+(?:\.\d+)?(?:e[+-]?\d+)?", re.IGNORECASE)
 
 
@@ -88,6 +91,14 @@ class SearchRequest:
         if len(parts) < 2:
             return {"query": parts[0]} if parts else {}
         return {"query": {"bool": {"filter": parts}}}
+
+    def list_bare_fields(self) -> list[str]:
+        """Return the words of `q` before a colon that may be meant as fields."""
+        return [] if self.q.lstrip().startswith("{") else BARE_FIELD.findall(self.q)
+
+    def looks_like_jmespath(self) -> bool:
+        """Return whether `q` is in the other query language, which only subscriptions read."""
+        return not self.q.lstrip().startswith("{") and bool(JMESPATH.search(self.q))
 
     def clause(self) -> Clause:
         """Return the query, parsed; Invalid."""

@@ -17,7 +17,7 @@ from api.schemas.fields import (
     one_of,
 )
 from auth.secret_values import create_secret
-from pipelines import events, formats, matching, subscriptions
+from pipelines import events, facets, formats, matching, subscriptions
 from pipelines.events import EventWindow
 from pipelines.flow import delivery_jobs
 from pipelines.limits import DRY_RUN_BUNDLES_MAX
@@ -26,6 +26,7 @@ from pipelines.subscriptions import NewSubscription, SubscriptionRef
 from storage.catalog.subscriptions import Subscription
 from storage.errors import ConflictError, Invalid, NotAcceptable, Unavailable
 from storage.model import REPLICAS
+from storage.search.grammar.parser import parse_query
 from web.pages import FormErrors, PageContext, page, read_cookie, set_cookie
 from web.subscription_forms import (
     ENCODINGS,
@@ -94,7 +95,19 @@ def try_subscription(context: PageContext[NoParameters]) -> Response:
         return _render_form(context, given, status=503, problem=error.detail)
     except Invalid as error:
         return _render_form(context, given, status=400, errors=list_field_errors(error))
-    return _render_form(context, given, trial=trial, matches=trial.matches[:SHOWN_MATCHES])
+    shown = trial.matches[:SHOWN_MATCHES]
+    return _render_form(
+        context, given, trial=trial, matches=shown, wrong=_list_wrong_fields(context, new)
+    )
+
+
+def _list_wrong_fields(context: PageContext[Any], new: NewSubscription) -> list[str]:
+    """Return what is wrong with the fields of a search query, with the nearest ones."""
+    if new.es_query is None:
+        return []
+    names = facets.list_query_fields(parse_query(new.es_query))
+    wrong = facets.find_wrong_fields(context.stores, new.replica, names)
+    return [facets.format_unknown_field(name, nearest) for name, nearest in wrong.items()]
 
 
 @dataclass(frozen=True)
@@ -195,7 +208,7 @@ def _render_form(
         encodings=ENCODINGS,
         replicas=[(replica, replica) for replica in REPLICAS],
         most=DRY_RUN_BUNDLES_MAX,
-        **{"errors": {}, "problem": "", "trial": None, "matches": [], **values},
+        **{"errors": {}, "problem": "", "trial": None, "matches": [], "wrong": [], **values},
     )
 
 

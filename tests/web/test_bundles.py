@@ -78,7 +78,8 @@ def test_bundle_shows_title_metadata_files_and_commands(visit: Visit, depositor:
     assert f"4 files, {SIZE} bytes" in text
     assert re.search(r"raw/\s+6 bytes\s+2 files", text)
     assert 'href="https://example.org/d" rel="nofollow noopener noreferrer"' in page.text
-    assert f"store download --bundle-uuid {uuid} --version {VERSION} --replica aws" in text
+    command = f"store download --bundle-uuid {uuid} --version {VERSION} --replica aws"
+    assert f"{command} --download-dir data --url http" in text
     assert f"/bundles/{uuid}?version={VERSION}" in text
     assert "@misc{bundle-" in text
     assert re.search(r'<iframe class="preview" sandbox [^>]*src="/preview/files/', page.text)

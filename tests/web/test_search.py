@@ -211,8 +211,26 @@ def test_wrong_field_says_which_are_nearest(visit: Visit, deposited) -> None:
     query = json.dumps({"match": {"files.donor_json.orgna": "liver"}})
     page = visit().get(f"/search?q={quote(query)}")
     assert "No field files.donor_json.orgna ; nearest: files.donor_json.organ" in text_of(page)
-    (mended,) = links(page, ORGAN)
-    assert "9 bundles" in text_of(visit().get(mended))
+    bare = visit().get("/search?q=orgna:liver")
+    assert "No field orgna ; nearest: files.donor_json.organ" in text_of(bare)
+    for each in (page, bare):
+        (mended,) = links(each, ORGAN)
+        assert "9 bundles" in text_of(visit().get(mended))
+    assert "No field" not in visit().get("/search?q=CL:0000236").text, "a term of an ontology"
+
+
+def test_jmespath_is_led_to_the_tester_of_subscriptions(visit: Visit, deposited) -> None:
+    query = "files.donor_json[0].organ == 'liver'"
+    (url,) = links(visit().get(f"/search?q={quote(query)}"), "Try it on the latest bundles")
+    form = visit("ingest").get(url)
+    assert html.escape(query).replace("&#x27;", "&#39;") in form.text
+
+
+def test_commands_name_the_store_and_the_query(visit: Visit, deposited) -> None:
+    shown = html.unescape(visit().get("/search?q=liver").text)
+    query = '{"query": {"simple_query_string": {"query": "liver", "default_operator": "and"}}}'
+    assert f"store download --es-query '{query}' --download-dir bundles --replica aws" in shown
+    assert "--layout bundle --replica aws --url http" in shown
 
 
 @pytest.mark.parametrize(

@@ -152,6 +152,12 @@ def test_trial_says_why_a_query_fails(visit: Visit, depositor) -> None:
     assert "The query fails for 1 bundle" in text_of(page)
 
 
+def test_trial_of_a_search_names_the_nearest_fields(visit: Visit, depositor) -> None:
+    query = '{"match": {"bundle_uid": "x"}}'
+    page = visit("ingest").post("/subscriptions/try", **FORM, kind="search", query=query)
+    assert "The query names no field bundle_uid" in text_of(page)
+
+
 def test_trial_ends_in_time(visit: Visit, depositor) -> None:
     depositor.bundle(1)
     visitor = visit("reader")

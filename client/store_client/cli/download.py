@@ -8,20 +8,23 @@ from typing import Any
 
 import click
 
+from store_client.cli.arguments import JsonValue
 from store_client.cli.context import CommandContext, command
 from store_client.cli.progress import open_progress
 from store_client.download import options as defaults
 from store_client.download.bundles import download as bring_bundle
 from store_client.download.bundles import download_collection as bring_collection
+from store_client.download.bundles import download_matches as bring_matches
 from store_client.download.manifests import LAYOUTS
 from store_client.download.manifests import download_manifest as bring_manifest
 from store_client.download.options import DownloadCounts, DownloadOptions, Filters
+from store_client.errors import Misused
 from store_client.progress import format_size
 from store_client.transfer.engine import DownloadInterrupted
 
 Decorator = Callable[[Callable[..., Any]], Callable[..., Any]]
 
-ABOUT_BUNDLE = """Download a bundle to <download-dir>/<bundle-uuid>.<version>/.
+ABOUT_BUNDLE = """Download a bundle, or all that match a query, to <download-dir>/<uuid>.<version>/.
 
 The bytes are cached in .store in the current directory, and linked from there. Cached files are
 not fetched again, and an interrupted download resumes."""
@@ -86,7 +89,8 @@ _transfer_options = _combine_options(
 
 
 @command("download", help=ABOUT_BUNDLE)
-@click.option("--bundle-uuid", required=True, help="The bundle.")
+@click.option("--bundle-uuid", default="", help="The bundle.")
+@click.option("--es-query", type=JsonValue(), help="All bundles that match this search query.")
 @_replica_option
 @click.option("--version", default="", help="Its version.  [default: the latest]")
 @_directory_option
@@ -94,8 +98,14 @@ _transfer_options = _combine_options(
 @click.option("--data-filter", help="Shell pattern of data files' names.  [default: *]")
 @_kind_options
 @_transfer_options
-def download(here: CommandContext, bundle_uuid: str, version: str, **given: Any) -> None:
-    """Download a bundle by its uuid."""
+def download(
+    here: CommandContext, bundle_uuid: str, es_query: Any, version: str, **given: Any
+) -> None:
+    """Download a bundle by its uuid, or the bundles that match a query."""
+    if bool(bundle_uuid) == (es_query is not None):
+        raise Misused("name a bundle (--bundle-uuid) or a query (--es-query)")
+    if version and not bundle_uuid:
+        raise Misused("--version goes with --bundle-uuid")
     filters = Filters(
         metadata=given["metadata_filter"],
         data=given["data_filter"],
@@ -103,6 +113,10 @@ def download(here: CommandContext, bundle_uuid: str, version: str, **given: Any)
         no_data=given["no_data"],
     )
     with _run_download(here, given) as options:
+        if es_query is not None:
+            found = bring_matches(here.client, es_query, options=options, filters=filters)
+            _show_report(here, found, f"of {found.bundles} bundles in {found.directory}")
+            return
         report = bring_bundle(
             here.client, bundle_uuid, options=options, version=version, filters=filters
         )

@@ -15,11 +15,18 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from store_client.download.bundles import download, download_collection
+    from store_client.download.bundles import download, download_collection, download_matches
     from store_client.download.manifests import download_manifest
     from store_client.download.options import DownloadOptions, Filters
 
-__all__ = ["DownloadOptions", "Filters", "download", "download_collection", "download_manifest"]
+__all__ = [
+    "DownloadOptions",
+    "Filters",
+    "download",
+    "download_collection",
+    "download_manifest",
+    "download_matches",
+]
 
 _LIVES_IN = {
     "DownloadOptions": "options",
@@ -27,6 +34,7 @@ _LIVES_IN = {
     "download": "bundles",
     "download_collection": "bundles",
     "download_manifest": "manifests",
+    "download_matches": "bundles",
 }
 """Modules of the exports."""
 

@@ -1,4 +1,4 @@
-"""Download a bundle, or a collection with all that it links to.
+"""Download a bundle, all bundles of a search, or a collection with all that it links to.
 
     <download_dir>/<uuid>.<version>/collection.json           the collection's document
                                     bundles/<fqid>/<name>     each bundle in its directory
@@ -30,6 +30,7 @@ from store_client.download.options import (
     CollectionReport,
     DownloadOptions,
     Filters,
+    SearchReport,
 )
 from store_client.errors import Damaged, Misused, name_os_errors
 from store_client.identifiers import check_uuid, parse_version
@@ -65,6 +66,31 @@ def download(
             bundle_uuid=listed.uuid,
             version=listed.version,
             directory=str(options.directory / listed.fqid),
+            counts=running.tally.counts(),
+            dry_run=options.dry_run,
+        )
+
+
+def download_matches(
+    store: StoreCalls,
+    es_query: Mapping[str, Any],
+    *,
+    options: DownloadOptions,
+    filters: Filters = ALL,
+) -> SearchReport:
+    """Download all bundles that match a search query now, each as `download`."""
+    filters.check()
+    with open_job(store, options) as running:
+        pages = store.pages("post_search", replica=options.replica, es_query=es_query)
+        # All pages first: a download may take longer than their tokens are valid.
+        found = [str(hit["bundle_fqid"]) for page in pages for hit in page["results"]]
+        for fqid in found:
+            uuid, _, version = fqid.partition(".")
+            listed = listing.list_bundle(store, options.replica, uuid, version=version)
+            running.run(bundle_tasks(running, listed, filters, under=options.directory))
+        return SearchReport(
+            directory=str(options.directory),
+            bundles=len(found),
             counts=running.tally.counts(),
             dry_run=options.dry_run,
         )

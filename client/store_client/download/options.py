@@ -88,6 +88,16 @@ class BundleReport:
 
 
 @dataclass(frozen=True, slots=True)
+class SearchReport:
+    """The result for all bundles that match a query."""
+
+    directory: str
+    bundles: int
+    counts: DownloadCounts
+    dry_run: bool
+
+
+@dataclass(frozen=True, slots=True)
 class ManifestReport:
     """The result for a manifest; `manifest` is the path of the copy."""
 

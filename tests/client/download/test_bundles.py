@@ -1,14 +1,16 @@
 """A bundle of a served store, in a directory of its own."""
 
 import os
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from random import Random
+from typing import Any
 
 import pytest
 
 from store_client.client import Client
-from store_client.download.bundles import download
+from store_client.download.bundles import download, download_matches
 from store_client.download.options import DownloadOptions, Filters
 from store_client.errors import Damaged, Misused, NotFound, StoreError
 from tests.client.download.deposits import VERSION, Depositor, uuid_of
@@ -61,6 +63,29 @@ def test_links_bundle_from_cache(client: Client, bundle: str, options: DownloadO
     assert (report.counts.files, report.counts.fetched_files) == (5, 4)
     assert os.stat(directory / "twin.txt").st_nlink == 3
     assert (directory / "twin.txt").samefile(directory / "reads/lane 1/R2.gz")
+
+
+@pytest.mark.spec("DWN-20")
+def test_downloads_all_bundles_that_match(
+    client: Client, bundle: str, depositor: Depositor, options: DownloadOptions
+) -> None:
+    class Searchable:
+        """The store, with these results of searches in two pages."""
+
+        call = client.call
+
+        def pages(self, name: str, /, **arguments: Any) -> Iterator[Any]:
+            if name != "post_search":
+                return client.pages(name, **arguments)
+            assert arguments == {"replica": "aws", "es_query": {"match_all": {}}}
+            return iter({"results": [{"bundle_fqid": one}]} for one in matches)
+
+    other = depositor.bundle(2, {"b.txt": b"b"})
+    matches = [f"{bundle}.{VERSION}", f"{other}.{VERSION}"]
+    report = download_matches(Searchable(), {"match_all": {}}, options=options)
+    assert (report.bundles, report.counts.files) == (2, 6)
+    assert contents(options.directory / matches[0]) == CONTENTS
+    assert contents(options.directory / matches[1]) == {"b.txt": b"b"}
 
 
 @pytest.mark.spec("DWN-03")

@@ -83,11 +83,14 @@ def test_collection_requires_login_of_owner(types: Types, depositor: Depositor) 
     assert done.exit_code == 4, done.stderr
 
 
-@pytest.mark.spec("DWN-19")
+@pytest.mark.spec("DWN-19", "DWN-20")
 def test_exit_codes_tell_what_happened(types: Types) -> None:
     for code, words in (
         (5, ("download", "--bundle-uuid", uuid_of(9), "--replica", "aws")),
         (2, ("download", "--bundle-uuid", "9", "--replica", "aws")),
+        (2, ("download", "--replica", "aws")),
+        (2, ("download", "--bundle-uuid", uuid_of(9), "--es-query", "{}", "--replica", "aws")),
+        (2, ("download", "--es-query", "{", "--replica", "aws")),
         (2, ("download-manifest", "--manifest", "absent", "--replica", "aws")),
     ):
         done = types(*words)

@@ -1,6 +1,6 @@
 """Search results for people: cards with values of chosen fields, and a manifest of all hits."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -9,11 +9,12 @@ from pipelines.failover import SearchPageRequest, search_with_failover
 from pipelines.limits import PAGE_MAX, PAGE_RAW_MAX, SEGMENT_ENTRIES
 from storage import json_codec
 from storage.catalog import bundles as catalog_bundles
-from storage.errors import NotFoundError
+from storage.errors import NotFoundError, TimeLimitExceeded, Unavailable
 from storage.model import FQID, BundleVersion, Replica
 from storage.protocols import SearchHit, SearchIndex, SearchPage
 from storage.search.documents import format_leaf
 from storage.search.grammar.clauses import Clause
+from storage.search.grammar.parser import parse_query
 from storage.stores import Stores
 
 CARDS = 10
@@ -76,18 +77,7 @@ class CardRequest:
 def find_cards(stores: Stores, replica: Replica, request: CardRequest) -> CardPage:
     """Return a page of results, from the other replica if this one's index is unavailable."""
 
-    def search(index: SearchIndex, *, size: int, after: str | None) -> SearchPage:
-        return index.search(
-            request.query,
-            size=size,
-            after=after,
-            raw=True,
-            raw_limit=MAX_CARD_BYTES,
-            oldest_first=request.oldest_first,
-        )
-
-    wanted = SearchPageRequest(request.size, PAGE_RAW_MAX, request.after)
-    served, page = search_with_failover(stores, replica, search, wanted)
+    served, page = _search_documents(stores, replica, request)
     fqids = [FQID(hit.uuid, hit.version) for hit in page.hits]
     with stores.catalog.read() as tx:
         rows = {row.fqid: row for row in catalog_bundles.find_all(tx, fqids)}
@@ -99,8 +89,54 @@ def find_cards(stores: Stores, replica: Replica, request: CardRequest) -> CardPa
     return CardPage(cards, page.total, page.after, served)
 
 
+def _search_documents(
+    stores: Stores, replica: Replica, request: CardRequest
+) -> tuple[Replica, SearchPage]:
+    def search(index: SearchIndex, *, size: int, after: str | None) -> SearchPage:
+        return index.search(
+            request.query,
+            size=size,
+            after=after,
+            raw=True,
+            raw_limit=MAX_CARD_BYTES,
+            oldest_first=request.oldest_first,
+        )
+
+    wanted = SearchPageRequest(request.size, PAGE_RAW_MAX, request.after)
+    return search_with_failover(stores, replica, search, wanted)
+
+
+def find_titles(
+    stores: Stores, replica: Replica, fqids: Iterable[FQID], title_fields: Sequence[str]
+) -> dict[FQID, str]:
+    """Return the titles of those bundles that have one; none if no index answers.
+
+    Documents are searched and read in batches of ten, as for results with their documents.
+    """
+    wanted, titles = list(dict.fromkeys(fqids)), dict[FQID, str]()
+    for start in range(0, len(wanted), PAGE_RAW_MAX):
+        some = wanted[start : start + PAGE_RAW_MAX]
+        uuids = {"terms": {"uuid.keyword": [one.uuid for one in some]}}
+        versions = {"terms": {"bundle_info.version.keyword": [one.version for one in some]}}
+        query = parse_query({"query": {"bool": {"filter": [uuids, versions]}}})
+        try:
+            _, page = _search_documents(stores, replica, CardRequest(query, title_fields, ()))
+        except (Unavailable, TimeLimitExceeded):
+            break
+        for hit in page.hits:
+            found = _collect_values(_read_document(hit), title_fields)
+            if title := _choose_title(found, title_fields):
+                titles[FQID(hit.uuid, hit.version)] = title
+    return titles
+
+
+def _read_document(hit: SearchHit) -> dict[str, Any]:
+    """Return a hit's document; empty if it is too large to read."""
+    return json_codec.decode(hit.document) if hit.document else {}
+
+
 def _make_card(hit: SearchHit, bundle: BundleVersion, request: CardRequest) -> SearchCard:
-    document = json_codec.decode(hit.document) if hit.document else {}
+    document = _read_document(hit)
     manifest = document.pop("manifest", None)
     found = _collect_values(document, (*request.title_fields, *request.fields))
     sizes = _list_sizes(manifest)

@@ -2,7 +2,7 @@
 
 import re
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Annotated, Any, Literal
 
@@ -113,6 +113,14 @@ def find_title(context: PageContext[Any], metadata: Sequence[MetadataFile]) -> s
             files.setdefault(file.key, []).append(file.value)
     fields = context.services.settings.web_title_fields
     return reveal(search_results.find_title(files, fields)) or None
+
+
+def find_titles(context: PageContext[Any], fqids: Iterable[FQID]) -> Mapping[FQID, str]:
+    """Return the titles of bundles by the search index, if the caller may search."""
+    if not context.may("post_search"):
+        return {}
+    fields = context.services.settings.web_title_fields
+    return search_results.find_titles(context.stores, REPLICAS[0], fqids, fields)
 
 
 def _build_trees(metadata: Sequence[MetadataFile]) -> list[dict[str, Any]]:

@@ -30,12 +30,12 @@ from storage import json_codec
 from storage.catalog.collections import Collection
 from storage.errors import ConflictError, Invalid, Unprocessable
 from storage.model import FQID, REPLICAS, CollectionLink, Replica
-from web.bundles import VersionPageParameters, replica_parameter
+from web.bundles import VersionPageParameters, find_titles, replica_parameter
 from web.metadata import TreeBuilder
 from web.pages import FormErrors, PageContext, page
 
 COLLECTIONS_PER_PAGE = 50
-LINKS_PER_PAGE = 100
+LINKS_PER_PAGE = 50
 MAX_LINK_TEXT = 200_000
 LINK_LINE = re.compile(r"(?:(bundle|file|collection)\s+)?([0-9a-fA-F-]{36})\.(\S+)")
 
@@ -98,11 +98,13 @@ def show_collection(context: PageContext[CollectionParameters]) -> Response:
     links = collections.read_links(context.stores, row)
     start = context.query.start_at
     details = json_codec.decode(row.details.encode())
+    shown = links[start : start + LINKS_PER_PAGE]
     return context.render(
         "collection.html",
         row.name or "Collection without a name",
         row=row,
-        contents=links[start : start + LINKS_PER_PAGE],
+        contents=shown,
+        titles=find_titles(context, [link.target for link in shown if link.type == "bundle"]),
         count=len(links),
         start=start,
         next_start=start + LINKS_PER_PAGE if start + LINKS_PER_PAGE < len(links) else None,

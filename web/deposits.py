@@ -23,6 +23,7 @@ from storage.catalog.deposits import Deposit
 from storage.errors import Invalid
 from storage.model import REPLICAS, Replica
 from web.areas import describe_state
+from web.bundles import find_titles
 from web.live import LivePage
 from web.pages import FormErrors, PageContext, page
 
@@ -220,13 +221,16 @@ def list_deposits(context: PageContext[DepositListParameters]) -> Response:
     shown, next_page = context.cut_page(
         rows, DEPOSITS_PER_PAGE, scope, lambda last: [str(last.created_us), last.id]
     )
+    bundles = store_statistics.list_bundles_of_author(context.stores, owner, limit=LATEST)
+    written = [one.fqid for one in shown if one.state == deposits.DONE]
     return context.render(
         "deposits.html",
         "My deposits",
         deposits=shown,
         next_page=next_page,
         tasks=deposits.list_unfinished_tasks(context.stores, owner, limit=LATEST),
-        bundles=store_statistics.list_bundles_of_author(context.stores, owner, limit=LATEST),
+        bundles=bundles,
+        titles=find_titles(context, [*written, *(one.fqid for one in bundles)]),
     )
 
 

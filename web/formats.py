@@ -85,6 +85,11 @@ def reveal(text: str) -> str:
     return _HIDDEN.sub(lambda found: f"[U+{ord(found[0]):04X}]", text)
 
 
+def split_pieces(text: str) -> list[str]:
+    """Split a text after each colon and slash, where a line may break."""
+    return re.findall(r"[^:/]*[:/]|[^:/]+$", text)
+
+
 FILTERS: dict[str, Callable[..., Any]] = {
     "bytes": format_bytes,
     "count": format_count,
@@ -94,5 +99,6 @@ FILTERS: dict[str, Callable[..., Any]] = {
     "age": format_age,
     "shorten": shorten,
     "reveal": reveal,
+    "pieces": split_pieces,
 }
 """Jinja filters."""

@@ -55,6 +55,11 @@ class DepositSummary:
     file_count: int
     created_us: int
 
+    @property
+    def fqid(self) -> FQID:
+        """The bundle's version."""
+        return FQID(self.uuid, self.version)
+
 
 def insert_deposit(tx: Tx, new: Deposit) -> bool:
     """Insert a new deposit; False when the id exists."""

@@ -6,6 +6,7 @@ import pytest
 
 from tests.api.builders import VERSION, Depositor, uuid_of
 from tests.web.conftest import Visit, Visitor, text_of
+from tests.web.test_bundles import put
 from web.collections import parse_links
 from web.pages import FormErrors
 
@@ -168,3 +169,17 @@ def test_collections_and_links_are_paged(visit: Visit, depositor: Depositor, mon
 def test_number_of_links_is_bounded() -> None:
     with pytest.raises(FormErrors):
         parse_links(f"{uuid_of(1)}.{VERSION}\n" * 1001)
+
+
+def test_contents_show_titles_of_bundles(visit: Visit, depositor: Depositor) -> None:
+    uuid = put(depositor, 7, {"a.json": b'{"title": "Liver & kidney"}'})
+    plain = depositor.bundle(8)
+    visitor = visit("ingest")
+    collection = create(visitor)
+    where = f"/collections/{collection}/edit?version={version_of(visitor, collection)}"
+    lines = f"bundle {uuid}.{VERSION}\nbundle {plain}.{VERSION}"
+    assert visitor.post(where, name="Both", add=lines).status_code == 303
+    page = visitor.get(f"/collections/{collection}").text
+    assert "Liver &amp; kidney</a>" in page
+    assert f"<code>{uuid}</code></small>" in page
+    assert f"<code>{plain}</code></a>" in page

@@ -200,3 +200,17 @@ def test_unfinished_files_are_listed(owner: Visitor, depositor: Depositor, drain
     assert "Files that are not verified" in text_of(owner.get("/deposits"))
     drain()
     assert "Files that are not verified" not in text_of(owner.get("/deposits"))
+
+
+def test_lists_show_titles_of_bundles(owner: Visitor, drain: Drain) -> None:
+    area = new_area(owner)
+    upload(owner, area, [("a.json", b'{"title": "Fins of <b>zebrafish</b>"}')])
+    drain()
+    path = make(owner, area, {"a.json": "a.json"}, "a.json").headers["Location"]
+    drain()
+    deposit = deposits.find_owned(
+        owner.site.services.stores, path.rpartition("/")[2], "ingest@example.org"
+    )
+    listed = owner.get("/deposits")
+    assert listed.text.count("Fins of &lt;b&gt;zebrafish&lt;/b&gt;</a>") == 2
+    assert listed.text.count(f"<code>{deposit.uuid}</code>") == 2

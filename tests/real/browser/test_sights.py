@@ -4,7 +4,7 @@ import pytest
 
 from tests.real.browser import accessibility, chromium
 from tests.real.browser.conftest import OpenPage
-from tests.real.browser.site import Site
+from tests.real.browser.site import ADMIN, Site
 from tests.real.browser.visits import NO_PAGES, VISITS, list_shown, list_visits
 from web.pages import list_pages
 
@@ -46,3 +46,14 @@ def test_page_is_complete_without_scripts(site: Site, open_page: OpenPage, visit
     assert page.locator("h1").count() == 1
     assert page.locator("h1").inner_text().strip()
     assert page.locator("main").inner_text().strip() != page.locator("h1").inner_text().strip()
+
+
+@pytest.mark.parametrize("view", ["list_deliveries", "show_subscription", "show_audit_log"])
+def test_wide_tables_fit_from_a_thousand_pixels_on(
+    site: Site, open_page: OpenPage, view: str
+) -> None:
+    page = open_page(VISITS[view](site), person=ADMIN, width=1000)
+    tables = page.locator(".scroll")
+    assert tables.count() > 0
+    for table in tables.all():
+        assert table.evaluate("(one) => one.scrollWidth <= one.clientWidth")

@@ -33,7 +33,7 @@ def show_operation(
 ) -> None:
     """Call an operation, and write its result."""
     pages = bool(operation.paged) and all_pages
-    if here.output == "raw":
+    if here.output == "raw" or operation.download:
         write_raw(here.client, operation, given, pages=pages)
     elif not pages:
         answer = here.client.call(operation.name, **given)
@@ -122,6 +122,12 @@ def write_raw(
             output.write_bytes(page.content.rstrip(b"\n") + b"\n")
     elif call.content is not None:
         output.write_bytes(output.dump_json(calling.execute_call(client.session, call)).encode())
+    elif operation.download:
+        with client.session.stream(
+            operation.method, call.url, params=call.params, headers=call.headers, limit=None
+        ) as content:
+            for block in _read_blocks(content):
+                output.write_bytes(block)
     else:
         answer = client.session.request(operation.method, call.url, **call.request_arguments())
         if SHA256 in answer.headers and answer.is_redirect and operation.method == "GET":
@@ -136,16 +142,22 @@ def _write_verified_file(client: "Client", answer: "httpx.Response") -> None:
     place = urljoin(str(answer.url), answer.headers["Location"])
     plain = {"Accept-Encoding": "identity"}
     with client.session.stream("GET", place, headers=plain, authorize=False, limit=None) as content:
-        reader = importlib.import_module("store_client.http.pool").BodyReader(content)
-        buffer = memoryview(bytearray(BLOCK))
-        while count := reader.read_some(buffer):
-            digest.update(buffer[:count])
-            output.write_bytes(buffer[:count])
+        for block in _read_blocks(content):
+            digest.update(block)
+            output.write_bytes(block)
     if digest.hexdigest() != answer.headers[SHA256].lower():
         raise Damaged(
             "the output is not the file: its checksum is wrong",
             hint="delete it and try again, or use `store download`",
         )
+
+
+def _read_blocks(content: "httpx.Response") -> Iterator[memoryview]:
+    """Yield the body in blocks, each valid until the next."""
+    reader = importlib.import_module("store_client.http.pool").BodyReader(content)
+    buffer = memoryview(bytearray(BLOCK))
+    while count := reader.read_some(buffer):
+        yield buffer[:count]
 
 
 SECTIONS = (

@@ -42,6 +42,8 @@ class ApiOperation:
     """Where in a page its items are: `bundle.files`; "" when there is only one page."""
     upload: bool = False
     """The body is bytes, and is called `content`."""
+    download: bool = False
+    """The answer is bytes of any size."""
     form: bool = False
     token: TokenUse = "no"
     keyed: bool = False
@@ -188,6 +190,7 @@ def _parse_operation(
         parameters=(*(one for one in named if one.place in ("path", "query")), *members),
         paged=_find_page_items(source, described),
         upload=_is_upload(kinds),
+        download=_is_download(source, described),
         form=FORM in kinds and JSON not in kinds,
         token=cast(TokenUse, optional if security else "no"),
         keyed=method == "PATCH" or "Idempotency-Key" in about,
@@ -230,6 +233,14 @@ def _parse_body(source: SchemaBudget, body: Mapping[str, Any]) -> Iterator[Opera
 
 def _is_upload(kinds: Mapping[str, Any]) -> bool:
     return bool(kinds) and JSON not in kinds and FORM not in kinds
+
+
+def _is_download(source: SchemaBudget, described: Mapping[str, Any]) -> bool:
+    answer = _resolve(source, described.get("responses", {}).get("200", {}))
+    schemas = [
+        _resolve(source, one.get("schema", {})) for one in answer.get("content", {}).values()
+    ]
+    return any(one.get("format") == "binary" for one in schemas)
 
 
 def _find_page_items(source: SchemaBudget, described: Mapping[str, Any]) -> str:

@@ -1,7 +1,9 @@
 """Operations of a real store as commands."""
 
 import hashlib
+import io
 import json
+import zipfile
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal
@@ -128,7 +130,7 @@ def test_help_shows_texts_of_definition(admin: Typist) -> None:
     assert "[repeat, or a JSON list" in admin.types("put-v1-group-user", "--help").output
 
 
-@pytest.mark.spec("CLI-44")
+@pytest.mark.spec("CLI-44", "CLI-146")
 def test_writes_and_reads_files_and_bundles_by_commands(admin: Typist, tmp_path: Path) -> None:
     entry = stored(admin, b"some\x00bytes\xff", tmp_path)
     uuid = bundled(admin, [entry])
@@ -139,6 +141,9 @@ def test_writes_and_reads_files_and_bundles_by_commands(admin: Typist, tmp_path:
     assert headers["x-store-sha256"] == hashlib.sha256(b"some\x00bytes\xff").hexdigest()
     assert "location" in admin.reads("get-file", *file)
     assert admin.types("get-file", *file, "--output", "raw").stdout_bytes == b"some\x00bytes\xff"
+    archive = admin.types("get-bundle-archive", "--uuid", uuid, "--replica", "aws").stdout_bytes
+    with zipfile.ZipFile(io.BytesIO(archive)) as zipped:
+        assert [zipped.read(name) for name in zipped.namelist()] == [b"some\x00bytes\xff"]
     search = ("post-search", "--replica", "aws", "--es-query", "{}")
     until(lambda: admin.reads(*search)["total_hits"] == 1)
 

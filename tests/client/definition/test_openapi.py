@@ -71,6 +71,14 @@ def test_non_object_body_is_one_argument() -> None:
     ]
 
 
+@pytest.mark.spec("CLI-146")
+def test_answers_of_bytes_are_known() -> None:
+    binary = {"application/zip": {"schema": {"type": "string", "format": "binary"}}}
+    assert one_of({"responses": {"200": {"content": binary}}}).download
+    text = {"text/plain": {"schema": {"type": "string"}}}
+    assert not one_of({"responses": {"200": {"content": text}}}).download
+
+
 @pytest.mark.spec("CLI-17")
 def test_bytes_and_forms_are_known() -> None:
     upload = one_of(body({"type": "string", "format": "binary"}, "application/octet-stream"))

@@ -2,10 +2,12 @@
 
 import hashlib
 import io
+import re
 import tarfile
 import zipfile
 from collections.abc import Callable
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import httpx
@@ -18,19 +20,27 @@ from auth import accounts
 from auth.accounts import NewAccount
 from auth.policies.grammar import parse_policy
 from config import Settings
+from ops import ports
 from pipelines import archives
+from pipelines.bundles import NewEntry
 from pipelines.copies import INLINE_BYTES
 from storage import keys
 from storage.catalog.accounts import AccountKey
 from storage.circuit_breaker import CircuitBreaker
+from storage.connect import connect
+from storage.model import FQID
+from storage.pubsub import MemoryPubSub
 from storage.stores import Stores
 from tests.api.builders import INGEST, VERSION, Depositor, uuid_of
 from tests.api.conftest import PEOPLE, verify
+from tests.api.servers import asked, migrated, started
 from tests.auth.accounts.builders import BY
 from tests.auth.policies.builders import document, statement
+from tests.builders import make_file
 from tests.conftest import Outbox
 from tests.damage import damage
 from tests.http_server import serving_app
+from tests.pipelines.test_bundle_versions import put_entries
 
 READER = {"Authorization": "Bearer reader"}
 Make = Callable[..., Flask]
@@ -278,3 +288,33 @@ def test_who_may_not_read_the_bundle_gets_no_archive(
     app = make(closed_operations=("*",)).test_client()
     assert app.get(path_of(bundle), headers=READER).status_code == 403
     assert app.get(path_of(other), headers=READER).status_code == 200
+
+
+# The real server ---------------------------------------------------------------------------
+
+
+@pytest.mark.spec("BUN-67")
+def test_a_real_server_breaks_off_where_a_file_is_damaged(tmp_path: Path) -> None:
+    home = migrated(tmp_path)
+    stores = connect(Settings(home=home, secret_key="s" * 32), notices=MemoryPubSub())
+    data = bytes(INLINE_BYTES + 4096)
+    entries = [NewEntry("a", make_file(stores, b"small"), False)]
+    entries.append(NewEntry("b", make_file(stores, data), False))
+    fqid = put_entries(stores, FQID(uuid_of(9), VERSION), entries)
+    path = path_of(fqid.uuid, format="tar")
+    ask = f"GET {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n".encode()
+    port = ports.find_free_port_pair()
+    with started("api", home, port):
+        head, _, body = asked(port, ask).partition(b"\r\n\r\n")
+        length = int(re.findall(rb"Content-Length: (\d+)", head)[0])
+        assert len(body) == length
+        assert [one.split("/")[1] for one in names_in(body, "tar")] == ["a", "b"]
+        damage(stores, "aws", keys.blob_key(hashlib.sha256(data).hexdigest()), "last byte")
+        head, _, body = asked(port, ask).partition(b"\r\n\r\n")
+        assert head.startswith(b"HTTP/1.1 200 ")
+        assert 0 < len(body) < length
+        assert asked(port, ask.replace(path.encode(), b"/health")).startswith(b"HTTP/1.1 ")
+    stores.catalog.close()
+    log = (home / "api.log").read_text()
+    assert "broke off" in log
+    assert "Traceback" not in log

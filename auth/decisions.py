@@ -297,10 +297,16 @@ def require_allowed(
     """Raise Forbidden with the reason unless the action is allowed on all resources."""
     decision = deciding.decide(principal, [action], resources, context)
     if not decision.allowed:
-        text = f"You need a policy that allows {action} here ({decision.reason})."
-        if decision.reason == "implicit_deny":
-            text += f" The role {builtin_roles.find_sufficient_role(action)} has one."
-        raise Forbidden(text)
+        raise Forbidden(f"{_explain_denial(decision, action)} ({decision.reason}).")
+
+
+def _explain_denial(decision: AccessDecision, action: str) -> str:
+    if decision.reason == "disabled":
+        return "This user is disabled"
+    if decision.reason == "explicit_deny":
+        return f"A policy denies {action} here"
+    role = builtin_roles.find_sufficient_role(action)
+    return f"You need the role {role}: no policy allows {action} here"
 
 
 def require_enabled(deciding: DecisionPoint, principal: Principal) -> None:

@@ -6,6 +6,8 @@ from typing import Annotated, Any
 
 from flask import Response
 
+from api.app import OPERATIONS
+from api.authz.app import OPERATIONS as AUTH_OPERATIONS
 from api.authz.context import AuthServices
 from api.schemas.fields import NoParameters, QueryInteger, TextField, in_range, max_length
 from auth.accounts import MAX_GRANT_ID, AuditContext
@@ -41,6 +43,8 @@ SUBJECTS = {
 }
 """Headings of operations, by a word of their names."""
 OTHER_SUBJECT = "The service"
+SUMMARIES = {one.name: one.summary for one in (*OPERATIONS, *AUTH_OPERATIONS)}
+"""What each operation does."""
 
 
 def require_caller(context: PageContext[Any]) -> Principal:
@@ -115,15 +119,18 @@ def show_own_permissions(context: Context) -> Response:
 
 def group_permissions(
     context: PageContext[Any], principal: Principal
-) -> list[tuple[str, list[OperationPermission]]]:
-    """List a principal's permissions by subject."""
+) -> list[tuple[str, list[tuple[str, OperationPermission]]]]:
+    """List a principal's permissions by subject, each with what the operation does."""
     auth = require_accounts(context)
     found = auth.decisions.find_permissions(principal)
     listed = list_permissions(found, auth.settings.deployment)
+    # Operations of one action, such as PUT of one file and of many, are one line.
+    listed = list({one.action: one for one in reversed(listed)}.values())
     last = (SUBJECTS["v1"], OTHER_SUBJECT)
     listed.sort(key=lambda one: (_subject_of(one.operation) in last, _subject_of(one.operation)))
     return [
-        (name, list(some)) for name, some in groupby(listed, lambda p: _subject_of(p.operation))
+        (name, [(SUMMARIES.get(one.operation, ""), one) for one in some])
+        for name, some in groupby(listed, lambda p: _subject_of(p.operation))
     ]
 
 

@@ -93,7 +93,7 @@ def test_pages_are_for_administrators(visit: Visit, path: str) -> None:
     for person in ("reader", "ingest"):
         refused = visit(person).get(path)
         assert refused.status_code == 403
-        assert "The role store_admin has one." in text_of(refused)
+        assert "You need the role store_admin: no policy allows auth:" in text_of(refused)
         assert "Ask an administrator" in text_of(refused)
     assert visit("admin").get(path).status_code == 200
 

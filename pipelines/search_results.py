@@ -210,24 +210,51 @@ def _format_value(value: Any) -> str:
 ManifestLine = Sequence[str | int]
 
 
-def list_manifest_lines(stores: Stores, replica: Replica, query: Clause) -> Iterator[ManifestLine]:
-    """Yield a line for each file of all matching bundles, newest bundle first.
+@dataclass(frozen=True, slots=True)
+class HitList:
+    """All matching bundles, newest first, each with the replica that found it.
 
-    Errors of the first search come before the first line.
+    `hits` is empty if there are more than wanted.
     """
+
+    total: int
+    hits: Sequence[tuple[Replica, FQID]]
+
+
+def list_hits(stores: Stores, replica: Replica, query: Clause, most: int) -> HitList:
+    """List all matching bundles, if they are no more than `most`."""
 
     def search(index: SearchIndex, *, size: int, after: str | None) -> SearchPage:
         return index.search(query, size=size, after=after)
 
+    found: list[tuple[Replica, FQID]] = []
     after = None
     while True:
         wanted = SearchPageRequest(PAGE_MAX - 1, PAGE_MAX, after)
         served, page = search_with_failover(stores, replica, search, wanted)
-        for hit in page.hits:
-            yield from list_bundle_lines(stores, served, FQID(hit.uuid, hit.version))
-        if page.after is None:
-            return
+        found += [(served, FQID(hit.uuid, hit.version)) for hit in page.hits]
+        if max(page.total, len(found)) > most:
+            return HitList(max(page.total, len(found)), [])
         after = page.after
+        if after is None:
+            return HitList(len(found), found)
+
+
+def count_files(stores: Stores, hits: HitList) -> int:
+    """Return how many files the bundles have, one that is in several of them several times."""
+    fqids = [fqid for _, fqid in hits.hits]
+    with stores.catalog.read() as tx:
+        return sum(
+            bundle.file_count
+            for start in range(0, len(fqids), PAGE_MAX)
+            for bundle in catalog_bundles.find_all(tx, fqids[start : start + PAGE_MAX])
+        )
+
+
+def list_manifest_lines(stores: Stores, hits: HitList) -> Iterator[ManifestLine]:
+    """Yield a line for each file of the bundles."""
+    for served, fqid in hits.hits:
+        yield from list_bundle_lines(stores, served, fqid)
 
 
 def list_bundle_lines(stores: Stores, replica: Replica, fqid: FQID) -> Iterator[ManifestLine]:
@@ -247,23 +274,3 @@ def list_bundle_lines(stores: Stores, replica: Replica, fqid: FQID) -> Iterator[
         start += len(entries)
         if not entries or start >= bundle.file_count:
             return
-
-
-def list_hits(stores: Stores, replica: Replica, query: Clause, most: int) -> tuple[int, list[FQID]]:
-    """Return the number of matching bundles, and the newest of them."""
-
-    def search(index: SearchIndex, *, size: int, after: str | None) -> SearchPage:
-        return index.search(query, size=size, after=after)
-
-    found: list[FQID] = []
-    total, after = 0, None
-    while len(found) < most:
-        size = min(PAGE_MAX - 1, most - len(found))
-        wanted = SearchPageRequest(size, PAGE_MAX, after)
-        _, page = search_with_failover(stores, replica, search, wanted)
-        total = total or page.total
-        found += [FQID(hit.uuid, hit.version) for hit in page.hits]
-        after = page.after
-        if after is None:
-            break
-    return total, found

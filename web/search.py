@@ -22,11 +22,16 @@ from pipelines.limits import (
     COLLECTION_ITEMS_MAX,
     COLLECTION_NAME_MAX,
     FACET_VALUES,
+    MANIFEST_BUNDLES_MAX,
+    MANIFEST_LINES_MAX,
+    PAGE_MAX,
 )
 from pipelines.search_results import (
     MANIFEST_COLUMNS,
     CardPage,
     CardRequest,
+    HitList,
+    count_files,
     find_cards,
     list_hits,
     list_manifest_lines,
@@ -125,6 +130,7 @@ def _render_search(
     except (Unavailable, TimeLimitExceeded) as error:
         values["away"] = _explain(error)
     else:
+        values["manifest_lines"] = _count_lines(context, request, clause, found.total)
         values |= _make_facets(context, request, clause)
         values |= _explain_no_results(context, request, clause, found.total)
     return context.render(
@@ -136,6 +142,19 @@ def _render_search(
         may_collect=context.principal is not None,
         **values,
     )
+
+
+def _count_lines(
+    context: PageContext[Any], request: SearchRequest, clause: Clause, total: int
+) -> int | None:
+    """Return how many lines the manifest has; None if its bundles do not fit in one page."""
+    if total >= PAGE_MAX:
+        return None
+    try:
+        hits = list_hits(context.stores, request.replica, clause, PAGE_MAX)
+    except (Unavailable, TimeLimitExceeded):
+        return None
+    return count_files(context.stores, hits)
 
 
 def _explain(error: DomainError) -> str:
@@ -163,6 +182,7 @@ def _describe_results(
         "download_command": f"store download {bundles}",
         "subscription_url": f"/subscriptions/new?{subscription}",
         "collection_max": COLLECTION_ITEMS_MAX,
+        "manifest_max": MANIFEST_BUNDLES_MAX,
         "es_query": query,
         "sort_urls": {sort: replace(request, sort=sort).url() for sort in (NEWEST, OLDEST)},
     }
@@ -281,13 +301,26 @@ def _mend(request: SearchRequest, name: str, near: str) -> SearchRequest:
 def download_manifest(context: PageContext[SearchParameters]) -> Response:
     """Send a table of the files of all results, for `store download-manifest`."""
     request = _read_request(context.query, context.request.args.getlist("filter"))
-    lines = list_manifest_lines(context.stores, request.replica, request.clause())
-    # Errors of the search become a page: it runs before the response begins.
-    first = next(lines, None)
-    rows = chain([MANIFEST_COLUMNS], [] if first is None else [first], lines)
+    hits = list_hits(context.stores, request.replica, request.clause(), MANIFEST_BUNDLES_MAX)
+    message = _refuse_manifest(context, hits)
+    if message:
+        return _render_search(context, request, form_errors={"manifest": [message]})
+    rows = chain([MANIFEST_COLUMNS], list_manifest_lines(context.stores, hits))
     response = Response(write_table(rows), content_type="text/tab-separated-values; charset=utf-8")
     response.headers["Content-Disposition"] = 'attachment; filename="manifest.tsv"'
     return protect(response, context.site)
+
+
+def _refuse_manifest(context: PageContext[Any], hits: HitList) -> str | None:
+    """Return why the manifest of these bundles would be too large; None if it is not."""
+    if hits.total > MANIFEST_BUNDLES_MAX:
+        return f"A manifest has at most {MANIFEST_BUNDLES_MAX:,} bundles, and {hits.total:,} match."
+    lines = count_files(context.stores, hits)
+    if lines > MANIFEST_LINES_MAX:
+        return (
+            f"A manifest has at most {MANIFEST_LINES_MAX:,} lines, and these have {lines:,} files."
+        )
+    return None
 
 
 def write_table(rows: Iterable[Sequence[str | int]]) -> Iterator[bytes]:
@@ -320,13 +353,11 @@ def collect_results(context: PageContext[Any]) -> Response:
     version = version_from_us(int(context.site.clock() * 1_000_000))
     target = WriteCollection(new_uuid(), version, given.replica)
     allowed = context.authorize("put_collection", query=target)
-    total, hits = list_hits(
-        context.stores, request.replica, request.clause(), COLLECTION_ITEMS_MAX + 1
-    )
-    if not 0 < len(hits) <= COLLECTION_ITEMS_MAX:
+    found = list_hits(context.stores, request.replica, request.clause(), COLLECTION_ITEMS_MAX)
+    if not found.hits:
         message = (
-            f"A collection has at most {COLLECTION_ITEMS_MAX:,} bundles, and {total:,} match."
-            if hits
+            f"A collection has at most {COLLECTION_ITEMS_MAX:,} bundles, and {found.total:,} match."
+            if found.total
             else "No bundle matches."
         )
         return _render_search(context, request, form_errors={"name": [message]}, form=form)
@@ -336,7 +367,7 @@ def collect_results(context: PageContext[Any]) -> Response:
         given.name,
         given.description,
         {"search": request.es_query()},
-        [CollectionLink("bundle", fqid, None) for fqid in hits],
+        [CollectionLink("bundle", fqid, None) for _, fqid in found.hits],
     )
     written = collections.put(
         context.stores, draft, allowed.caller.email, request_id=context.request_id

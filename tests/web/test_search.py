@@ -12,9 +12,12 @@ from typing import Any
 from urllib.parse import quote
 
 import pytest
+from sqlalchemy import update
 
 from config import Settings
+from storage.catalog.tables.versions import bundles
 from storage.errors import TimeLimitExceeded, Unavailable
+from storage.protocols import SearchIndex, SearchPage
 from storage.stores import Stores
 from store_client.download.manifests import read_manifest
 from tests.api.builders import VERSION, Depositor, uuid_of
@@ -55,18 +58,18 @@ Reopen = Callable[..., Visitor]
 
 @pytest.fixture
 def reopen(keyed_settings: Settings, stores: Stores, job_queue: Outbox) -> Reopen:
-    """Open the store with other settings, or with another `index`, for an anonymous visitor."""
+    """Open the store with other settings, or with another `index`."""
 
     def refuse(_path: str, _form: Mapping[str, str]) -> Mapping[str, Any]:
         raise Unavailable("no authorization service in this test")
 
-    def make_visitor(*, index: Any = None, **changes: Any) -> Visitor:
+    def make_visitor(person: str = "", *, index: Any = None, **changes: Any) -> Visitor:
         opened = replace(stores, search={"aws": index, "gcp": index}) if index else stores
         changed = replace(keyed_settings, **changes)
         app = create_site_app(
             changed, opened, job_queue=job_queue, verify=verify, auth=None, post_form=refuse
         )
-        return Visitor(app)
+        return Visitor(app, person)
 
     return make_visitor
 
@@ -290,6 +293,53 @@ def test_manifest_lists_the_files_of_all_results(visit: Visit, deposited, tmp_pa
 
 def test_manifest_says_so_while_the_engine_is_away(reopen: Reopen) -> None:
     assert reopen(index=Away(Unavailable("no route"))).get("/search/manifest").status_code == 503
+
+
+class Crowded:
+    """An index that finds more than it shows."""
+
+    def __init__(self, index: SearchIndex, total: int) -> None:
+        self.index, self.total = index, total
+
+    def search(self, *args: Any, **more: Any) -> SearchPage:
+        return replace(self.index.search(*args, **more), total=self.total)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.index, name)
+
+
+def test_page_says_how_many_lines_the_manifest_has(visit: Visit, deposited, stores: Stores) -> None:
+    assert "a table with 5 lines, one for each" in text_of(visit().get("/search?q=kidney"))
+    with stores.catalog.write() as tx:
+        tx.execute(update(bundles).values(file_count=200_001))
+    page = visit().get("/search?q=kidney")
+    assert "a table with 1,000,005 lines" in text_of(page)
+    (url,) = links(page, "manifest.tsv")
+    refused = visit().get(url)
+    assert refused.status_code == 400
+    assert "at most 1,000,000 lines, and these have 1,000,005 files." in text_of(refused)
+    assert "store download --es-query" in text_of(refused)
+    assert links(refused, "manifest.tsv") == []
+
+
+def test_too_many_results_are_left_to_the_client(reopen: Reopen, deposited, stores: Stores) -> None:
+    visitor = reopen(index=Crowded(stores.search["aws"], 10_001))
+    page = visitor.get("/search?q=kidney")
+    assert links(page, "manifest.tsv") == []
+    assert "A manifest has at most 10,000 bundles. Add filters" in text_of(page)
+    assert "store download --es-query" in text_of(page)
+    refused = visitor.get("/search/manifest?q=kidney")
+    assert refused.status_code == 400
+    assert "at most 10,000 bundles, and 10,001 match." in text_of(refused)
+    fewer = reopen(index=Crowded(stores.search["aws"], 10_000)).get("/search?q=kidney")
+    assert "a table with a line for each of their files" in text_of(fewer)
+
+
+def test_too_many_results_become_no_collection(reopen: Reopen, deposited, stores: Stores) -> None:
+    visitor = reopen("ingest", index=Crowded(stores.search["aws"], 1_001))
+    refused = visitor.post("/search/collection", q="kidney", replica="aws", name="Kidneys")
+    assert refused.status_code == 400
+    assert "A collection has at most 1,000 bundles: add filters first." in text_of(refused)
 
 
 def test_results_become_a_collection(visit: Visit, deposited) -> None:

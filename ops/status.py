@@ -1,7 +1,9 @@
 """The commands `status`, `sweep` and `parked` (dead jobs: list and retry)."""
 
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 import click
 import httpx
@@ -14,7 +16,10 @@ from ops.commands import format_time, open_catalog, open_stores, print_table, re
 from pipelines import sweeps
 from pipelines.status import RETRY_LIMIT, retry_dead_jobs
 from storage.catalog import Tx, integrity, jobs, purges
+from storage.engines import open_bucket
+from storage.errors import DomainError, explain_error
 from storage.model import REPLICAS
+from storage.protocols import DirectUploads
 
 LIST_LIMIT = 100
 
@@ -31,6 +36,7 @@ def status(settings: Settings) -> None:
     )
     health = _fetch_health(settings)
     shown = [("api", "failed", other)] if health is None else health
+    shown += check_browser_uploads(settings)
     print_table(console, "Health", ("part", "state", "reason"), shown)
     with open_catalog(settings).read() as tx:
         backlog, parked_count = jobs.count_open(tx), jobs.count_dead(tx)
@@ -148,3 +154,52 @@ def _fetch_health(settings: Settings) -> list[tuple[str, str, str]] | None:
     if instance != commands.find_instance_id(settings):
         return None
     return [(name, part["status"], part["reason"]) for name, part in parts.items()]
+
+
+PREFLIGHT_KEY = "areas/-"
+
+
+def check_browser_uploads(settings: Settings) -> list[tuple[str, str, str]]:
+    """Ask the bucket of the areas, as a browser would, whether the pages may send parts to it.
+
+    No row if the store receives the parts itself.
+    """
+    part, site = "browser uploads", urlsplit(settings.site_url)
+    origin = f"{site.scheme}://{site.netloc}"
+    if not settings.areas_url:
+        return []
+    try:
+        bucket = open_bucket(settings, "areas", settings.areas_url)
+        direct = bucket.find_direct_uploads()
+        if direct is None:
+            return []
+        # Some credentials sign nothing.
+        bucket.sign(PREFLIGHT_KEY, expires_s=1)
+        allowed = _send_preflight(origin, direct)
+    except (httpx.HTTPError, httpx.InvalidURL, DomainError) as error:
+        return [(part, "warning", f"pass through the store: {explain_error(error)}")]
+    if not allowed:
+        reason = f"pass through the store: the bucket has no CORS rule for {origin}"
+        return [(part, "warning", f"{reason} (docs/deployment.md, Uploads from browsers)")]
+    return [(part, "ok", "go to the bucket")]
+
+
+def _send_preflight(origin: str, direct: DirectUploads) -> bool:
+    asked = {
+        "Origin": origin,
+        "Access-Control-Request-Method": "PUT",
+        "Access-Control-Request-Headers": ",".join(direct.headers),
+    }
+    reply = httpx.options(direct.url + PREFLIGHT_KEY, headers=asked, timeout=5.0)
+
+    def allows(header: str, wanted: Iterable[str]) -> bool:
+        given = reply.headers.get(f"Access-Control-Allow-{header}", "")
+        names = {name.strip().lower() for name in given.split(",")}
+        return "*" in names or names.issuperset(name.lower() for name in wanted)
+
+    return (
+        reply.is_success
+        and allows("Origin", [origin])
+        and allows("Methods", ["PUT"])
+        and allows("Headers", direct.headers)
+    )

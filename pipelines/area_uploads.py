@@ -166,7 +166,7 @@ def receive_part(stores: Stores, upload: AreaUploadRow, part: IncomingPart) -> s
     return digest.hexdigest()
 
 
-PART_URL_S = 300
+PART_URL_S = 900
 """Seconds within which a presigned part must begin to arrive; the client signs it just before."""
 
 

@@ -8,7 +8,7 @@ from flask import Response
 
 from api.areas import area_uri
 from api.schemas.fields import NoParameters, TextField, one_of, page_token_field
-from pipelines import area_files, areas, flow, formats
+from pipelines import area_files, area_uploads, areas, flow, formats
 from pipelines.area_files import AreaFileInfo
 from pipelines.areas import DELETING, LOCKED, UNLOCKED, IncomingFile
 from storage.catalog.areas import Area
@@ -106,10 +106,14 @@ def _read_area(context: PageContext[Any], area: Area, summary: FileSummary) -> d
     )
     shown, next_page = context.cut_page(rows, FILES_PER_PAGE, scope, lambda last: [last.name])
     checks = {state: count for state, (count, _) in summary.items()}
+    is_open = area.state == UNLOCKED
+    direct = area_uploads.find_direct_uploads(context.stores) if is_open else None
     return {
+        "connect": direct.url if direct else "",
         "area": area,
         "refused": {},
-        "is_open": area.state == UNLOCKED,
+        "is_open": is_open,
+        "is_direct": direct is not None,
         "is_going": area.state == DELETING,
         "max_bytes": context.services.settings.max_upload_bytes,
         "folder_url": area_uri(context),

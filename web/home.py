@@ -15,7 +15,7 @@ from pipelines.statistics import list_latest_bundles
 from storage.errors import TimeLimitExceeded, Unauthorized, Unavailable
 from storage.model import REPLICAS
 from storage.search.grammar.parser import parse_query
-from web.pages import PageContext, page
+from web.pages import PageContext, auth_origin, page
 
 LATEST = 8
 
@@ -76,7 +76,9 @@ def _pack_client() -> bytes:
 @page("GET", "/docs")
 def show_reference(context: PageContext[NoParameters]) -> Response:
     """Show the API reference; without JavaScript, the list of operations."""
-    return context.render("docs.html", "API reference", operations=OPERATIONS)
+    # The page reads the authorization service's discovery document.
+    connect = auth_origin(context.site)
+    return context.render("docs.html", "API reference", connect=connect, operations=OPERATIONS)
 
 
 @page("GET", "/docs/token", login=True)

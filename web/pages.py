@@ -195,9 +195,11 @@ class PageContext(StoreContext[Q, None]):
             return shown, None
         return shown, self.services.cursors.seal(scope, locate(shown[-1]))
 
-    def render(self, template: str, title: str, *, status: int = 200, **values: Any) -> Response:
-        """Render a page; `title` is its heading, too."""
-        return render_page(template, title, status=status, page=self, **values)
+    def render(
+        self, template: str, title: str, *, status: int = 200, connect: str = "", **values: Any
+    ) -> Response:
+        """Render a page; `title` is its heading, too; see render_page."""
+        return render_page(template, title, status=status, page=self, connect=connect, **values)
 
     def redirect(self, path: str, flash: str = "") -> Response:
         """Redirect to a page of this site after a POST; `flash` is shown there once."""
@@ -452,9 +454,13 @@ def render_page(
     *,
     status: int = 200,
     page: PageContext[Any] | None = None,
+    connect: str = "",
     **values: Any,
 ) -> Response:
-    """Render a template with what every page shows, and its security headers."""
+    """Render a template with what every page shows, and its security headers.
+
+    `connect` is an address besides the site's own to which the page's scripts may send requests.
+    """
     site: Site = current_app.extensions[SITE_KEY]
     flash = _take_flash(site)
     body = render_template(
@@ -469,7 +475,7 @@ def render_page(
     response = Response(body, status, content_type="text/html; charset=utf-8")
     if flash:
         set_cookie(site, response, FLASH_COOKIE, "", 0)
-    return protect(response, site)
+    return protect(response, site, connect)
 
 
 def _shared_values(site: Site, page: PageContext[Any] | None) -> dict[str, Any]:
@@ -494,13 +500,17 @@ def _take_flash(site: Site) -> str:
     return str(opened[0]) if opened else ""
 
 
-def protect(response: Response, site: Site) -> Response:
-    """Add headers against scripts, framing, MIME sniffing, caching and leaking the referrer."""
+def auth_origin(site: Site) -> str:
+    """Return the origin of the authorization service."""
     parts = urlsplit(site.services.settings.auth_url)
-    auth = f"{parts.scheme}://{parts.netloc}"
-    # The reference page reads the authorization service's discovery document.
-    connect = f"'self' {auth}" if request.path == "/docs" else "'self'"
-    policy = CONTENT_SECURITY_POLICY.format(connect=connect, forms=f"'self' {auth}")
+    return f"{parts.scheme}://{parts.netloc}"
+
+
+def protect(response: Response, site: Site, connect: str = "") -> Response:
+    """Add headers against scripts, framing, MIME sniffing, caching and leaking the referrer."""
+    policy = CONTENT_SECURITY_POLICY.format(
+        connect=f"'self' {connect}".rstrip(), forms=f"'self' {auth_origin(site)}"
+    )
     response.headers.setdefault("Content-Security-Policy", policy)
     response.headers.setdefault("Cache-Control", "no-store")
     response.headers.setdefault("X-Frame-Options", "DENY")

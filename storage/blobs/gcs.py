@@ -286,7 +286,8 @@ class GcsBlobs:
 
     def find_direct_uploads(self) -> DirectUploads:
         """See BlobStore."""
-        return DirectUploads(f"{self._client().public}/{self.name}/", PART_HEADERS)
+        public = self._bucket.translate_errors(lambda: self._client().public)
+        return DirectUploads(f"{public}/{self.name}/", PART_HEADERS)
 
     def direct_url(self, key: str) -> str:
         """See BlobStore."""

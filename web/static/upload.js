@@ -1,5 +1,5 @@
 // Uploads files and folders into an area: in parts, resumable, with retries and progress.
-// Its requests are those of the API, with the visitor's own token.
+// Its requests are those of the API, with the visitor's own token; parts may go to the bucket.
 import { ApiClient, Refused } from "./upload-requests.js";
 import { Memory } from "./upload-memory.js";
 
@@ -8,7 +8,7 @@ const form = document.getElementById("upload");
 const byId = (id) => document.getElementById(id);
 const area = form.dataset.area;
 const maxBytes = Number(form.dataset.maxBytes);
-const client = new ApiClient(area, form.dataset.token);
+const client = new ApiClient(area, form.dataset.token, "direct" in form.dataset);
 const memory = new Memory(area);
 
 const queue = [];

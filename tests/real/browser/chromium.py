@@ -56,6 +56,9 @@ class Watch:
             self.seen.append(f"console: {message.text}")
 
     def _dismiss(self, dialog: Dialog) -> None:
+        if dialog.type == "beforeunload":
+            dialog.accept()
+            return
         self.seen.append(f"dialog: {dialog.message}")
         dialog.dismiss()
 

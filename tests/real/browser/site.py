@@ -34,25 +34,11 @@ OPTIONS = {"reduced_motion": "reduce", "locale": "en-GB", "timezone_id": "UTC"}
 
 
 @dataclass
-class Site:
-    """A seeded store, a browser, and the cookies of those who are logged in."""
+class BrowsedStore:
+    """A store, a browser, and the cookies of those who are logged in."""
 
     store: LocalStore
-    service: ApiClient
     browser: Browser
-    deposited: list[DepositedBundle]
-    area: str
-    bundle: FQID
-    """The bundle that pages of one bundle show: it has two versions, and is in a collection."""
-    first_version: str
-    file: FQID
-    withdrawn: FQID
-    collection: FQID
-    subscription: str
-    delivery: str
-    own_area: str
-    """An area with a few files, of which a bundle was made in the browser: `deposit`."""
-    deposit: str
     cookies: dict[str, StorageState]
 
     @property
@@ -94,6 +80,26 @@ class Site:
         page.wait_for_url(f"{self.store.api}/")
         self.cookies[person] = context.storage_state()
         context.close()
+
+
+@dataclass
+class Site(BrowsedStore):
+    """A store with an atlas in it."""
+
+    service: ApiClient
+    deposited: list[DepositedBundle]
+    area: str
+    bundle: FQID
+    """The bundle that pages of one bundle show: it has two versions, and is in a collection."""
+    first_version: str
+    file: FQID
+    withdrawn: FQID
+    collection: FQID
+    subscription: str
+    delivery: str
+    own_area: str
+    """An area with a few files, of which a bundle was made in the browser: `deposit`."""
+    deposit: str
 
 
 @contextmanager
@@ -155,7 +161,7 @@ def fill(store: LocalStore, service: ApiClient, browser: Browser) -> Site:
     leave_dead_job(store, bundle)
     delivery = _wait_for_delivery(service, subscription)
     changed = (bundle, version, file, other, collection, subscription, delivery, str(uuid.uuid4()))
-    return Site(store, service, browser, deposited, area, *changed, "", {})
+    return Site(store, browser, {}, service, deposited, area, *changed, "")
 
 
 def _subscribe(service: ApiClient) -> str:

@@ -44,7 +44,7 @@ def test_only_the_page_of_an_open_area_may_reach_the_bucket(
     assert re.fullmatch(r"http://127\.0\.0\.1:[0-9]+/store-[0-9a-f-]{36}/", direct.url)
     assert read_connections(page) == f"'self' {direct.url}"
     assert " data-direct" in page.text
-    for other in ("/", "/areas", f"{path}/files", f"{path}/delete"):
+    for other in ("/", "/areas", f"{path}/bundle", f"{path}/delete"):
         assert read_connections(owner.get(other)) == "'self'", other
     owner.post(f"{path}/state", state="LOCKED")
     locked = owner.get(path)

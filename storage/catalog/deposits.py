@@ -97,6 +97,38 @@ def list_by_owner(
     return [DepositSummary(*row) for row in rows]
 
 
+_COUNT_FILES = """
+    SELECT state, count(*) FROM (
+        SELECT CASE
+            WHEN EXISTS (
+                SELECT 1 FROM visible AS v WHERE v.kind = 'file' AND v.replica = :replica
+                AND v.uuid = wanted.uuid AND v.version = :version
+            ) THEN 'verified'
+            ELSE coalesce((
+                SELECT CASE WHEN t.state = 'FAILED' THEN 'failed'
+                    WHEN t.bytes_done > 0 THEN 'verifying' ELSE 'waiting' END
+                FROM tasks AS t WHERE t.uuid = wanted.uuid AND t.version = :version
+                ORDER BY t.created_us DESC, t.id LIMIT 1
+            ), 'waiting') END AS state
+        FROM {source}
+    ) AS states GROUP BY state
+"""
+
+
+def count_files(tx: Tx, deposit: Deposit) -> dict[str, int]:
+    """Count a deposit's files by state: verified, verifying, waiting or failed."""
+    uuids = [uuid for _, _, uuid, _ in deposit.entries]
+    rows = sql.execute_with(
+        tx,
+        _COUNT_FILES,
+        "wanted",
+        {"uuid": ("text", uuids)},
+        replica=deposit.replica,
+        version=deposit.version,
+    )
+    return {row[0]: row[1] for row in rows}
+
+
 def set_state(tx: Tx, ident: str, state: str, faults: Mapping[str, str] | None = None) -> None:
     """Set the state of a deposit, and what is wrong with it."""
     is_over = state in ("DONE", "FAILED")

@@ -1,7 +1,9 @@
 """Bundles that are made of upload areas, by a job that may stop anywhere."""
 
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from uuid import uuid4
 
 import pytest
 
@@ -10,8 +12,11 @@ from pipelines import statistics as store_statistics
 from pipelines.areas import IncomingFile
 from pipelines.deposits import ChosenFile, DepositRequest
 from storage.catalog import deposits as rows
+from storage.catalog import ingest as tasks
 from storage.catalog.deposits import Deposit
+from storage.catalog.ingest import IngestTaskRow
 from storage.errors import Forbidden, Invalid, Unavailable
+from storage.model import FQID, Checksums
 from storage.stores import Stores
 from tests.api.builders import AREA, uuid_of
 
@@ -60,6 +65,35 @@ def test_makes_bundle_of_chosen_files(stores: Stores, area: str, drain) -> None:
     assert [one.fqid for one in store_statistics.list_bundles_of_author(stores, ME)] == [
         deposit.fqid
     ]
+
+
+def test_counts_files_by_the_state_of_their_latest_task(stores: Stores, area: str) -> None:
+    deposit = deposits.plan(stores, request_of(), ME)
+    names = ("untouched", "waiting", "verifying", "failed", "verifying again")
+    entries = [(name, name, uuid_of(place), False) for place, name in enumerate(names, 1)]
+    deposit = replace(deposit, entries=entries)
+
+    def begin(place: int, *, done: int = 0, failed: bool = False) -> None:
+        fqid, ident = FQID(entries[place][2], deposit.version), str(uuid4())
+        sums, source = Checksums("a", "b", "c", "d"), "file:///x"
+        row = IngestTaskRow(
+            ident, fqid, "aws", "PENDING", "x", source, "p", 9, "x/y", 7, ME, sums, 0, None, 0
+        )
+        with stores.catalog.write() as tx:
+            tasks.insert_all(tx, [row])
+            tasks.record_progress(tx, ident, done)
+            if failed:
+                tasks.finish(tx, ident, state="FAILED", cause={"detail": "no"})
+
+    begin(1)
+    begin(2, done=5)
+    begin(3, done=5, failed=True)
+    begin(4, failed=True)
+    begin(4, done=3)
+    counts = deposits.count_files(stores, deposit)
+    assert counts == {"waiting": 2, "verifying": 2, "failed": 1}
+    shown = deposits.list_file_states(stores, deposit, 0, 10)
+    assert counts == Counter(one.state for one in shown)
 
 
 def test_new_version_keeps_uuids_of_files(stores: Stores, area: str, drain) -> None:

@@ -208,7 +208,8 @@ def test_browser_that_leaves_frees_its_stream(build: Build, drain: Drain) -> Non
     with serving_app(site.app) as base, httpx.Client(trust_env=False) as http:
         with http.stream("GET", base + path, headers=headers) as stream:
             assert stream.headers["X-Accel-Buffering"] == "no"
-            next(stream.iter_lines())
+            lines = stream.iter_lines()
+            assert next(lines) == "retry: 1000"
             assert owner.get(path, **STREAM).status_code == 503
 
         def is_free() -> bool:

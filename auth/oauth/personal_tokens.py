@@ -7,7 +7,7 @@ expires, and when its user is disabled, changes the password or logs out everywh
 import uuid
 from dataclasses import dataclass
 
-from auth.accounts import AuditContext, admit_at_login, record_audit
+from auth.accounts import AuditContext, admit_at_login, begin_change, record_audit
 from auth.oauth.clients import PERSONAL_TOKENS_CLIENT
 from auth.oauth.provider import DEFAULT_SCOPES
 from auth.oauth.tokens import ACCESS_TOKEN_TYPE
@@ -59,7 +59,8 @@ def create_personal_token(
         name=name,
     )
     keys = read_keys_until(settings.home, now + lifetime_s, settings.secret_key)
-    with catalog.write() as tx:
+    # Of two at once, the second sees the first.
+    with begin_change(catalog) as tx:
         admit_at_login(tx, by.who, by.request_id)
         held = [row.name for row in oauth.list_personal_tokens(tx, by.who, now_us)]
         if name in held:

@@ -20,7 +20,7 @@ from api.schemas.fields import NoParameters, TextField, max_length
 from auth.http_client import HttpClient
 from auth.oauth.clients import PAGES_CLIENT
 from auth.secret_values import encode_base64url, is_equal_secret, pkce_challenge
-from storage.errors import Invalid, Unavailable
+from storage.errors import Invalid, Unauthorized, Unavailable
 from web.pages import (
     PageContext,
     PostForm,
@@ -210,8 +210,12 @@ def complete_login(context: PageContext[CallbackParameters]) -> Response:
     }
     answer, ends = site.post_form("/oauth/token", form), site.clock() + settings.session_s
     session = read_tokens(site, answer, secrets.token_urlsafe(16), ends)
-    # Otherwise every page would send the browser here again.
-    context.services.verify(session.token)
+    try:
+        context.services.verify(session.token)
+    except Unauthorized as error:
+        # Otherwise every page, and this one, would send the browser here again.
+        reason = f"The store does not accept this login ({error.detail}). Ask an administrator."
+        raise Invalid(reason) from error
     response = redirect_to(target)
     set_cookie(site, response, BROWSER_COOKIE, "", 0)
     return store_session(site, response, session)

@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
@@ -16,12 +17,14 @@ from auth.login.sessions import SESSION_COOKIE as AUTH_COOKIE
 from auth.login.sessions import SessionLifetimes
 from auth.tokens.verification import GrantChecker
 from config import Settings
-from storage.errors import Invalid
+from storage.errors import Invalid, Unauthorized
+from storage.model import Principal
 from storage.stores import Stores
 from tests.conftest import Outbox
 from tests.web.conftest import BROWSER
 from web.app import create_site_app
 from web.login import SESSION_COOKIE, is_local_path
+from web.pages import SITE_KEY, Site
 
 ADA = "ada@example.org"
 
@@ -169,6 +172,57 @@ def test_logout_ends_session_and_revokes_its_tokens(
     thief = app.test_client()
     thief.set_cookie(SESSION_COOKIE, stolen.value, domain=urlsplit(base).hostname or "")
     assert ADA not in thief.get("/", base_url=base, headers=BROWSER).text
+
+
+def test_login_that_the_store_refuses_ends_with_an_error(
+    app: Flask, auth_app: Flask, keyed_settings: Settings, stores: Stores
+) -> None:
+    """A redirect to the login would come back here, and so on for ever."""
+
+    def refuse(_token: str) -> Principal:
+        raise Unauthorized("The token is for another audience")
+
+    client = app.test_client()
+    callback = follow_login(client, auth_app, keyed_settings, stores, "/login")
+    object.__setattr__(app.extensions[SITE_KEY].services, "verify", refuse)
+    page = client.get(callback, base_url=keyed_settings.site_url, headers=BROWSER)
+    assert page.status_code == 400
+    assert "another audience" in page.text
+    assert not any(line.startswith(SESSION_COOKIE) for line in page.headers.getlist("Set-Cookie"))
+
+
+def test_session_ends_with_the_secret_key(
+    app: Flask,
+    auth_app: Flask,
+    keyed_settings: Settings,
+    stores: Stores,
+    job_queue: Outbox,
+) -> None:
+    client, base = app.test_client(), keyed_settings.site_url
+    callback = follow_login(client, auth_app, keyed_settings, stores, "/login")
+    client.get(callback, base_url=base, headers=BROWSER)
+    stolen = client.get_cookie(SESSION_COOKIE, domain=urlsplit(base).hostname or "")
+    assert stolen is not None
+    site: Site = app.extensions[SITE_KEY]
+    settings = replace(keyed_settings, secret_key="another secret for tests")
+    verify, post_form = site.services.verify, site.post_form
+    later = create_site_app(
+        settings, stores, job_queue=job_queue, verify=verify, auth=site.auth, post_form=post_form
+    )
+    for name, shown in ((app, True), (later, False)):
+        browser = name.test_client()
+        browser.set_cookie(SESSION_COOKIE, stolen.value, domain=urlsplit(base).hostname or "")
+        assert (ADA in browser.get("/", base_url=base, headers=BROWSER).text) is shown
+
+
+@pytest.mark.parametrize("cookie", ["", "A", "é", "A" * 100_000, "%00", "A.B.C", '"' * 100])
+def test_strange_session_cookie_is_no_session(
+    app: Flask, keyed_settings: Settings, cookie: str
+) -> None:
+    headers = {**BROWSER, "Cookie": f"{SESSION_COOKIE}={cookie}"}
+    page = app.test_client().get("/", base_url=keyed_settings.site_url, headers=headers)
+    assert page.status_code == 200
+    assert "Log in" in page.text
 
 
 def test_tampered_session_cookie_is_no_session(app: Flask, keyed_settings: Settings) -> None:

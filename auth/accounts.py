@@ -5,7 +5,7 @@ import json
 import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 from auth import builtin_roles
@@ -24,6 +24,7 @@ from storage.catalog.accounts import (
 )
 from storage.catalog.audit import AuditChange, AuditFilter, AuditRecord
 from storage.errors import ConflictError, Forbidden, Invalid, NotAcceptable, NotFoundError
+from storage.model import normalize_identity
 
 MAX_ACCOUNT_ID = 128
 """Characters of an id (interface 5)."""
@@ -212,9 +213,14 @@ def list_owned(
 def list_changes(
     catalog: Catalog, criteria: AuditFilter, *, before_id: int | None, limit: int
 ) -> list[AuditRecord]:
-    """List audit entries, newest first."""
+    """List audit entries, newest first; e-mail addresses match in any case."""
+    exact = replace(
+        criteria,
+        who=criteria.who and normalize_identity(criteria.who),
+        target=criteria.target and normalize_identity(criteria.target),
+    )
     with catalog.read() as tx:
-        return audit.list_records(tx, criteria, before_id=before_id, limit=limit)
+        return audit.list_records(tx, exact, before_id=before_id, limit=limit)
 
 
 EditAction = Literal["add", "remove"]

@@ -408,12 +408,20 @@ put_v1_role_policy = _declare_policy_change(
 def get_v1_audit(context: AuthRequestContext[AuditParameters, None]) -> Response:
     """Read who changed what."""
     query = context.query
-    scope = (query.who or "", query.what or "", query.since or "")
+    # Tokens of the time before there were more filters stay valid.
+    added = {"until": query.until, "target": query.target}
+    more = [f"{name}={value}" for name, value in added.items() if value]
+    scope = (query.who or "", query.what or "", query.since or "", *more)
     before = _read_page_token(context, *scope)
-    since_us = None if query.since is None else version_to_us(query.since)
     records = accounts.list_changes(
         context.catalog,
-        AuditFilter(query.who, query.what, since_us),
+        AuditFilter(
+            query.who,
+            query.what,
+            None if query.since is None else version_to_us(query.since),
+            query.target,
+            None if query.until is None else version_to_us(query.until),
+        ),
         before_id=None if before is None else int(before[0]),
         limit=query.per_page + 1,
     )

@@ -314,6 +314,15 @@ class AuditParameters(ListParameters):
             load_default=None, metadata={"description": "Only changes at or after this moment."}
         ),
     ]
+    until: Annotated[
+        str | None,
+        version_field(
+            load_default=None, metadata={"description": "Only changes before this moment."}
+        ),
+    ]
+    target: Annotated[
+        str | None, _filter_field("Only changes of this, for example user/ada@example.org.")
+    ]
 
 
 class AuditEntry(ResponseSchema):

@@ -287,7 +287,8 @@ class Operations:
     @_operation
     def get_v1_audit(
         self, *, per_page: int | None = None, next_token: str | None = None, who: str | None = None,
-        what: str | None = None, since: str | None = None, headers: Headers = None,
+        what: str | None = None, since: str | None = None, until: str | None = None,
+        target: str | None = None, headers: Headers = None,
     ) -> Any:
         """Read who changed what."""
 

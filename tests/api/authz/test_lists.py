@@ -1,6 +1,7 @@
 """Lists of the authorization service: pages, ownership and the audit log."""
 
 from typing import Any
+from urllib.parse import parse_qs, urlsplit
 
 import pytest
 
@@ -263,9 +264,29 @@ def test_filters_audit_log_by_who_what_and_since(admin: Admin) -> None:
     assert [one["target"] for one in entries(admin, what="post_v1_role")] == ["role/does"]
     late = [one["target"] for one in entries(admin, since=since)]
     assert late == ["role/does", "group/group7", "group/group6", "group/group5"]
+    early = [one["target"] for one in entries(admin, until=since, per_page="5")]
+    assert early == [f"group/group{number}" for number in (4, 3, 2, 1, 0)]
+    both = entries(admin, since=since, until=since)
+    assert both == []
     assert entries(admin, who="nobody@example.org") == []
-    for wrong in ({"since": "yesterday"}, {"who": ""}, {"what": "x" * 255}):
+    for wrong in ({"since": "yesterday"}, {"until": "today"}, {"who": ""}, {"what": "x" * 255}):
         assert admin.get("/v1/audit", **wrong).status_code == 400
+
+
+@pytest.mark.spec("ACC-16")
+def test_filters_audit_log_by_target(admin: Admin) -> None:
+    for number in range(7):
+        if number:
+            admin.put(of_user(ADA), status="disabled" if number % 2 else "enabled")
+        else:
+            admin.user(ADA)
+        admin.role(f"role{number}")
+    found = entries(admin, target=f"user/{ADA.upper()}", per_page="5")
+    assert [one["target"] for one in found] == [f"user/{ADA}"] * 7
+    assert len(entries(admin, target="role/role3")) == 1
+    first = admin.get("/v1/audit", target=f"user/{ADA}", per_page="5")
+    token = parse_qs(urlsplit(first.headers["Link"].split(">")[0]).query)["next_token"][0]
+    assert admin.get("/v1/audit", target="role/role3", next_token=token).status_code == 400
 
 
 @pytest.mark.spec("ACC-16")

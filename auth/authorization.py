@@ -234,6 +234,23 @@ class StoreAuthorizer:
         if operation in SUBSCRIBING_OPERATIONS and not self._is_of_authorized_domain(principal):
             raise Forbidden(f"{operation} needs {self.wants(operation)}")
 
+    def find_allowed(
+        self,
+        principal: Principal | None,
+        operation: str,
+        named: Sequence[Mapping[str, str]],
+        context: Mapping[str, Value],
+    ) -> list[bool]:
+        """Return for each of several resources whether it is allowed, to list only those."""
+        if operation in self.open:
+            is_enabled = principal is None or self.decisions.is_enabled(principal)
+            return [is_enabled] * len(named)
+        if principal is None or not named:
+            return [False] * len(named)
+        arns = [resource_arn(operation, self.deployment, one) for one in named]
+        decided = self.decisions.decide(principal, [action_name(operation)], arns, context)
+        return [one.decision.allowed for one in decided.results]
+
     def require_enabled(self, email: str) -> None:
         """Raise Forbidden if the user is disabled."""
         require_enabled(self.decisions, Principal(email, frozenset()))

@@ -29,7 +29,7 @@ from pipelines import (
 from pipelines.archives import ARCHIVE_FORMATS
 from pipelines.bundle_contents import MetadataFile
 from pipelines.bundle_references import SubscriptionMatches
-from pipelines.bundle_versions import BundleState
+from pipelines.bundle_versions import BundleState, HistoryVersion
 from pipelines.documents import is_metadata_file
 from pipelines.limits import ARCHIVE_FILES_MAX
 from storage.errors import ConflictError
@@ -79,7 +79,8 @@ def show_bundle(context: PageContext[BundleParameters]) -> Response:
     row = state.row
     metadata = read_metadata(context, row)
     heading = find_title(context, metadata) or row.fqid.uuid
-    history = bundle_versions.list_history(context.stores, row.fqid.uuid, limit=RECENT_VERSIONS + 1)
+    listed = bundle_versions.list_history(context.stores, row.fqid.uuid, limit=RECENT_VERSIONS + 1)
+    history = _filter_readable(context, listed)
     files = _list_files(context, row)
     return context.render(
         "bundle.html",
@@ -88,7 +89,7 @@ def show_bundle(context: PageContext[BundleParameters]) -> Response:
         size=_measure_size(context, row, files),
         trees=_build_trees(metadata),
         history=history[:RECENT_VERSIONS],
-        has_more_versions=len(history) > RECENT_VERSIONS,
+        has_more_versions=len(listed) > RECENT_VERSIONS,
         citation=cite_bundle(context, row, heading),
         base=context.base,
         may_withdraw=context.may("delete_bundle", query=replace(query, version=row.fqid.version)),
@@ -233,8 +234,22 @@ def _show_absent(context: PageContext[Any], state: BundleState) -> Response:
         status=404 if state.state == "elsewhere" else 410,
         state=state,
         uuid=uuid,
-        live=[one for one in history if one.is_live],
+        live=[one for one in _filter_readable(context, history) if one.is_live],
     )
+
+
+def _filter_readable(
+    context: PageContext[Any], listed: Sequence[HistoryVersion]
+) -> list[HistoryVersion]:
+    """Return the versions that the caller may read in a replica that has them, or had them."""
+    pairs = [(one.row, replica) for one in listed for replica in one.replicas or REPLICAS]
+    resources = [
+        {"uuid": row.fqid.uuid, "version": row.fqid.version, "replica": replica}
+        for row, replica in pairs
+    ]
+    allowed = context.services.guard.find_allowed("get_bundle", context, resources)
+    readable = {row.id for (row, _), is_in in zip(pairs, allowed, strict=True) if is_in}
+    return [one for one in listed if one.row.id in readable]
 
 
 # Citation ----------------------------------------------------------------------------------
@@ -285,9 +300,9 @@ class HistoryParameters(VersionPageParameters):
     before: Annotated[str | None, version_field(load_default=None)]
 
 
-@page("GET", "/bundles/<uuid>/versions", access="get_bundle", query=HistoryParameters)
+@page("GET", "/bundles/<uuid>/versions", query=HistoryParameters)
 def list_bundle_versions(context: PageContext[HistoryParameters]) -> Response:
-    """List all versions of a bundle, and its events."""
+    """List the versions of a bundle that the caller may read, and their events."""
     uuid, query = context.path["uuid"], context.query
     found = bundle_versions.list_history(
         context.stores,
@@ -296,11 +311,13 @@ def list_bundle_versions(context: PageContext[HistoryParameters]) -> Response:
         limit=VERSIONS_PER_PAGE + 1,
         with_sizes=True,
     )
+    shown = _filter_readable(context, found[:VERSIONS_PER_PAGE])
+    if not shown:
+        context.authorize("get_bundle")
     if not found and query.before is None:
         # Says why: not found, or purged.
         state = bundle_versions.find_state(context.stores, query.replica, uuid, None)
         return _show_absent(context, state)
-    shown = found[:VERSIONS_PER_PAGE]
     return context.render(
         "bundle_versions.html",
         "Versions of the bundle",
@@ -311,7 +328,11 @@ def list_bundle_versions(context: PageContext[HistoryParameters]) -> Response:
             for one in shown
             if query.replica in one.replicas
         ],
-        next_before=shown[-1].row.fqid.version if len(found) > len(shown) else None,
+        next_before=(
+            found[VERSIONS_PER_PAGE - 1].row.fqid.version
+            if len(found) > VERSIONS_PER_PAGE
+            else None
+        ),
         events=bundle_references.list_events(context.stores, [one.row.fqid for one in shown]),
     )
 

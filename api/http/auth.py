@@ -5,7 +5,7 @@ Each application has its own subclass of `RequestContext` with its services, and
 
 import ipaddress
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Any, Generic, Protocol, TypeVar
@@ -231,6 +231,13 @@ class StoreGuard:
             # A version that was published meanwhile was not authorized.
             raise NotFoundError(f"There is no {kind} {context.path['uuid']}.")
         return resolved
+
+    def find_allowed(
+        self, operation: str, context: AnyContext, named: Sequence[Mapping[str, str]]
+    ) -> list[bool]:
+        """Return for each of several resources whether the caller may do an operation."""
+        values = self.circumstances.build(context.request, context.principal)
+        return self.access.find_allowed(context.principal, operation, named, values)
 
     def refuse(self, principal: Principal | None, operation: str, request: Request) -> None:
         """See Guard."""

@@ -14,7 +14,7 @@ from typing import Any, Protocol
 from flask import Request, Response
 from marshmallow import Schema
 
-from api.http.auth import B, Guard, Q, RequestContext, VerifyToken
+from api.http.auth import B, Q, RequestContext, StoreGuard, VerifyToken
 from api.http.limits import FairSemaphore, ReadOnlyMode, client_key
 from api.http.metrics import RequestMetrics
 from api.http.paging import Cursors, add_paging_headers, next_page_url
@@ -67,7 +67,7 @@ class Services:
     read_only: ReadOnlyMode
     integrity: ReportCache[FixityReport]
     access: StoreAuthorizer
-    guard: Guard
+    guard: StoreGuard
 
     @property
     def instance(self) -> str:

@@ -72,6 +72,34 @@ def test_exports_are_shown_to_those_who_may(
         assert visit("reader").get(f"/bundles/{bundle}/{path}").status_code == 403
 
 
+def test_history_has_the_versions_that_the_caller_may_read(
+    visit: Visit, depositor: Depositor, stores: Stores
+) -> None:
+    versions = [f"2026-0{month}-01T000000.000000Z" for month in (1, 2, 3, 4)]
+    for version in versions:
+        bundle = depositor.bundle(1, version=version)
+    everything = visit("admin").get(f"/bundles/{bundle}/versions").text
+    assert all(f"version={version}" in everything for version in versions)
+    arns = [f"arn:store:*:*:bundles/{bundle}.{version}" for version in versions[1::2]]
+    set_policy(stores, statement("Deny", Action="store:GetBundle", Resource=arns))
+    reader = visit("reader")
+    for page in ("/versions", f"?version={versions[2]}"):
+        shown = reader.get(f"/bundles/{bundle}{page}")
+        assert shown.status_code == 200
+        assert [version in shown.text for version in versions] == [True, False, True, False]
+    assert visit().get(f"/bundles/{bundle}/versions").status_code == 303
+
+
+def test_history_of_a_bundle_that_nobody_may_read_is_refused(
+    visit: Visit, depositor: Depositor, stores: Stores
+) -> None:
+    bundle = depositor.bundle(1)
+    set_policy(stores, statement("Deny", Action="store:GetBundle"))
+    for path in (f"/bundles/{bundle}/versions", f"/bundles/{uuid_of(77)}/versions"):
+        assert visit("reader").get(path).status_code == 403
+        assert visit("reader").get(f"{path}?before={VERSION}").status_code == 403
+
+
 def set_policy(stores: Stores, *statements: Any) -> None:
     """Give the reader a policy of its own."""
     user = AccountKey("user", PEOPLE["reader"].email)

@@ -1,9 +1,9 @@
-"""The state of work: open and dead jobs, failing receivers, and the last backup."""
+"""The state of work: open and dead jobs, receivers, and the last backup."""
 
 from dataclasses import dataclass
 
 from storage.catalog import Catalog, deliveries, endpoints, jobs, now_us, purges, store_state
-from storage.catalog.endpoints import FailingEndpoint
+from storage.catalog.endpoints import EndpointStatus
 from storage.catalog.jobs import DeadJob, OpenJobs
 from storage.model import Job
 from storage.stores import Stores
@@ -20,7 +20,7 @@ class WorkStatus:
     open: list[OpenJobs]
     dead: list[DeadJob]
     dead_count: int
-    endpoints: list[FailingEndpoint]
+    endpoints: list[EndpointStatus]
     deliveries_pending: int
     last_backup_us: int | None
     purges: list[str]
@@ -35,7 +35,7 @@ def read_work_status(stores: Stores) -> WorkStatus:
             open=jobs.list_open(tx),
             dead=jobs.list_dead(tx, limit=MAX_LISTED),
             dead_count=jobs.count_dead(tx),
-            endpoints=endpoints.list_failing(tx, limit=MAX_LISTED),
+            endpoints=endpoints.list_active(tx, limit=MAX_LISTED),
             deliveries_pending=deliveries.count_pending(tx),
             last_backup_us=int(backup) if backup else None,
             purges=[

@@ -10,7 +10,7 @@ fetches deliveries. One serves many endpoints, so that they share the cost of it
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from sqlalchemy import delete, func, select, text
+from sqlalchemy import delete, func, or_, select, text
 
 from storage.catalog import deliveries, sql, store_state, subscriptions
 from storage.catalog.deliveries import AttemptResult, DueDelivery
@@ -313,7 +313,7 @@ def _defer_blocked(tx: Tx, row: Endpoint) -> Endpoint:
 
 
 @dataclass(frozen=True, slots=True)
-class FailingEndpoint:
+class EndpointStatus:
     """A receiver that fails, or that deliveries wait for."""
 
     address: str
@@ -323,20 +323,19 @@ class FailingEndpoint:
     waiting: int
 
 
-def list_failing(tx: Tx, *, limit: int) -> list[FailingEndpoint]:
-    """Return the receivers with the most consecutive failures, and their pending deliveries."""
-    waiting = (
-        select(func.count())
-        .select_from(deliveries_table)
-        .where(
-            text("deliveries.state = 'pending'"), deliveries_table.c.endpoint_id == endpoints.c.id
-        )
-        .scalar_subquery()
+def list_active(tx: Tx, *, limit: int) -> list[EndpointStatus]:
+    """Return receivers that fail or that deliveries wait for, those with most failures first."""
+    # Spelled out, as the partial index of pending deliveries is not used with a parameter.
+    pending = (
+        text("deliveries.state = 'pending'"),
+        deliveries_table.c.endpoint_id == endpoints.c.id,
     )
+    waiting = select(func.count()).select_from(deliveries_table).where(*pending).scalar_subquery()
+    is_waiting = select(deliveries_table.c.id).where(*pending).exists()
     query = (
         select(endpoints.c.address, endpoints.c.failures, endpoints.c.resume_us, waiting)
-        .where(endpoints.c.failures > 0)
+        .where(or_(endpoints.c.failures > 0, is_waiting))
         .order_by(endpoints.c.failures.desc(), endpoints.c.id)
         .limit(limit)
     )
-    return [FailingEndpoint(*row) for row in tx.execute(query)]
+    return [EndpointStatus(*row) for row in tx.execute(query)]

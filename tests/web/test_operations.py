@@ -40,6 +40,16 @@ def test_operations_show_dead_jobs_with_their_reason(visit: Visit, stores: Store
     assert "&lt;b&gt;refused&lt;/b&gt;" in page.text
 
 
+def test_operations_show_receivers_that_deliveries_wait_for(visit: Visit, stores: Stores) -> None:
+    assert "no delivery waits" in visit("admin").get("/operations").text
+    form = {"callback_url": "https://receiver.example/notify", "replica": "aws"}
+    page = visit("reader").post("/subscriptions/new", **form).headers["Location"]
+    assert visit("reader").post(f"{page.partition('?')[0]}/test").status_code == 303
+    shown = text_of(visit("admin").get("/operations"))
+    assert "1 delivery pending" in shown
+    assert "https://receiver.example/notify 0 1" in shown
+
+
 def test_operations_hide_secrets_in_settings(visit: Visit) -> None:
     page = visit("admin").get("/operations")
     assert "STORE_SECRET_KEY" in page.text

@@ -158,20 +158,23 @@ def test_head_takes_no_stream(owner: Visitor, drain: Drain) -> None:
     assert (answer.status_code, answer.mimetype) == (200, "text/html")
 
 
+@pytest.mark.parametrize("place", ["area", "deposit"])
 @pytest.mark.parametrize("lost", ["session", "role"])
 def test_stream_ends_with_the_session_and_with_the_role(
-    build: Build, drain: Drain, lost: str
+    build: Build, drain: Drain, lost: str, place: str
 ) -> None:
     site = build()
-    owner, people = site.visit("ingest"), site.people
-    path = new_deposit(owner, drain)
+    owner = site.visit("ingest")
+    path = new_area(owner) if place == "area" else new_deposit(owner, drain)
+    if place == "area":
+        upload(owner, path, [("bad.json", b"{")])
     sent = parts(owner.get(path, **STREAM))
     next(sent)
     if lost == "session":
-        del people["ingest"]
+        del site.people["ingest"]
     else:
         # The owner still has an account, but no role that may see areas.
-        people["ingest"] = Principal("ingest@example.org", frozenset())
+        site.people["ingest"] = Principal("ingest@example.org", frozenset())
     drain()
     began = time.monotonic()
     assert list(sent) == []

@@ -97,7 +97,12 @@ MAX_ROLES_TRIED = 200
 
 
 def find_allowing_roles(
-    catalog: Catalog, principal: Principal, action: str, resource: str, deployment: str
+    catalog: Catalog,
+    principal: Principal,
+    action: str,
+    resource: str,
+    deployment: str,
+    context: Mapping[str, Value],
 ) -> list[str]:
     """List the roles whose policy alone would allow an action to a principal; store_admin last."""
     with catalog.read() as tx:
@@ -107,6 +112,6 @@ def find_allowing_roles(
     for row in rows:
         policy = load_policy(AccountKey("role", row.id), row.policy, deployment)
         attached = [AttachedPolicy(f"role {row.id}", policy)] if policy else []
-        if CompiledPolicies(attached, variables).decide(action, resource).allowed:
+        if CompiledPolicies(attached, variables).decide(action, resource, context).allowed:
             allowing.append(row.id)
     return sorted(allowing, key=lambda role: role == STORE_ADMIN)

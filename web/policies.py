@@ -3,10 +3,13 @@
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
+from datetime import UTC, datetime
+from ipaddress import ip_address
 from typing import Annotated, Any
 
 from flask import Response
 
+from api.http.auth import format_condition_time
 from api.schemas.fields import NoParameters, TextField, max_length, one_of
 from auth import accounts
 from auth.account_operations import ACCOUNT_ACTIONS
@@ -15,7 +18,9 @@ from auth.authorization import RESOURCES, action_name
 from auth.builtin_roles import load_policy
 from auth.decisions import ResourceDecision
 from auth.permissions import find_allowing_roles, list_role_sources
+from auth.policies import keys
 from auth.policies.grammar import AccessPolicy, parse_policy
+from auth.policies.patterns import Value
 from storage.catalog.accounts import AccountKey, AccountKind
 from storage.errors import ConflictError, Forbidden, Invalid
 from storage.model import Principal, normalize_identity
@@ -193,13 +198,73 @@ def _render_new_role(
     )
 
 
+def _circumstance_field() -> TextField:
+    return TextField(load_default="", validate=max_length(MAX_EVALUATED_LENGTH))
+
+
 @dataclass(frozen=True)
 class EvaluationParameters:
-    """A user, an action and a resource to evaluate."""
+    """A user, an action and a resource to evaluate, and what is assumed of the request."""
 
     who: Annotated[str, TextField(load_default="", validate=max_length(254))]
     action: Annotated[str, TextField(load_default="", validate=max_length(MAX_EVALUATED_LENGTH))]
     resource: Annotated[str, TextField(load_default="", validate=max_length(MAX_EVALUATED_LENGTH))]
+    groups: Annotated[str, _circumstance_field()]
+    """Groups that the user's token claims."""
+    source_ip: Annotated[str, _circumstance_field()]
+    secure: Annotated[str, TextField(load_default="", validate=one_of("", "yes", "no"))]
+    time: Annotated[str, _circumstance_field()]
+    token_time: Annotated[str, _circumstance_field()]
+    user_agent: Annotated[str, _circumstance_field()]
+    issuer: Annotated[str, _circumstance_field()]
+
+
+@dataclass(frozen=True)
+class Circumstances:
+    """What an evaluation assumes of a request: values of condition keys, and claimed groups."""
+
+    groups: frozenset[str]
+    values: Mapping[str, Value]
+
+
+def parse_circumstances(query: EvaluationParameters) -> Circumstances:
+    """Parse what is assumed of a request; FormErrors."""
+    errors: dict[str, list[str]] = {}
+    time = _parse_moment("time", query.time, errors)
+    token_time = _parse_moment("token_time", query.token_time, errors)
+    values: dict[str, Value | None] = {
+        keys.SOURCE_IP: _parse_address("source_ip", query.source_ip, errors),
+        keys.SECURE_TRANSPORT: {"yes": True, "no": False}.get(query.secure),
+        keys.CURRENT_TIME: None if time is None else format_condition_time(time),
+        keys.EPOCH_TIME: None if time is None else int(time),
+        keys.TOKEN_ISSUE_TIME: None if token_time is None else format_condition_time(token_time),
+        keys.USER_AGENT: query.user_agent.strip() or None,
+        keys.ISSUER: query.issuer.strip() or None,
+    }
+    if errors:
+        raise FormErrors("Some fields need a change.", errors=errors)
+    given = {key: value for key, value in values.items() if value is not None}
+    return Circumstances(frozenset(query.groups.replace(",", " ").split()), given)
+
+
+def _parse_address(name: str, text: str, errors: dict[str, list[str]]) -> str | None:
+    try:
+        return str(ip_address(text.strip())) if text.strip() else None
+    except ValueError:
+        errors[name] = ["Must be an IPv4 or IPv6 address."]
+        return None
+
+
+def _parse_moment(name: str, text: str, errors: dict[str, list[str]]) -> float | None:
+    """Parse a time in UTC as seconds since 1970; report a bad one as an error of the field."""
+    if not text.strip():
+        return None
+    try:
+        moment = datetime.fromisoformat(text.strip())
+        return (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp()
+    except (ValueError, OverflowError):
+        errors[name] = ["Must be a time like 2026-01-31T23:59."]
+        return None
 
 
 @page("GET", "/admin/why", login=True, query=EvaluationParameters)
@@ -209,23 +274,32 @@ def explain_permission(context: PageContext[EvaluationParameters]) -> Response:
     who = normalize_identity(query.who.strip())
     operation, path = "post_v1_policies_evaluate", {"principal": who or "*"}
     context = context.authorize(operation, path=path, query=None)
-    auth, principal = require_accounts(context), Principal(who, frozenset())
-    values: dict[str, Any] = {}
-    if who:
+    auth = require_accounts(context)
+    values: dict[str, Any] = {"errors": {}}
+    try:
+        assumed = parse_circumstances(query)
+    except FormErrors as error:
+        assumed, values = Circumstances(frozenset(), {}), {"errors": error.errors}
+    if who and not values["errors"]:
+        principal = Principal(who, assumed.groups)
         found = auth.decisions.find_permissions(principal)
         roles = list_role_sources(auth.catalog, principal, auth.settings)
-        values = {"enabled": found.enabled, "groups": found.groups, "roles": roles}
-    if who and not query.action:
-        values["subjects"] = group_permissions(context, principal)
-    if who and query.action:
-        values |= _explain_action(context, principal, query.action, query.resource)
+        values |= {"enabled": found.enabled, "groups": found.groups, "roles": roles}
+        if query.action:
+            values |= _explain_action(
+                context, principal, query.action, query.resource, assumed.values
+            )
+        else:
+            values["subjects"] = group_permissions(context, principal)
     return render_admin(
         context,
         "admin_why.html",
         "Why may someone do this, or not?",
+        status=400 if values["errors"] else 200,
         who=who,
         action=query.action.strip(),
         resource=query.resource.strip(),
+        given=query,
         actions=_list_actions(),
         deployment=auth.settings.deployment,
         **values,
@@ -233,25 +307,37 @@ def explain_permission(context: PageContext[EvaluationParameters]) -> Response:
 
 
 def _explain_action(
-    context: Context, principal: Principal, action: str, resource: str
+    context: Context,
+    principal: Principal,
+    action: str,
+    resource: str,
+    assumed: Mapping[str, Value],
 ) -> dict[str, Any]:
     """Evaluate one action, by default on all that it is about."""
     auth, action = require_accounts(context), action.strip()
     resource = resource.strip() or default_resource(action, auth.settings.deployment)
-    decision, _ = auth.decisions.evaluate(principal, [action], [resource], {})
+    decision, _ = auth.decisions.evaluate(principal, [action], [resource], assumed)
     (result,) = decision.results
     allowing = []
     if decision.reason == "implicit_deny" and context.may("get_v1_roles", query=None):
         allowing = find_allowing_roles(
-            auth.catalog, principal, action, resource, auth.settings.deployment
+            auth.catalog, principal, action, resource, auth.settings.deployment, assumed
         )
+    given = {keys.normalize_key(key) for key in assumed}
     return {
         "result": result,
         "evaluated": resource,
         "source": _find_source(result),
-        "depends_on": sorted(result.depends_on),
+        "assumed": assumed,
+        "unknown": sorted(SPELLED.get(key, key) for key in result.depends_on - given),
         "allowing": allowing,
     }
+
+
+SPELLED = {keys.normalize_key(key): key for key in keys.REQUEST_KEYS} | {
+    keys.ANY_KEY: "further values of the request"
+}
+"""Condition keys as people write them, by the spelling of the evaluation."""
 
 
 def _find_source(result: ResourceDecision) -> AccountKey | None:

@@ -137,19 +137,22 @@ class PolicyContextBuilder:
         values: dict[str, Value | None] = {
             keys.SOURCE_IP: None if address is None else str(address),
             keys.SECURE_TRANSPORT: is_secure(request, self.proxies),
-            keys.CURRENT_TIME: _format_time(now),
+            keys.CURRENT_TIME: format_condition_time(now),
             keys.EPOCH_TIME: now,
             # Not verified; cut off at the length that an evaluation accepts.
             keys.USER_AGENT: request.headers.get("User-Agent", "")[:MAX_EVALUATED_LENGTH] or None,
         }
         if principal is not None:
             issued_at = principal.issued_at
-            values[keys.TOKEN_ISSUE_TIME] = None if issued_at is None else _format_time(issued_at)
+            values[keys.TOKEN_ISSUE_TIME] = (
+                None if issued_at is None else format_condition_time(issued_at)
+            )
             values[keys.ISSUER] = principal.issuer
         return {key: value for key, value in values.items() if value is not None}
 
 
-def _format_time(seconds: float) -> str:
+def format_condition_time(seconds: float) -> str:
+    """Return a time as conditions compare it."""
     return datetime.fromtimestamp(int(seconds), UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 

@@ -175,6 +175,69 @@ def test_shows_the_statement_that_denies(visit: Visit, stores: Stores) -> None:
     assert 'href="/admin/groups/team"' in page.text
 
 
+def at_night(stores: Stores) -> None:
+    """Let Ada deposit from one network, with TLS, before a date."""
+    conditions = {
+        "IpAddress": {"store:SourceIp": "192.0.2.0/24"},
+        "Bool": {"store:SecureTransport": "true"},
+        "DateLessThan": {"store:CurrentTime": "2026-06-01T00:00:00Z"},
+    }
+    allows = {**POLICY["Statement"][0], "Condition": conditions}
+    policy = parse_policy({**POLICY, "Statement": [allows]})
+    accounts.set_account_policy(stores.catalog, AccountKey("user", ADA), policy, BY)
+
+
+def test_evaluation_names_what_it_does_not_know_of_the_request(
+    visit: Visit, stores: Stores
+) -> None:
+    at_night(stores)
+    question = f"/admin/why?who={ADA}&action=store:PutBundle"
+    page = text_of(visit("admin").get(question))
+    assert "denied store:PutBundle" in page
+    told = "store:CurrentTime, store:SecureTransport, store:SourceIp: conditions ask for it"
+    assert told in page
+    page = text_of(visit("admin").get(f"{question}&source_ip=192.0.2.7&secure=yes"))
+    assert "denied store:PutBundle" in page
+    assert "store:SourceIp = 192.0.2.7, store:SecureTransport = True" in page
+    assert "Depends on store:CurrentTime: conditions ask for it" in page
+
+
+@pytest.mark.parametrize(
+    ("given", "answer"),
+    [
+        ("source_ip=192.0.2.7&secure=yes&time=2026-05-31T23:59", "allowed"),
+        ("source_ip=192.0.2.7&secure=yes&time=2026-06-01T00:00", "denied"),
+        ("source_ip=192.0.2.7&secure=no&time=2026-05-31T23:59", "denied"),
+        ("source_ip=198.51.100.7&secure=yes&time=2026-05-31T23:59", "denied"),
+    ],
+)
+def test_evaluation_takes_what_the_request_is_like(
+    visit: Visit, stores: Stores, given: str, answer: str
+) -> None:
+    at_night(stores)
+    page = visit("admin").get(f"/admin/why?who={ADA}&action=store:PutBundle&{given}")
+    assert f"{answer} store:PutBundle" in text_of(page)
+    assert "conditions ask for it" not in page.text
+
+
+def test_evaluation_counts_groups_that_the_token_claims(visit: Visit, stores: Stores) -> None:
+    policy = parse_policy(POLICY)
+    accounts.set_account_policy(stores.catalog, AccountKey("group", "team"), policy, BY)
+    question = f"/admin/why?who={ADA}&action=store:PutBundle"
+    assert "denied store:PutBundle" in text_of(visit("admin").get(question))
+    claimed = text_of(visit("admin").get(f"{question}&groups=team,%20absent"))
+    assert "allowed store:PutBundle" in claimed
+    assert "in the policy of group team" in claimed
+
+
+@pytest.mark.parametrize("given", ["source_ip=nowhere", "time=tomorrow", "token_time=2026-02-30"])
+def test_evaluation_shows_errors_at_the_fields(visit: Visit, given: str) -> None:
+    page = visit("admin").get(f"/admin/why?who={ADA}&action=store:PutBundle&{given}")
+    assert page.status_code == 400
+    assert 'aria-invalid="true"' in page.text
+    assert "denied" not in text_of(page)
+
+
 def test_user_may_evaluate_only_themselves(visit: Visit) -> None:
     reader = visit("reader")
     assert reader.get("/admin/why?who=reader@example.org").status_code == 200

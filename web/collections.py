@@ -33,6 +33,7 @@ from storage.model import FQID, REPLICAS, CollectionLink, Replica
 from web.bundles import VersionPageParameters, find_titles, replica_parameter
 from web.metadata import TreeBuilder
 from web.pages import FormErrors, PageContext, page
+from web.previews import render_description
 
 COLLECTIONS_PER_PAGE = 50
 LINKS_PER_PAGE = 50
@@ -103,6 +104,7 @@ def show_collection(context: PageContext[CollectionParameters]) -> Response:
         "collection.html",
         row.name or "Collection without a name",
         row=row,
+        description=render_description(row.description),
         contents=shown,
         titles=find_titles(context, [link.target for link in shown if link.type == "bundle"]),
         count=len(links),

@@ -19,6 +19,7 @@ from pipelines import files
 from pipelines.previews import Preview, build_preview
 from storage.errors import DomainError, NotFoundError
 from storage.model import REPLICAS, FileVersion, Replica
+from web.formats import is_web_url
 from web.pages import PageContext, page
 
 FRAME_POLICY = (
@@ -99,6 +100,38 @@ def render_markdown(text: str) -> Markup:
     """Return Markdown as HTML: the renderer escapes HTML, and a sanitizer keeps known tags only."""
     html = _renderer().render(text)
     return Markup(nh3.clean(html, tags=MARKDOWN_TAGS, attributes={}, link_rel=None))
+
+
+HEADING_LEVEL = 2
+"""Level of a description's highest headings: the page's own is the only one above."""
+
+
+def render_description(text: str) -> Markup | None:
+    """Return a description as part of a page, with links to web addresses.
+
+    None if it cannot be rendered in bounded time; show it as text then.
+    """
+    if not _is_renderable(text):
+        return None
+    renderer = _renderer()
+    tokens = renderer.parse(text)
+    for token in tokens:
+        if token.type in ("heading_open", "heading_close"):
+            token.tag = f"h{min(6, int(token.tag[1]) + HEADING_LEVEL - 1)}"
+    html = renderer.renderer.render(tokens, renderer.options, {})
+    return Markup(
+        nh3.clean(
+            html,
+            tags=MARKDOWN_TAGS | {"a"},
+            attributes={"a": {"href"}},
+            attribute_filter=_keep_web_urls,
+            link_rel="nofollow noopener noreferrer",
+        )
+    )
+
+
+def _keep_web_urls(_tag: str, name: str, value: str) -> str | None:
+    return value if name != "href" or is_web_url(value) else None
 
 
 @cache

@@ -1,6 +1,7 @@
 """Pages of collections: list, create, edit, delete; only for their owner."""
 
 import re
+import time
 
 import pytest
 
@@ -32,7 +33,7 @@ def test_collection_is_created_listed_and_shown_to_its_owner(visit: Visit) -> No
     listed = visitor.get("/collections")
     assert "&lt;b&gt;Fish&lt;/b&gt;" in listed.text
     page = visitor.get(f"/collections/{uuid}")
-    assert "of *2026*" in page.text
+    assert "of <em>2026</em>\nlines" in page.text
     assert "0 links" in text_of(page)
     assert "Fish" not in visit("other").get("/collections").text
     for path in ("", "/edit", "/delete"):
@@ -134,6 +135,43 @@ def test_bundle_is_added_to_own_collection(visit: Visit, depositor: Depositor) -
     assert bundle in visitor.get(f"/collections/{uuid}").text
     assert visit("other").post(where, collection=uuid).status_code == 403
     assert visitor.post(where).status_code == 400
+
+
+def test_description_is_shown_as_sanitized_markdown(visit: Visit) -> None:
+    visitor = visit("ingest")
+    text = (
+        "# Release\nof *spring*\nand summer\n\n- one\n\n[site](https://example.org/a?b=1&c=2)"
+        " [evil](javascript:alert(1)) [here](/account) [data](data:text/html,x)"
+        "\n\n<script>alert(1)</script> <img src=x onerror=alert(1)> ![i](https://example.org/i.png)"
+        "\n\n###### deep"
+    )
+    uuid = create(visitor, description=text)
+    page = visitor.get(f"/collections/{uuid}").text
+    assert page.count("<h1") == 1
+    assert "<h2>Release</h2>" in page
+    assert "<h6>deep</h6>" in page
+    assert "<em>spring</em>" in page
+    assert "<li>one</li>" in page
+    rel = 'rel="nofollow noopener noreferrer"'
+    assert f'<a href="https://example.org/a?b=1&amp;c=2" {rel}>site</a>' in page
+    shown = page[page.index("<h2>Release") : page.index("<h6>deep")]
+    assert "<script" not in shown
+    assert "<img" not in shown
+    assert re.findall('href="([^"]*)"', shown) == ["https://example.org/a?b=1&amp;c=2"]
+    edited = visitor.get(f"/collections/{uuid}/edit?version={version_of(visitor, uuid)}").text
+    assert "# Release" in edited
+
+
+@pytest.mark.parametrize(
+    "text", ["[\n" * 20_000, "|a" * 2_000 + "\n" + "|-" * 2_000 + "\n" + "x\n" * 3_500]
+)
+def test_description_that_takes_long_to_render_is_text(visit: Visit, text: str) -> None:
+    visitor = visit("ingest")
+    uuid = create(visitor, description=text)
+    began = time.monotonic()
+    page = visitor.get(f"/collections/{uuid}").text
+    assert time.monotonic() - began < 2
+    assert '<p class="deposited"><bdi>' in page
 
 
 def test_deleted_collection_is_gone(visit: Visit) -> None:

@@ -5,12 +5,14 @@ from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from difflib import SequenceMatcher, get_close_matches
+from functools import partial
 from heapq import nsmallest
 
 from pipelines.failover import read_index_with_failover
 from pipelines.limits import FACET_FIELDS_MAX
-from storage.errors import DomainError, TimeLimitExceeded, Unavailable
-from storage.model import Replica
+from pipelines.report_cache import ReportCache
+from storage.errors import TimeLimitExceeded, Unavailable
+from storage.model import REPLICAS, Replica
 from storage.protocols import FacetCount, FacetCounts, IndexedField, SearchIndex
 from storage.search.documents import KEYWORD_SUFFIX
 from storage.search.grammar.clauses import (
@@ -168,38 +170,27 @@ TECHNICAL_FIELDS = ("describedBy", "schema_type", "schema_version")
 """Last parts of fields that tell metadata apart, not bundles."""
 
 
-class FacetFieldCache:
-    """The fields that are chosen for facets, at most some minutes old; shared by threads."""
-
-    def __init__(self, stores: Stores, clock: Callable[[], float] = time.monotonic) -> None:
-        self._stores, self._clock = stores, clock
-        self._chosen: dict[Replica, tuple[float, Sequence[str]]] = {}
-
-    def read(self, replica: Replica) -> Sequence[str]:
-        """Return the metadata fields by which most bundles can be told apart.
-
-        They are chosen again after some minutes, sooner while there are few.
-        """
-        began = self._clock()
-        fresh_until, chosen = self._chosen.get(replica, (0.0, []))
-        if began < fresh_until:
-            return chosen
-        # Others use the old choice meanwhile.
-        self._chosen[replica] = (began + FRESH_S, chosen)
-        try:
-            chosen = choose_facet_fields(self._stores, replica)
-        except DomainError:
-            self._chosen[replica] = (began, chosen)
-            raise
-        ended = self._clock()
-        # A new store gets its fields soon.
-        least = FRESH_S if len(chosen) >= MAX_FEATURED else 0.0
-        fresh_until = ended + max(least, FRESH_FACTOR * (ended - began))
-        self._chosen[replica] = (fresh_until, chosen)
-        return chosen
+FacetFieldCaches = Mapping[Replica, ReportCache[Sequence[str]]]
+"""By replica the fields that are chosen for facets, at most some minutes old."""
 
 
-def choose_facet_fields(stores: Stores, replica: Replica) -> list[str]:
+def open_facet_field_caches(
+    stores: Stores, clock: Callable[[], float] = time.monotonic
+) -> FacetFieldCaches:
+    """Return caches of the fields; while there are few, as in a new store, these renew soon."""
+    return {
+        replica: ReportCache(
+            partial(choose_facet_fields, stores, replica),
+            fresh_s=FRESH_S,
+            fresh_factor=FRESH_FACTOR,
+            is_whole=lambda chosen: len(chosen) >= MAX_FEATURED,
+            clock=clock,
+        )
+        for replica in REPLICAS
+    }
+
+
+def choose_facet_fields(stores: Stores, replica: Replica) -> Sequence[str]:
     """Return the metadata fields of strings that most bundles have, without unique values."""
     _, found = list_fields(stores, replica, METADATA_PREFIX, None, FIELDS_TO_CHOOSE_FROM)
     wanted = [

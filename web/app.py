@@ -18,7 +18,7 @@ from api.http.waiting import ServerSentEvents
 from auth.secret_values import ValueSealer
 from auth.tokens.verification import GrantChecker
 from config import Settings
-from pipelines.facets import FacetFieldCache
+from pipelines.facets import open_facet_field_caches
 from pipelines.recovery import epochs
 from pipelines.statistics import open_statistics_cache
 from storage.catalog import Catalog
@@ -116,7 +116,7 @@ def create_site_app(
             stores.pubsub, slots, settings.feed_life_s, settings.feed_heartbeat_s
         ),
         statistics=open_statistics_cache(stores),
-        facet_fields=FacetFieldCache(stores),
+        facet_fields=open_facet_field_caches(stores),
     )
     pages.register_pages(app, site)
     return app

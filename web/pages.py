@@ -26,7 +26,7 @@ from api.http.waiting import ServerSentEvents
 from api.schemas.fields import NoParameters, lenient_schema
 from auth.account_operations import ACCOUNT_ACTIONS, describe_requirement
 from auth.secret_values import ValueSealer, is_equal_secret
-from pipelines.facets import FacetFieldCache
+from pipelines.facets import FacetFieldCaches
 from pipelines.report_cache import ReportCache
 from pipelines.statistics import StoreStatistics
 from storage.errors import Forbidden, Invalid, Unauthorized, Unavailable
@@ -78,7 +78,7 @@ class Site:
     post_form: PostForm
     streams: ServerSentEvents
     statistics: ReportCache[StoreStatistics]
-    facet_fields: FacetFieldCache
+    facet_fields: FacetFieldCaches
 
     def csrf_token(self, session: WebSession) -> str:
         """Return a new token for a form of this session.

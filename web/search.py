@@ -216,7 +216,7 @@ def _make_facets(
     stores, replica = context.stores, request.replica
     try:
         featured = list(context.services.settings.web_facets)
-        fields = featured or context.site.facet_fields.read(replica)
+        fields = featured or context.site.facet_fields[replica].read()
         filtered = list(dict.fromkeys(each.field for each in request.filters))
         names = list(dict.fromkeys([*fields, *filtered]))[: facets.MAX_FACETS]
         counts: dict[str, Sequence[FacetCount]] = {}

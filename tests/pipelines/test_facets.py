@@ -8,12 +8,12 @@ import pytest
 
 from pipelines.facets import (
     MAX_FEATURED,
-    FacetFieldCache,
     choose_facet_fields,
     find_nearest_fields,
     find_unknown_fields,
     format_unknown_field,
     list_query_fields,
+    open_facet_field_caches,
 )
 from storage.errors import Unavailable
 from storage.protocols import IndexedDocument, SearchIndex
@@ -97,15 +97,15 @@ def test_chosen_fields_tell_many_bundles_apart(stores: Stores) -> None:
 def test_choice_is_kept_for_minutes(stores: Stores) -> None:
     now = [0.0]
     fields = {f"f{number}": lambda n: f"value {n % 2}" for number in range(MAX_FEATURED + 3)}
-    cache = FacetFieldCache(stores, lambda: now[0])
-    assert cache.read("aws") == []
+    caches = open_facet_field_caches(stores, lambda: now[0])
+    assert caches["aws"].read() == []
     write_documents(stores, 10, **fields)
     now[0] += 1
-    chosen = cache.read("aws")
+    chosen = caches["aws"].read()
     assert len(chosen) == MAX_FEATURED
     write_documents(stores, 20, **fields, a=lambda n: "x")
-    assert cache.read("aws") is chosen
-    assert cache.read("gcp") == []
+    assert caches["aws"].read() is chosen
+    assert caches["gcp"].read() == []
 
 
 def test_failed_choice_is_made_again(stores: Stores) -> None:
@@ -114,11 +114,11 @@ def test_failed_choice_is_made_again(stores: Stores) -> None:
             raise Unavailable("no route")
 
     search = dict(stores.search)
-    cache = FacetFieldCache(replace(stores, search=search), lambda: 1.0)
+    caches = open_facet_field_caches(replace(stores, search=search), lambda: 1.0)
     write_documents(stores, 4, organ=lambda n: "liver")
     opened = search["aws"]
     search.update(dict.fromkeys(("aws", "gcp"), cast(SearchIndex, Away())))
     with pytest.raises(Unavailable):
-        cache.read("aws")
+        caches["aws"].read()
     search["aws"] = opened
-    assert cache.read("aws") == ["files.sample_json.organ"]
+    assert caches["aws"].read() == ["files.sample_json.organ"]

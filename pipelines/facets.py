@@ -161,9 +161,8 @@ MAX_FEATURED = 6
 MAX_CANDIDATES = 12
 USEFUL_SHARE = 100
 """One of so many bundles at least must have the most frequent value."""
-FRESH_S = 300.0
-FRESH_FACTOR = 50
-"""A choice is fresh for this many times as long as choosing took: it costs 2 % of a core."""
+FRESH_FACTOR = 500
+"""A choice is fresh for this many times as long as choosing took: it costs 0.2 % of a core."""
 FIELDS_TO_CHOOSE_FROM = 500
 METADATA_PREFIX = "files."
 TECHNICAL_FIELDS = ("describedBy", "schema_type", "schema_version")
@@ -171,19 +170,18 @@ TECHNICAL_FIELDS = ("describedBy", "schema_type", "schema_version")
 
 
 FacetFieldCaches = Mapping[Replica, ReportCache[Sequence[str]]]
-"""By replica the fields that are chosen for facets, at most some minutes old."""
+"""By replica the fields that are chosen for facets."""
 
 
 def open_facet_field_caches(
     stores: Stores, clock: Callable[[], float] = time.monotonic
 ) -> FacetFieldCaches:
-    """Return caches of the fields; while there are few, as in a new store, these renew soon."""
+    """Return caches of the fields; those of a small store renew soon."""
     return {
         replica: ReportCache(
             partial(choose_facet_fields, stores, replica),
-            fresh_s=FRESH_S,
+            fresh_s=0.0,
             fresh_factor=FRESH_FACTOR,
-            is_whole=lambda chosen: len(chosen) >= MAX_FEATURED,
             clock=clock,
         )
         for replica in REPLICAS

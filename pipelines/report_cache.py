@@ -11,8 +11,7 @@ R = TypeVar("R")
 class ReportCache(Generic[R]):
     """Keeps the latest report; one thread at a time builds it, the others get the one before.
 
-    A report is fresh for `fresh_factor` times as long as it took to build, and for `fresh_s` if it
-    is whole.
+    A report is fresh for `fresh_s`, and for `fresh_factor` times as long as it took to build.
     """
 
     def __init__(
@@ -21,12 +20,10 @@ class ReportCache(Generic[R]):
         *,
         fresh_s: float,
         fresh_factor: float,
-        is_whole: Callable[[R], bool] = lambda _: True,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._build, self._clock = build, clock
         self._fresh_s, self._fresh_factor = fresh_s, fresh_factor
-        self._is_whole = is_whole
         self._lock = Lock()
         self._latest: R | None = None
         self._fresh_until = 0.0
@@ -43,8 +40,8 @@ class ReportCache(Generic[R]):
             if self._latest is None or began >= self._fresh_until:
                 self._latest = self._build()
                 ended = self._clock()
-                least_s = self._fresh_s if self._is_whole(self._latest) else 0.0
-                self._fresh_until = ended + max(least_s, self._fresh_factor * (ended - began))
+                lifetime_s = max(self._fresh_s, self._fresh_factor * (ended - began))
+                self._fresh_until = ended + lifetime_s
             return self._latest
         finally:
             self._lock.release()

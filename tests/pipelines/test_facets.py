@@ -7,6 +7,7 @@ from typing import Any, cast
 import pytest
 
 from pipelines.facets import (
+    FRESH_FACTOR,
     MAX_FEATURED,
     choose_facet_fields,
     find_nearest_fields,
@@ -94,16 +95,21 @@ def test_chosen_fields_tell_many_bundles_apart(stores: Stores) -> None:
     assert chosen == ["files.sample_json.organ", "files.sample_json.project"]
 
 
-def test_choice_is_kept_for_minutes(stores: Stores) -> None:
+def test_choice_is_kept_for_a_multiple_of_the_time_that_it_took(stores: Stores) -> None:
     now = [0.0]
+
+    def clock() -> float:
+        now[0] += 0.01
+        return now[0]
+
     fields = {f"f{number}": lambda n: f"value {n % 2}" for number in range(MAX_FEATURED + 3)}
-    caches = open_facet_field_caches(stores, lambda: now[0])
+    caches = open_facet_field_caches(stores, clock)
     assert caches["aws"].read() == []
     write_documents(stores, 10, **fields)
-    now[0] += 1
+    assert caches["aws"].read() == []
+    now[0] += 0.01 * FRESH_FACTOR
     chosen = caches["aws"].read()
     assert len(chosen) == MAX_FEATURED
-    write_documents(stores, 20, **fields, a=lambda n: "x")
     assert caches["aws"].read() is chosen
     assert caches["gcp"].read() == []
 

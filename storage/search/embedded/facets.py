@@ -67,7 +67,7 @@ class FacetCache:
 
     def __init__(self, max_entries: int = MAX_CACHED_ENTRIES) -> None:
         self._max_entries = max_entries
-        self._lock = threading.Lock()
+        self._lock, self._first_reads = threading.Lock(), threading.Lock()
         self._columns: OrderedDict[ColumnKey, Column] = OrderedDict()
 
     def count(
@@ -91,16 +91,26 @@ class FacetCache:
 
     def _get_column(self, snapshot: Snapshot, key: ColumnKey) -> Column:
         """Return a column that has all documents of the snapshot."""
-        with self._lock:
-            column = self._columns.get(key) or Column()
-            if column.last < snapshot.last:
+        column = self._columns.get(key)
+        if column is None:
+            # One at a time: it may take seconds and much memory, but others count meanwhile.
+            with self._first_reads:
                 snapshot.check_time()
-                column = _extend_column(snapshot.connection, column, key, snapshot.last)
+                return self._extend_column(snapshot, key)
+        return self._extend_column(snapshot, key)
+
+    def _extend_column(self, snapshot: Snapshot, key: ColumnKey) -> Column:
+        column = self._columns.get(key) or Column()
+        if column.last < snapshot.last:
+            column = _extend_column(snapshot.connection, column, key, snapshot.last)
+        with self._lock:
+            known = self._columns.get(key)
+            if known is None or known.last < column.last:
                 self._columns[key] = column
             self._columns.move_to_end(key)
             while self.entries() > self._max_entries:
                 self._columns.popitem(last=False)
-            return column
+        return column
 
     def entries(self) -> int:
         """Return the size of the columns in memory."""

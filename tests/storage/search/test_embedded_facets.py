@@ -1,7 +1,8 @@
 """Counts of the embedded engine: earlier releases, concurrent writes and memory."""
 
 import sqlite3
-from collections.abc import Iterator
+import threading
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from pathlib import Path
@@ -93,6 +94,29 @@ def test_threads_count_while_documents_arrive(index: EmbeddedIndex, file: Path) 
         for number in range(20, 60):
             index.write([made(number)])
         assert all(results)
+
+
+def test_others_count_while_a_large_column_is_read(index: EmbeddedIndex, file: Path) -> None:
+    cache, sets = FacetCache(), SetCache()
+    reads, goes_on = threading.Event(), threading.Event()
+
+    def wait() -> None:
+        reads.set()
+        assert goes_on.wait(20)
+
+    def count(name: str, check_time: Callable[[], None]) -> int:
+        with closing(tables.open_connection(file)) as connection:
+            snapshot = Snapshot(connection, sets, check_time)
+            return len(cache.count(snapshot, [name], snapshot.find_hits(EVERYTHING), 100)[name])
+
+    with ThreadPoolExecutor(2) as pool:
+        assert pool.submit(count, "n", lambda: None).result(20) == 20
+        large = pool.submit(count, "text", wait)
+        assert reads.wait(20)
+        index.write([made(20)])
+        assert pool.submit(count, "n", lambda: None).result(20) == 21
+        goes_on.set()
+        assert large.result(20) == 20
 
 
 def test_columns_beyond_the_limit_of_memory_are_dropped(file: Path) -> None:

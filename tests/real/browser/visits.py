@@ -3,7 +3,7 @@
 from collections.abc import Callable, Mapping
 
 from tests.real.browser.site import ADMIN, GROUP, READER, ROLE, Site
-from web.app import PAGES
+from web.app import PAGE_MODULES
 from web.pages import Page, list_pages
 
 Visits = Callable[[Site], str]
@@ -105,5 +105,5 @@ def list_visits() -> dict[str, tuple[str, Visits]]:
 
 def list_shown() -> list[Page]:
     """Return the pages that a browser can be sent to."""
-    assert PAGES
+    assert PAGE_MODULES
     return [one for one in list_pages() if one.method == "GET" and one.name not in NO_PAGES]

@@ -142,7 +142,7 @@ def test_finds_out_why_a_user_may_not_write_and_grants_it(
     page.get_by_role("textbox", name="E-mail address").fill(user)
     page.get_by_role("button", name="Create user").click()
     page.goto("/admin/why")
-    page.get_by_label("User").fill(user)
+    page.get_by_label("User", exact=True).fill(user)
     page.get_by_label("Action").fill("store:PutBundle")
     page.get_by_role("button", name="Explain").click()
     assert "denied" in page.locator("main").inner_text()

@@ -25,7 +25,7 @@ def format_field() -> TextField:
     return TextField(
         load_default=ARCHIVE_FORMATS[0],
         validate=one_of(*ARCHIVE_FORMATS),
-        metadata=describe_field("The kind of archive; `bagit` is a bag in a ZIP archive."),
+        metadata=describe_field("The kind of archive; `bagit` and `ro-crate` are ZIP archives."),
     )
 
 

@@ -1,4 +1,4 @@
-"""Archives of bundles: ZIP, tar and BagIt streams with bounded memory.
+"""Archives of bundles: ZIP, tar, BagIt and RO-Crate streams with bounded memory.
 
 The bytes of a version's archive are always the same, so its size is known before it is streamed.
 Names are made safe to unpack on every system; everything is below one folder. Files are verified
@@ -16,11 +16,13 @@ from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
 from itertools import accumulate
+from sys import intern
 from typing import Any, Literal, NamedTuple, get_args
+from urllib.parse import quote
 
 from pipelines import bundles, copies, failover
 from pipelines.limits import ARCHIVE_FILES_MAX, SEGMENT_ENTRIES
-from storage import keys
+from storage import json_codec, keys
 from storage.errors import (
     DamagedObjectError,
     DomainError,
@@ -32,12 +34,13 @@ from storage.model import BundleVersion, Replica
 from storage.protocols import BLOCK
 from storage.stores import Stores
 
-ArchiveFormat = Literal["zip", "tar", "bagit"]
+ArchiveFormat = Literal["zip", "tar", "bagit", "ro-crate"]
 ARCHIVE_FORMATS: tuple[ArchiveFormat, ...] = get_args(ArchiveFormat)
 CONTENT_TYPES: Mapping[ArchiveFormat, str] = {
     "zip": "application/zip",
     "tar": "application/x-tar",
     "bagit": "application/zip",
+    "ro-crate": "application/zip",
 }
 
 
@@ -66,7 +69,7 @@ class Archive:
     @property
     def name(self) -> str:
         """Its file name."""
-        suffix = {"zip": "zip", "tar": "tar", "bagit": "bagit.zip"}[self.form]
+        suffix = self.form if self.form in ("zip", "tar") else f"{self.form}.zip"
         return f"{self.bundle.fqid}.{suffix}"
 
     def measure(self) -> int:
@@ -92,23 +95,30 @@ def prepare_archive(
             code="archive_too_large",
         )
     served = failover.choose_replica(stores, "bundle", replica, bundle.fqid)
-    names: list[str] = []
-    contents: list[tuple[int, str]] = []
+    contents: list[tuple[str, str, int, str]] = []
     moved: dict[str, Replica] = {}
     for start in range(0, bundle.file_count, SEGMENT_ENTRIES):
         entries = bundles.read_entries(stores, bundle, start, SEGMENT_ENTRIES)
-        names += [entry.name for entry in entries]
-        contents += [(entry.size, entry.checksums.sha256) for entry in entries]
+        contents += [
+            (entry.name, intern(entry.content_type), entry.size, entry.checksums.sha256)
+            for entry in entries
+        ]
         intact = failover.find_intact_replicas(stores, served, entries)
         moved |= {sha256: name for sha256, name in intact.items() if name != served}
-    if len(names) != bundle.file_count:
+    if len(contents) != bundle.file_count:
         raise NotFoundError(f"The bundle {bundle.fqid} was purged.")
+    _, *paths = make_safe_paths([CRATE_METADATA, *(name for name, *_ in contents)])
     folder = f"{bundle.fqid}/data" if form == "bagit" else f"{bundle.fqid}"
     files = [
         ArchiveFile(f"{folder}/{path}", size, sha256)
-        for path, (size, sha256) in zip(make_safe_paths(names), contents, strict=True)
+        for path, (_, _, size, sha256) in zip(paths, contents, strict=True)
     ]
-    added = _build_bag_tags(bundle, files) if form == "bagit" else {}
+    added: dict[str, bytes] = {}
+    if form == "bagit":
+        added = _build_bag_tags(bundle, files)
+    elif form == "ro-crate":
+        kinds = [(name, content_type) for name, content_type, *_ in contents]
+        added = {f"{folder}/{CRATE_METADATA}": _build_crate(bundle, files, kinds)}
     return Archive(bundle, form, served, files, added, moved)
 
 
@@ -300,6 +310,49 @@ def _build_bag_tags(bundle: BundleVersion, files: Sequence[ArchiveFile]) -> dict
         f"{hashlib.sha256(data).hexdigest()}  {name}\n" for name, data in encoded.items()
     ).encode()
     return {folder + name: data for name, data in encoded.items()}
+
+
+CRATE_METADATA = "ro-crate-metadata.json"
+"""No file has this name in any format, so that all formats have the same names."""
+CRATE = "https://w3id.org/ro/crate/1.1"
+
+
+def _build_crate(
+    bundle: BundleVersion, files: Sequence[ArchiveFile], kinds: Sequence[tuple[str, str]]
+) -> bytes:
+    """Return the metadata of an RO-Crate; `kinds` are the names in the bundle and content types."""
+    folder = f"{bundle.fqid}/"
+    parts = [quote(file.path.removeprefix(folder)) for file in files]
+    context = [f"{CRATE}/context", {"sha256": "https://schema.org/sha256"}]
+    entities: list[dict[str, Any]] = [
+        {
+            "@id": CRATE_METADATA,
+            "@type": "CreativeWork",
+            "conformsTo": {"@id": CRATE},
+            "about": {"@id": "./"},
+        },
+        {
+            "@id": "./",
+            "@type": "Dataset",
+            "identifier": str(bundle.fqid),
+            "name": f"Bundle {bundle.fqid}",
+            "description": f"Version {bundle.fqid.version} of the bundle {bundle.fqid.uuid}.",
+            "datePublished": _moment_of(bundle).isoformat(),
+            "hasPart": [{"@id": part} for part in parts],
+        },
+    ]
+    described = (
+        {
+            "@id": part,
+            "@type": "File",
+            "name": name,
+            "encodingFormat": content_type,
+            "contentSize": str(file.size),
+            "sha256": file.sha256,
+        }
+        for part, file, (name, content_type) in zip(parts, files, kinds, strict=True)
+    )
+    return json_codec.encode({"@context": context, "@graph": [*entities, *described]})
 
 
 # Names -------------------------------------------------------------------------------------

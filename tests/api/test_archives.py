@@ -79,6 +79,7 @@ def names_in(data: bytes, form: str) -> list[str]:
         ("zip", "application/zip", "zip"),
         ("tar", "application/x-tar", "tar"),
         ("bagit", "application/zip", "bagit.zip"),
+        ("ro-crate", "application/zip", "ro-crate.zip"),
     ],
 )
 def test_a_bundle_is_one_file_to_save(
@@ -124,9 +125,9 @@ def test_the_latest_version_is_read_without_one(client: FlaskClient, depositor: 
 def test_other_formats_are_400_and_the_formats_are_named(
     client: FlaskClient, depositor: Depositor
 ) -> None:
-    answer = client.get(path_of(depositor.bundle(1), format="ro-crate"), buffered=True)
+    answer = client.get(path_of(depositor.bundle(1), format="rar"), buffered=True)
     assert (answer.status_code, answer.json["code"]) == (400, "illegal_arguments")
-    assert answer.json["errors"] == {"format": ["Must be one of: zip, tar, bagit."]}
+    assert answer.json["errors"] == {"format": ["Must be one of: zip, tar, bagit, ro-crate."]}
 
 
 @pytest.mark.spec("BUN-65")

@@ -2,6 +2,7 @@
 
 import hashlib
 import io
+import json
 import random
 import re
 import tarfile
@@ -13,6 +14,7 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import cast
+from urllib.parse import unquote
 
 import bagit
 import pytest
@@ -109,6 +111,28 @@ def test_a_bag_is_valid(stores: Stores, tmp_path: Path) -> None:
     (tmp_path / str(fqid) / "data" / "a.json").write_bytes(b'{"a": 2}')
     with pytest.raises(bagit.BagValidationError):
         bag.validate()
+
+
+def test_a_crate_describes_each_file(stores: Stores) -> None:
+    contents = {**CONTENTS, "ro-crate-metadata.json": b"{}", "a b#.txt": b"1"}
+    fqid = put(stores, new_uuid(), 0, contents)
+    packed = unpack(read(stores, fqid, "ro-crate"), "ro-crate")
+    crate = json.loads(packed.pop(f"{fqid}/ro-crate-metadata.json"))
+    about, root, *files = crate["@graph"]
+    assert crate["@context"][0] == "https://w3id.org/ro/crate/1.1/context"
+    assert (about["@id"], about["about"]) == ("ro-crate-metadata.json", {"@id": "./"})
+    assert about["conformsTo"] == {"@id": "https://w3id.org/ro/crate/1.1"}
+    assert (root["@id"], root["@type"], root["identifier"]) == ("./", "Dataset", str(fqid))
+    assert datetime.fromisoformat(root["datePublished"]) == datetime.fromisoformat(fqid.version)
+    assert root["hasPart"] == [{"@id": one["@id"]} for one in files]
+    assert {f"{fqid}/{unquote(one['@id'])}": one["sha256"] for one in files} == {
+        path: digest(data) for path, data in packed.items()
+    }
+    assert {one["name"]: int(one["contentSize"]) for one in files} == {
+        name: len(data) for name, data in contents.items()
+    }
+    kinds = {one["name"]: one["encodingFormat"] for one in files}
+    assert (kinds["a.json"], kinds["a b#.txt"]) == ("application/json", "text/plain")
 
 
 def test_dates_are_the_versions_as_far_as_zip_has_them(stores: Stores) -> None:

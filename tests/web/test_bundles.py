@@ -116,7 +116,7 @@ def test_bundle_is_exported_as_archive_list_and_document(
     got = {url: visit().client.get(url, buffered=True) for url in urls}
     assert {answer.status_code for answer in got.values()} == {200}
     archives = {link.rpartition("=")[2]: one for link, one in got.items() if "/archive?" in link}
-    assert sorted(archives) == ["bagit", "tar", "zip"]
+    assert sorted(archives) == ["bagit", "ro-crate", "tar", "zip"]
     with zipfile.ZipFile(io.BytesIO(archives["zip"].data)) as zipped:
         assert f"{stem}/README.md" in zipped.namelist()
     assert archives["tar"].headers["Content-Disposition"] == f'attachment; filename="{stem}.tar"'

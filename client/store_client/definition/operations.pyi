@@ -112,7 +112,7 @@ class Operations:
     @_operation
     def get_bundle_archive(
         self, *, uuid: AnyUuid, replica: Replica, version: str | None = None,
-        format: Literal["zip", "tar", "bagit"] | None = None, headers: Headers = None,
+        format: Literal["zip", "tar", "bagit", "ro-crate"] | None = None, headers: Headers = None,
     ) -> Any:
         """Download a bundle as an archive."""
 

@@ -79,6 +79,17 @@ def parse_policy_text(text: str) -> AccessPolicy:
     raise FormErrors("This is not JSON.", errors={"policy": [message]})
 
 
+def _describe_check(policy: AccessPolicy | None) -> str:
+    """Say that a policy is valid, and which statements name no operation (often typing errors)."""
+    known = [name.lower() for name in _list_actions()]
+    idle = [
+        one.name
+        for one in (policy.statements if policy else ())
+        if not any(action.matches(name) for action in one.actions for name in known)
+    ]
+    return VALID + (f" No operation has an action of: {', '.join(idle)}." if idle else "")
+
+
 def _edit_policy(kind: AccountKind, context: Context) -> Response:
     """Show the editor of an account's policy."""
     auth, name = require_accounts(context), path_account(kind, context)
@@ -100,7 +111,9 @@ def _save_policy(kind: AccountKind, context: Context) -> Response:
     except FormErrors as error:
         return _render_editor(context, name, form.policy, base=form.base, errors=error.errors)
     if form.action == "check":
-        return _render_editor(context, name, form.policy, base=form.base, checked=VALID)
+        return _render_editor(
+            context, name, form.policy, base=form.base, checked=_describe_check(policy)
+        )
     by = audit_context(context, f"put_v1_{kind}_policy")
     catalog = require_accounts(context).catalog
     changed = accounts.set_account_policy(catalog, name, policy, by, base=form.base)
@@ -163,7 +176,7 @@ def create_role(context: PageContext[NoParameters]) -> Response:
         form = context.load_form(NewRoleForm)
         role_id, policy = parse_new_id("role", form.id), parse_policy_text(form.policy)
         if form.action == "check":
-            return _render_new_role(context, text, checked=VALID)
+            return _render_new_role(context, text, checked=_describe_check(policy))
         allowed = context.authorize(
             "post_v1_role", path={"role_id": role_id}, body=NewAccountBody()
         )

@@ -300,6 +300,9 @@ def test_policy_editor_checks_without_saving_and_saves(visit: Visit, stores: Sto
     assert "Statement" in admin.get(path).text
     checked = admin.post(path, policy=json.dumps(POLICY), action="check")
     assert "This policy is valid. It is not saved yet." in text_of(checked)
+    assert "No operation" not in text_of(checked)
+    typo = json.dumps(POLICY).replace("PutBundle", "PutBundel")
+    assert "No operation has an action of" in text_of(admin.post(path, policy=typo, action="check"))
     assert changes(stores) == before
     assert admin.post(path, policy=json.dumps(POLICY), action="save").status_code == 303
     assert "store:PutBundle" in admin.get("/admin/groups/team").text

@@ -222,6 +222,11 @@ def test_wrong_field_says_which_are_nearest(visit: Visit, deposited) -> None:
     assert "No field" not in visit().get("/search?q=CL:0000236").text, "a term of an ontology"
 
 
+def test_empty_store_says_so(visit: Visit) -> None:
+    assert "Nothing is deposited yet." in text_of(visit().get("/search"))
+    assert "No bundle matches." in text_of(visit().get("/search?q=liver"))
+
+
 def test_jmespath_is_led_to_the_tester_of_subscriptions(visit: Visit, deposited) -> None:
     query = "files.donor_json[0].organ == 'liver'"
     (url,) = links(visit().get(f"/search?q={quote(query)}"), "Try it on the latest bundles")

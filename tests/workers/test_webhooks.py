@@ -228,6 +228,27 @@ def test_every_address_of_a_name_is_checked() -> None:
 
 
 @pytest.mark.spec("NOT-20")
+@pytest.mark.parametrize(
+    "addresses", [["127.0.0.1"], ["8.8.8.8", "10.0.0.1"], ["::ffff:169.254.169.254"], ["::1"]]
+)
+def test_name_that_resolves_to_a_special_address_is_refused(
+    monkeypatch: pytest.MonkeyPatch, addresses: list[str]
+) -> None:
+    """As `127.0.0.1.nip.io` does, or a name with a public address beside a private one."""
+
+    def look_up(_host: str, port: int, **_more: object) -> list[tuple[object, ...]]:
+        kinds = [socket.AF_INET6 if ":" in one else socket.AF_INET for one in addresses]
+        return [
+            (kind, socket.SOCK_STREAM, 6, "", (one, port))
+            for kind, one in zip(kinds, addresses, strict=True)
+        ]
+
+    monkeypatch.setattr(socket, "getaddrinfo", look_up)
+    (answer,) = sending(a_request("http://127.0.0.1.nip.io:1/"), allow_private=False)
+    assert "which is not allowed" in (answer.error or "")
+
+
+@pytest.mark.spec("NOT-20")
 def test_the_environment_names_no_proxy(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("http_proxy", "http://127.0.0.1:1")
 

@@ -127,6 +127,20 @@ def test_second_try_changes_nothing_while_the_first_runs(
     assert read(stores, deposit).state == DONE
 
 
+def test_deposit_that_is_started_twice_keeps_its_job(
+    stores: Stores, area: str, drain: Drain
+) -> None:
+    """A second job would take the claim from the first, or run after the end."""
+    deposit = begin(stores, drain, STARTING)
+    claim = take(stores, deposit)
+    assert deposits.start(stores, deposit) == ()
+    run(claim, stores)
+    judge(stores, deposit, drain)
+    assert deposits.start(stores, deposit) == ()
+    with stores.catalog.read() as tx:
+        assert not jobs.exists(tx, job_of(deposit))
+
+
 def test_two_tries_at_once_run_one_job(stores: Stores, area: str, drain: Drain) -> None:
     for order in ("ab", "ba"):
         deposit = begin(stores, drain, STARTING)

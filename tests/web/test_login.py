@@ -118,6 +118,21 @@ def test_callback_in_another_browser_is_refused(
     assert "another browser" in page.text
 
 
+def test_callback_in_a_browser_with_its_own_login_is_refused(
+    app: Flask, auth_app: Flask, keyed_settings: Settings, stores: Stores
+) -> None:
+    """Otherwise somebody could be logged in as another user; nothing is asked with their code."""
+    base = keyed_settings.site_url
+    victim = app.test_client()
+    assert victim.get("/login", base_url=base, headers=BROWSER).status_code == 303
+    mine = app.test_client()
+    callback = follow_login(mine, auth_app, keyed_settings, stores, "/login")
+    page = victim.get(callback, base_url=base, headers=BROWSER)
+    assert page.status_code == 400
+    assert "another browser" in page.text
+    assert mine.get(callback, base_url=base, headers=BROWSER).status_code == 303
+
+
 @pytest.mark.parametrize(
     "changed", [{"iss": "https://evil.example"}, {"code": "x"}, {"state": "x"}]
 )

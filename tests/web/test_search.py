@@ -222,6 +222,13 @@ def test_wrong_field_says_which_are_nearest(visit: Visit, deposited) -> None:
     assert "No field" not in visit().get("/search?q=CL:0000236").text, "a term of an ontology"
 
 
+def test_fault_is_a_page_with_the_request_id_and_no_details(reopen: Reopen) -> None:
+    page = reopen(index=Away(RuntimeError("secret detail"))).get("/search")
+    assert (page.status_code, page.mimetype) == (500, "text/html")
+    assert page.headers["X-Request-Id"] in page.text
+    assert "secret detail" not in page.text
+
+
 def test_empty_store_says_so(visit: Visit) -> None:
     assert "Nothing is deposited yet." in text_of(visit().get("/search"))
     assert "No bundle matches." in text_of(visit().get("/search?q=liver"))

@@ -27,6 +27,8 @@ def running(home: Path, **_settings: str) -> Iterator[Running]:
         "port": str(port),
         "public-host": f"127.0.0.1:{port}",
         "external-url": address,
+        # Pages send parts of uploads.
+        "cors-headers": "x-goog-content-length-range,x-goog-hash",
         # In a folder, keys are paths: some cannot be stored, and `..` climbs.
         "backend": "memory",
         "log-level": "warn",

@@ -117,6 +117,20 @@ def signed_base(bucket: BlobStore) -> str:
     return where.url
 
 
+@pytest.mark.spec("ARU-49")
+def test_part_url_allows_no_copy(
+    cloud: tuple[str, BlobStore], bucket: BlobStore, upload: MultipartUpload
+) -> None:
+    looks_at_signatures(cloud)
+    bucket.put("secret", bytes(len(BODY)))
+    signed = sign(upload)
+    names = ("x-amz-copy-source", "x-goog-copy-source")
+    source = dict.fromkeys(names, f"/{signed_base(bucket).rsplit('/', 2)[1]}/secret")
+    for body in (BODY, b""):
+        assert request(signed.url, {**signed.headers, **source}, body) in (400, 403)
+    assert upload.parts() == {}
+
+
 @pytest.mark.spec("ARU-50")
 def test_part_url_makes_no_object_after_the_end_of_its_upload(
     bucket: BlobStore, upload: MultipartUpload

@@ -4,27 +4,27 @@ Facets are those of five fields: a query that matches everything, anew after eac
 without one, a seventh, a hundredth, and ten bundles. The first ones after a start read the columns.
 """
 
-import time
+import html
+import re
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 from bench import stores as bench_stores
 from bench.harness import Figures, Measure
+from bench.queries import FIELDS, SAMPLE, fill_index, make_document, milliseconds
 from bench.requests import DiscardedJobs
 from config import Settings
 from storage.errors import Unauthorized, Unavailable
-from storage.model import FQID, Principal
-from storage.protocols import IndexedDocument
+from storage.model import Principal
 from storage.search.embedded.index import EmbeddedIndex
 from storage.search.grammar.parser import parse_query
 from storage.stores import Stores
 from web.app import create_site_app
 
-SAMPLE = "files.sample_json"
-FIELDS = [f"{SAMPLE}.{name}" for name in ("organ", "age", "living", "lab", "method")]
 QUERIES: Mapping[str, dict[str, Any]] = {
     "everything": {},
     "a seventh": {"term": {f"{SAMPLE}.organ.keyword": "organ 3"}},
@@ -32,11 +32,15 @@ QUERIES: Mapping[str, dict[str, Any]] = {
     "ten bundles": {"range": {f"{SAMPLE}.number": {"gte": 0, "lt": 10}}},
 }
 PAGES = {
-    "search page": "/search",
-    "search page of words": "/search?q=organ+3",
-    "search page with filters": f"/search?q=note&filter={SAMPLE}.organ:organ+3&sort=oldest",
+    "everything": "/search",
+    "words": "/search?q=organ+3",
+    "a word of all, with a filter": f"/search?q=note&filter={SAMPLE}.organ:organ+3&sort=oldest",
+    "  with three filters": f"/search?q=note&filter={SAMPLE}.organ:organ+3"
+    f"&filter={SAMPLE}.organ:organ+4&filter={SAMPLE}.living:true",
+    "a wide range": f"/search?q={SAMPLE}.number:>1000",
+    "words that begin so": "/search?q=metho*",
+    "a phrase": '/search?q="note+1234"',
 }
-DOCUMENTS_A_WRITE = 1_000
 
 
 @contextmanager
@@ -47,11 +51,14 @@ def prepare(bundles: int = 100_000) -> Iterator[Measure]:
         fqids = bench_stores.new_fqids(bundles + 10_000, salt="search")
         bench_stores.add_bundles(stores.catalog, fqids[:bundles])
         index = stores.search["aws"]
-        for start in range(0, bundles, DOCUMENTS_A_WRITE):
-            numbers = range(start, min(start + DOCUMENTS_A_WRITE, bundles))
-            index.write([_document(number, fqids[number]) for number in numbers])
+        fill_index(index, fqids[:bundles])
         more = iter(range(bundles, bundles + 10_000))
-        open_page = _open_site(settings, stores)
+        open_page = _open_site(replace(settings, web_facets=tuple(FIELDS)), stores)
+
+        def write_one() -> None:
+            number = next(more)
+            index.write([make_document(number, fqids[number])])
+
         path = next(Path(settings.home).rglob("aws*.generations")).with_suffix(".sqlite")
 
         def measure() -> Figures:
@@ -59,14 +66,18 @@ def prepare(bundles: int = 100_000) -> Iterator[Measure]:
             figures = {"first facets of everything ms": _count_ms(started, {})}
             started.close()
             _count_ms(index, {})
-            number = next(more)
-            index.write([_document(number, fqids[number])])
+            write_one()
             figures["facets of everything after a write ms"] = _count_ms(index, {})
             for name, query in QUERIES.items():
                 figures[f"facets of {name} ms"] = _count_ms(index, query)
-            figures["100 fields ms"] = _milliseconds(lambda: index.list_fields(size=100))
+            figures["100 fields ms"] = milliseconds(lambda: index.list_fields(size=100))
             for name, url in PAGES.items():
-                figures[f"{name} ms"] = _milliseconds(partial(open_page, url))
+                write_one()
+                figures[f"page of {name} after a write ms"] = milliseconds(partial(open_page, url))
+            following = re.search(r'href="([^"]+)" rel="nofollow next"', open_page("/search"))
+            if following:
+                url = html.unescape(following[1])
+                figures["a next page of everything ms"] = milliseconds(partial(open_page, url))
             return figures
 
         yield measure
@@ -74,33 +85,10 @@ def prepare(bundles: int = 100_000) -> Iterator[Measure]:
 
 def _count_ms(index: Any, query: dict[str, Any]) -> float:
     clause = parse_query(query)
-    return _milliseconds(lambda: index.count_facets(clause, FIELDS, size=10))
+    return milliseconds(lambda: index.count_facets(clause, FIELDS, size=10))
 
 
-def _milliseconds(work: Callable[[], Any]) -> float:
-    """Processor time of this thread."""
-    began = time.thread_time()
-    work()
-    return (time.thread_time() - began) * 1000
-
-
-def _document(number: int, fqid: FQID) -> IndexedDocument:
-    sample = {
-        "title": f"note {number} of a bench",
-        "number": number,
-        "organ": f"organ {number % 7}",
-        "age": number % 90,
-        "living": number % 3 == 0,
-        "lab": f"lab {number % 500}",
-        "method": [f"method {number % 11}", f"method {number % 13}"],
-        "donor": f"donor {number // 3}",
-    }
-    files = [{"name": f"reads_{n}.fastq", "size": 1_000 + n, "uuid": fqid.uuid} for n in range(5)]
-    document = {"files": {"sample_json": [sample]}, "manifest": {"files": files}}
-    return IndexedDocument(fqid.uuid, fqid.version, "bench", 1, document)
-
-
-def _open_site(settings: Settings, stores: Stores) -> Callable[[str], None]:
+def _open_site(settings: Settings, stores: Stores) -> Callable[[str], str]:
     """Return a function that opens a page as an anonymous visitor."""
 
     def refuse_token(_token: str) -> Principal:
@@ -120,8 +108,9 @@ def _open_site(settings: Settings, stores: Stores) -> Callable[[str], None]:
 
     client = app.test_client()
 
-    def open_page(url: str) -> None:
+    def open_page(url: str) -> str:
         page = client.get(url, headers={"Accept": "text/html"})
         assert page.status_code == 200, page.text
+        return page.text
 
     return open_page

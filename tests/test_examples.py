@@ -354,7 +354,7 @@ def test_every_example_is_run_loaded_or_excused() -> None:
             elsewhere = any(mark in one.text for mark in ELSEWHERE)
             assert elsewhere or _is_used(one), f"{one.page}: {one.text}"
         elif one.language == "json":
-            kinds = (_is_a_problem, _is_a_policy, _is_a_policy_of_ours)
+            kinds = (_is_a_problem, _is_a_rule_of_buckets, _is_a_policy, _is_a_policy_of_ours)
             assert any(fits(one) for fits in kinds), one.text
         else:
             assert one.language in ("", "mermaid"), f"{one.page}: ```{one.language}"
@@ -383,6 +383,12 @@ def _is_a_policy(one: Example) -> bool:
     return policy.get("Version") == "2012-10-17" and all(
         one.keys() == {"Effect", "Action", "Resource"} for one in statements
     )
+
+
+def _is_a_rule_of_buckets(one: Example) -> bool:
+    """Amazon's or Google's, that lets pages send to a bucket."""
+    rules = json.loads(one.text)
+    return list(rules) == ["CORSRules"] or (isinstance(rules, list) and "origin" in rules[0])
 
 
 def _is_a_policy_of_ours(one: Example) -> bool:

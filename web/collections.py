@@ -96,24 +96,31 @@ class CollectionParameters(VersionPageParameters):
 def show_collection(context: PageContext[CollectionParameters]) -> Response:
     """Show one of the caller's collections."""
     row = _find(context)
-    links = collections.read_links(context.stores, row)
-    start = context.query.start_at
     details = json_codec.decode(row.details.encode())
-    shown = links[start : start + LINKS_PER_PAGE]
     return context.render(
         "collection.html",
         row.name or "Collection without a name",
         row=row,
         description=render_description(row.description),
-        contents=shown,
-        titles=find_titles(context, [link.target for link in shown if link.type == "bundle"]),
-        count=len(links),
-        start=start,
-        next_start=start + LINKS_PER_PAGE if start + LINKS_PER_PAGE < len(links) else None,
+        **_list_links(context, row),
         details=TreeBuilder().build("details", details) if details else None,
         may_edit=_may(context, "patch_collection"),
         may_delete=_may(context, "delete_collection"),
     )
+
+
+def _list_links(context: PageContext[CollectionParameters], row: Collection) -> dict[str, Any]:
+    """Return a page of the links, each with its place, and the titles of the bundles."""
+    links = collections.read_links(context.stores, row)
+    start, end = context.query.start_at, context.query.start_at + LINKS_PER_PAGE
+    shown = list(enumerate(links))[start:end]
+    return {
+        "contents": shown,
+        "titles": find_titles(context, [one.target for _, one in shown if one.type == "bundle"]),
+        "count": len(links),
+        "start": start,
+        "next_start": end if end < len(links) else None,
+    }
 
 
 def _find(context: PageContext[Any]) -> Collection:
@@ -208,17 +215,12 @@ def _show_editor(
     status: int = 400,
 ) -> Response:
     row = _find(context)
-    links = collections.read_links(context.stores, row)
-    start = context.query.start_at
     return context.render(
         "collection_edit.html",
         "Edit collection",
         status=status if errors else 200,
         row=row,
-        contents=list(enumerate(links))[start : start + LINKS_PER_PAGE],
-        count=len(links),
-        start=start,
-        next_start=start + LINKS_PER_PAGE if start + LINKS_PER_PAGE < len(links) else None,
+        **_list_links(context, row),
         errors=errors or {},
         given=context.request.form
         if errors

@@ -11,6 +11,7 @@ from api.schemas.fields import page_token_field
 from pipelines import bundle_contents, bundles, failover, files, replication
 from storage.errors import NotFoundError
 from storage.model import FQID
+from web.bundles import find_titles
 from web.formats import reveal
 from web.pages import PageContext, page, protect, redirect_to
 from web.previews import FileParameters, find_file
@@ -49,7 +50,7 @@ def _list_bundles(context: PageContext[FilePageParameters], fqid: FQID) -> dict[
     """Return a page of the bundles that contain the file, if the caller may list them."""
     query = context.query
     if not context.may("get_file_bundles"):
-        return {"bundles": [], "next_bundles": None}
+        return {"bundles": [], "titles": {}, "next_bundles": None}
     scope = ("web_file_bundles", query.replica, *fqid)
     position = context.open_cursor(scope, query.search_after)
     try:
@@ -64,7 +65,7 @@ def _list_bundles(context: PageContext[FilePageParameters], fqid: FQID) -> dict[
         # The file is in the other replica only.
         rows = []
     shown, token = context.cut_page(rows, BUNDLES_PER_PAGE, scope, list)
-    return {"bundles": shown, "next_bundles": token}
+    return {"bundles": shown, "titles": find_titles(context, shown), "next_bundles": token}
 
 
 @page("GET", "/files/<uuid>/download", access="get_file", query=FileParameters)

@@ -218,6 +218,8 @@ def test_contents_show_titles_of_bundles(visit: Visit, depositor: Depositor) -> 
     lines = f"bundle {uuid}.{VERSION}\nbundle {plain}.{VERSION}"
     assert visitor.post(where, name="Both", add=lines).status_code == 303
     page = visitor.get(f"/collections/{collection}").text
+    where = f"/collections/{collection}/edit"
     assert "Liver &amp; kidney</a>" in page
     assert f"<code>{uuid}</code></small>" in page
     assert f"<code>{plain}</code></a>" in page
+    assert "Liver &amp; kidney</a>" in visitor.get(where).text

@@ -11,6 +11,7 @@ from storage.stores import Stores
 from tests.api.builders import VERSION, Depositor, uuid_of
 from tests.damage import damage
 from tests.web.conftest import Visit, text_of
+from tests.web.test_bundles import put
 from web.files import make_disposition
 from web.previews import FRAME_POLICY, MARKDOWN_CHARS_MAX, render_frame, render_markdown
 
@@ -39,6 +40,11 @@ def test_file_shows_facts_copies_and_bundles(visit: Visit, depositor: Depositor)
     assert "ingest@example.org" in visit("reader").get(f"/files/{file}").text
     assert re.search(r'<iframe class="preview" sandbox ', page.text)
     assert visit().get(f"/files/{uuid_of(99)}").status_code == 404
+
+
+def test_bundles_of_a_file_have_titles(visit: Visit, depositor: Depositor) -> None:
+    put(depositor, 7, {"a.json": b'{"title": "Liver & kidney"}'})
+    assert "Liver &amp; kidney</a>" in visit().get(f"/files/{uuid_of(0x7000)}").text
 
 
 def test_bundles_of_a_file_are_paged(visit: Visit, depositor: Depositor, monkeypatch) -> None:

@@ -15,6 +15,7 @@ from tests.real.browser.site import Site, running_site
 from tests.real.browser.visits import list_visits
 
 TARGET = ROOT / "docs" / "images"
+GALLERY = ROOT / "docs" / "screenshots.md"
 WIDTH, HIGHEST = 1200, 1500
 COLOURS = 64
 """Enough for pages of text; a picture is a quarter of what it would be."""
@@ -36,10 +37,32 @@ def write(names: tuple[str, ...], target: Path, width: int) -> None:
     ):
         for name in names or list_visits():
             for scheme in SCHEMES:
-                path = target / f"{name.replace(' ', '_')}_{scheme}.png"
+                path = target / name_picture(name, scheme)
                 path.write_bytes(take(site, name, scheme, width))
+    if target == TARGET:
+        GALLERY.write_text(build_gallery(), encoding="utf-8")
     total = sum(path.stat().st_size for path in target.glob("*.png"))
     click.echo(f"{target}: {total:,} bytes")
+
+
+def name_picture(visit: str, scheme: str) -> str:
+    """Return the file name of a picture."""
+    return f"{visit.replace(' ', '_')}_{scheme}.png"
+
+
+def build_gallery() -> str:
+    """Build the page of the documentation that shows all pictures."""
+    rows = "".join(
+        f"| {name.replace('_', ' ')} | "
+        + " | ".join(f"![{name}, {one}](images/{name_picture(name, one)})" for one in SCHEMES)
+        + " |\n"
+        for name in sorted(list_visits())
+    )
+    return (
+        "# Screenshots\n\nEvery page of the store, as `make screenshots` took it at 1,200 px."
+        " [In a browser](browser.md) says what they are for.\n\n"
+        f"| page | light | dark |\n|---|---|---|\n{rows}"
+    )
 
 
 def take(site: Site, name: str, scheme: str, width: int) -> bytes:

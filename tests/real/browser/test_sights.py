@@ -1,8 +1,10 @@
 """Every page, light and dark, narrow and wide: accessible, inside the window, and quiet."""
 
+import re
+
 import pytest
 
-from tests.real.browser import accessibility, chromium
+from tests.real.browser import accessibility, chromium, screenshots
 from tests.real.browser.conftest import OpenPage
 from tests.real.browser.site import ADMIN, Site
 from tests.real.browser.visits import NO_PAGES, VISITS, list_shown, list_visits
@@ -14,6 +16,12 @@ DARK_RULES = ["color-contrast"]
 
 def test_every_page_is_visited() -> None:
     assert {one.name for one in list_shown()} == set(VISITS)
+
+
+def test_gallery_shows_every_visit() -> None:
+    assert screenshots.GALLERY.read_text(encoding="utf-8") == screenshots.build_gallery()
+    pictures = re.findall(r"images/(\w+\.png)", screenshots.build_gallery())
+    assert set(pictures) == {path.name for path in screenshots.TARGET.glob("*.png")}
 
 
 def test_views_without_a_page_exist() -> None:

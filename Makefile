@@ -107,7 +107,7 @@ drill-answers: $(DEV_READY) $(COMPILED) ## Of the drill, fuzzing and the compari
 	$(BIN)/python -m tests.drill.matching $(SEEDED)
 	$(IN_MEMORY) $(BIN)/python -m tests.drill.integrity $(SEEDED) \
 		$(if $(DEEP),--objects 20000 --damaged 2000 --corruptions 100000)
-	$(IN_MEMORY) $(BIN)/python -m tests.drill.fuzz $(SEEDED) --requests $(if $(DEEP),20000 --minutes 60,3000)
+	$(IN_MEMORY) $(BIN)/python -m tests.drill.fuzz $(SEEDED) --requests $(if $(DEEP),20000 --minutes 60,2000)
 
 # Beside the others, as it waits for much of its time: an outage lasts two minutes.
 .PHONY: drill-real

@@ -74,7 +74,7 @@ def show_area(context: PageContext[PageParameters]) -> LivePage:
 
 
 def _find_area(context: PageContext[Any]) -> Area:
-    return areas.find_owned(context.stores, context.path["uuid"], context.caller.email)
+    return areas.find_owned(context.stores, context.uuid, context.caller.email)
 
 
 FileSummary = Mapping[str, tuple[int, int]]
@@ -82,7 +82,7 @@ FileSummary = Mapping[str, tuple[int, int]]
 
 
 def _summarize_files(context: PageContext[Any]) -> FileSummary:
-    return area_files.summarize_files(context.stores, context.path["uuid"])
+    return area_files.summarize_files(context.stores, context.uuid)
 
 
 def _count_pending(files: FileSummary) -> int:
@@ -143,7 +143,7 @@ def describe_state(file: AreaFileInfo) -> tuple[str, str]:
 @page("POST", "/areas/<uuid>/register", access="post_area_file")
 def register_files(context: PageContext[NoParameters]) -> Response:
     """Register the files of the first page that came directly into the bucket."""
-    uuid = context.path["uuid"]
+    uuid = context.uuid
     areas.find_writable(context.stores, uuid, context.caller.email)
     found = area_files.list_files(context.stores, uuid, "", FILES_PER_PAGE)
     names = [file.name for file in found if file.status == area_files.UNSCHEDULED]
@@ -159,7 +159,7 @@ def register_files(context: PageContext[NoParameters]) -> Response:
 @page("POST", "/areas/<uuid>/files", access="put_area_file", uploads=True)
 def upload_files(context: PageContext[NoParameters]) -> Response:
     """Store the files of a form, which works without JavaScript."""
-    uuid = context.path["uuid"]
+    uuid = context.uuid
     areas.find_writable(context.stores, uuid, context.caller.email)
     refused: dict[str, str] = {}
     stored = 0
@@ -202,7 +202,7 @@ class StateForm:
 @page("POST", "/areas/<uuid>/state", access="patch_area")
 def change_area_state(context: PageContext[NoParameters]) -> Response:
     """Lock an area or unlock it."""
-    uuid, state = context.path["uuid"], context.load_form(StateForm).state
+    uuid, state = context.uuid, context.load_form(StateForm).state
     areas.set_state(context.stores, uuid, state, context.caller.email)
     told = (
         "The area is locked: no file comes in or is replaced."
@@ -226,7 +226,7 @@ def delete_area(context: PageContext[NoParameters]) -> Response:
     try:
         jobs = areas.delete(
             context.stores,
-            context.path["uuid"],
+            context.uuid,
             context.caller.email,
             request_id=context.request_id,
         )

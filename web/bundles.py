@@ -71,9 +71,7 @@ class BundleParameters(VersionPageParameters):
 def show_bundle(context: PageContext[BundleParameters]) -> Response:
     """Show a bundle version, or say why it is not there."""
     query = context.query
-    state = bundle_versions.find_state(
-        context.stores, query.replica, context.path["uuid"], query.version
-    )
+    state = bundle_versions.find_state(context.stores, query.replica, context.uuid, query.version)
     if state.state != "live" or state.row is None:
         return _show_absent(context, state)
     row = state.row
@@ -226,7 +224,7 @@ def _show_absent(context: PageContext[Any], state: BundleState) -> Response:
         "purged": "This bundle was deleted for good",
         "elsewhere": f"This bundle is not in replica {context.query.replica} yet",
     }
-    uuid = context.path["uuid"]
+    uuid = context.uuid
     history = bundle_versions.list_history(context.stores, uuid, limit=VERSIONS_PER_PAGE)
     return context.render(
         "bundle_absent.html",
@@ -303,7 +301,7 @@ class HistoryParameters(VersionPageParameters):
 @page("GET", "/bundles/<uuid>/versions", query=HistoryParameters)
 def list_bundle_versions(context: PageContext[HistoryParameters]) -> Response:
     """List the versions of a bundle that the caller may read, and their events."""
-    uuid, query = context.path["uuid"], context.query
+    uuid, query = context.uuid, context.query
     found = bundle_versions.list_history(
         context.stores,
         uuid,
@@ -349,7 +347,7 @@ class DiffParameters:
 @page("GET", "/bundles/<uuid>/diff", query=DiffParameters)
 def compare_bundle_versions(context: PageContext[DiffParameters]) -> Response:
     """Show the differences of two versions of a bundle, each of which is authorized."""
-    uuid, query = context.path["uuid"], context.query
+    uuid, query = context.uuid, context.query
     for version in (query.before, query.version):
         context.authorize("get_bundle", query=VersionPageParameters(query.replica, version))
     diff = bundle_versions.compare_versions(
@@ -394,15 +392,13 @@ def _ask_for_reason(
     context: PageContext[VersionPageParameters], error: FormErrors | None = None
 ) -> Response:
     query = context.query
-    state = bundle_versions.find_state(
-        context.stores, query.replica, context.path["uuid"], query.version
-    )
+    state = bundle_versions.find_state(context.stores, query.replica, context.uuid, query.version)
     if state.row is None or state.state in ("withdrawn", "purged"):
         raise ConflictError("This bundle is withdrawn already.")
     live = [
         one
         for one in bundle_versions.list_history(
-            context.stores, context.path["uuid"], limit=VERSIONS_PER_PAGE
+            context.stores, context.uuid, limit=VERSIONS_PER_PAGE
         )
         if one.is_live
     ]
@@ -432,7 +428,7 @@ def withdraw_bundle(context: PageContext[VersionPageParameters]) -> Response:
         form = context.load_form(WithdrawalForm)
     except FormErrors as error:
         return _ask_for_reason(context, error)
-    query, uuid = context.query, context.path["uuid"]
+    query, uuid = context.query, context.uuid
     version = None if form.scope == "bundle" else query.version
     if form.scope == "bundle":
         context.authorize("delete_bundle", query=replace(query, version=None))

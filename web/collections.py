@@ -125,7 +125,7 @@ def _list_links(context: PageContext[CollectionParameters], row: Collection) -> 
 
 def _find(context: PageContext[Any]) -> Collection:
     """Return the collection of a request; raise NotFoundError, Forbidden (another owner's)."""
-    query, uuid = context.query, context.path["uuid"]
+    query, uuid = context.query, context.uuid
     return collections.find(
         context.stores, query.replica, uuid, query.version, context.caller.email
     )
@@ -342,7 +342,7 @@ def add_bundle_to_collection(context: PageContext[CollectParameters]) -> Respons
     """Add a bundle version to one of the caller's collections, or to a new one."""
     query = context.query
     form = context.load_form(CollectForm)
-    link = CollectionLink("bundle", FQID(context.path["uuid"], query.version))
+    link = CollectionLink("bundle", FQID(context.uuid, query.version))
     if form.collection is None:
         if form.name is None:
             message = "Choose a collection, or name a new one."
@@ -386,7 +386,7 @@ def delete_collection(context: PageContext[VersionPageParameters]) -> Response:
     jobs = collections.delete(
         context.stores,
         context.query.replica,
-        context.path["uuid"],
+        context.uuid,
         context.caller.email,
         request_id=context.request_id,
     )

@@ -83,7 +83,7 @@ def choose_files(context: PageContext[NewBundleParameters]) -> Response:
 
 
 def _list_area(context: PageContext[Any], limit: int) -> list[AreaFileInfo]:
-    uuid = context.path["uuid"]
+    uuid = context.uuid
     areas.find_owned(context.stores, uuid, context.caller.email)
     return area_files.list_files(context.stores, uuid, "", limit)
 
@@ -105,7 +105,7 @@ def _render_form(
         "area_bundle.html",
         "Make a bundle",
         status=400 if errors else 200,
-        uuid=context.path["uuid"],
+        uuid=context.uuid,
         choices=choices if is_listed else [],
         is_listed=is_listed,
         waiting=sum(not choice.is_taken for choice in choices),
@@ -126,7 +126,7 @@ def make_bundle(context: PageContext[NoParameters]) -> Response:
     try:
         form = context.load_form(BundleForm)
         request = DepositRequest(
-            area=context.path["uuid"],
+            area=context.uuid,
             replica=form.replica,
             uuid=form.uuid or formats.new_uuid(),
             creator_uid=form.creator_uid,
@@ -270,7 +270,7 @@ def show_deposit(context: PageContext[DepositParameters]) -> LivePage:
 
 def _find_deposit(context: PageContext[Any]) -> Deposit:
     """Return a deposit of the caller, who may still see the area; raise Forbidden."""
-    deposit = deposits.find_owned(context.stores, context.path["uuid"], context.caller.email)
+    deposit = deposits.find_owned(context.stores, context.uuid, context.caller.email)
     context.authorize("get_area", path={"uuid": deposit.area})
     return deposit
 

@@ -31,7 +31,7 @@ class FilePageParameters(FileParameters):
 @page("GET", "/files/<uuid>", access="get_file", query=FilePageParameters)
 def show_file(context: PageContext[FilePageParameters]) -> Response:
     """Show a file version."""
-    query, uuid = context.query, context.path["uuid"]
+    query, uuid = context.query, context.uuid
     file = find_file(context)
     return context.render(
         "file.html",

@@ -62,7 +62,7 @@ def show_preview(context: PageContext[FileParameters]) -> Response:
 
 def find_file(context: PageContext[Any]) -> FileVersion:
     """Return the file version that a request names, in any replica; raise NotFoundError."""
-    query, uuid = context.query, context.path["uuid"]
+    query, uuid = context.query, context.uuid
     found = files.locate(context.stores, query.replica, uuid, query.version)
     if found.file is None or found.state == "pending":
         raise NotFoundError(f"The file {uuid} is still being verified; reload in a moment.")

@@ -1,7 +1,7 @@
 """Scripts, styles and images of the pages, and the logo that the settings name."""
 
 import hashlib
-from functools import lru_cache, partial
+from functools import cache, lru_cache, partial
 from pathlib import Path
 
 from flask import Flask, Response, g, request
@@ -35,12 +35,16 @@ def static_digest(name: str) -> str:
     return hashlib.sha256((STATIC / name).read_bytes()).hexdigest()[:12]
 
 
+@cache
+def _list_static() -> frozenset[str]:
+    return frozenset(str(one.relative_to(STATIC)) for one in STATIC.rglob("*.*"))
+
+
 def _send_static(name: str) -> Response:
     """Send a file of `web/static`; with its digest in the URL it may be cached for ever."""
     g.operation = "web_static"
     path = STATIC / name
-    files = {str(one.relative_to(STATIC)) for one in STATIC.rglob("*.*")}
-    if name not in files or path.suffix not in STATIC_TYPES:
+    if name not in _list_static() or path.suffix not in STATIC_TYPES:
         raise NotFoundError(f"There is no file {name}.")
     response = Response(path.read_bytes(), mimetype=STATIC_TYPES[path.suffix])
     current = request.args.get("v") == static_digest(name)

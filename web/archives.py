@@ -1,7 +1,6 @@
 """Exports of a bundle: archives, the list of its files, and its metadata document."""
 
 from dataclasses import dataclass
-from itertools import chain
 from typing import Annotated
 
 from flask import Response
@@ -10,11 +9,11 @@ from api.archives import format_field, stream_archive
 from api.schemas.fields import version_field
 from pipelines import bundles, events
 from pipelines.archives import ArchiveFormat
-from pipelines.search_results import MANIFEST_COLUMNS, list_bundle_lines
+from pipelines.search_results import list_bundle_lines
 from storage.model import FQID
 from web.bundles import VersionPageParameters
 from web.pages import PageContext, page, protect
-from web.search import write_table
+from web.search import send_manifest
 
 
 @dataclass(frozen=True)
@@ -36,12 +35,7 @@ def download_file_list(context: PageContext[VersionPageParameters]) -> Response:
     query, stores = context.query, context.stores
     row = bundles.find(stores, query.replica, context.uuid, query.version)
     lines = list_bundle_lines(stores, query.replica, row.fqid)
-    response = Response(
-        write_table(chain([MANIFEST_COLUMNS], lines)),
-        content_type="text/tab-separated-values; charset=utf-8",
-    )
-    response.headers["Content-Disposition"] = f'attachment; filename="{row.fqid}.tsv"'
-    return protect(response, context.site)
+    return send_manifest(context, lines, f"{row.fqid}.tsv")
 
 
 @dataclass(frozen=True)

@@ -305,10 +305,7 @@ def download_manifest(context: PageContext[SearchParameters]) -> Response:
     message = _refuse_manifest(context, hits)
     if message:
         return _render_search(context, request, form_errors={"manifest": [message]})
-    rows = chain([MANIFEST_COLUMNS], list_manifest_lines(context.stores, hits))
-    response = Response(write_table(rows), content_type="text/tab-separated-values; charset=utf-8")
-    response.headers["Content-Disposition"] = 'attachment; filename="manifest.tsv"'
-    return protect(response, context.site)
+    return send_manifest(context, list_manifest_lines(context.stores, hits), "manifest.tsv")
 
 
 def _refuse_manifest(context: PageContext[Any], hits: HitList) -> str | None:
@@ -323,7 +320,17 @@ def _refuse_manifest(context: PageContext[Any], hits: HitList) -> str | None:
     return None
 
 
-def write_table(rows: Iterable[Sequence[str | int]]) -> Iterator[bytes]:
+def send_manifest(
+    context: PageContext[Any], lines: Iterable[Sequence[str | int]], name: str
+) -> Response:
+    """Send a table of files as an attachment, for `store download-manifest`."""
+    body = _write_table(chain([MANIFEST_COLUMNS], lines))
+    response = Response(body, content_type="text/tab-separated-values; charset=utf-8")
+    response.headers["Content-Disposition"] = f'attachment; filename="{name}"'
+    return protect(response, context.site)
+
+
+def _write_table(rows: Iterable[Sequence[str | int]]) -> Iterator[bytes]:
     """Yield a table of values separated by tabs."""
     text = io.StringIO(newline="")
     writer = csv.writer(text, delimiter="\t", lineterminator="\n")

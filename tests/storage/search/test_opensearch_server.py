@@ -46,19 +46,22 @@ def stub(number: int, *, change: int) -> IndexedDocument:
 
 
 def write_until_told(prefix: str, start: int, folder: Path) -> None:
-    """Write documents one by one, and note each that was acknowledged."""
+    """Write documents one by one; note each before it, as the catalog does, and after it."""
     index = real_opensearch.opened(prefix)
-    with (folder / f"written-{start}").open("a", encoding="utf-8") as lines:
+    with (
+        (folder / f"begun-{start}").open("a", encoding="utf-8", buffering=1) as begun,
+        (folder / f"written-{start}").open("a", encoding="utf-8", buffering=1) as written,
+    ):
         for number in range(start, start + 100_000):
+            begun.write(f"{number}\n")
             assert index.write([made(number)]) == []
-            lines.write(f"{number}\n")
-            lines.flush()
+            written.write(f"{number}\n")
             if (folder / "enough").exists():
                 return
 
 
-def acknowledged(folder: Path) -> set[int]:
-    return {int(n) for path in folder.glob("written-*") for n in path.read_text().splitlines()}
+def noted(folder: Path, what: str) -> set[int]:
+    return {int(n) for path in folder.glob(f"{what}-*") for n in path.read_text().splitlines()}
 
 
 def begin(prefix: str, names: "multiprocessing.Queue[str]") -> None:
@@ -108,14 +111,15 @@ def test_no_write_is_lost_during_rebuild(
     for _ in range(3):
         time.sleep(0.3)
         generation = index.begin_rebuild()
-        # As the queue does: everything that was indexed before is indexed once more.
-        index.write([made(number) for number in sorted(acknowledged(tmp_path))])
+        # As the queue does: everything that the catalog has by then is indexed once more. A write
+        # that read the generations before this one began may be acknowledged only now.
+        index.write([made(number) for number in sorted(noted(tmp_path, "begun"))])
         index.finish_rebuild(generation)
     (tmp_path / "enough").touch()
     for writer in writers:
         writer.join(30)
     assert [writer.exitcode for writer in writers] == [0, 0, 0]
-    expected = {made(number).uuid for number in acknowledged(tmp_path)}
+    expected = {made(number).uuid for number in noted(tmp_path, "written")}
     assert len(expected) > 10
     assert {fqid.uuid for fqid in index.list_ids()} == expected
     assert real_opensearch.indices(prefix) == [generation]

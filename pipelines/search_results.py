@@ -9,6 +9,7 @@ from pipelines.failover import SearchPageRequest, search_with_failover
 from pipelines.limits import PAGE_MAX, PAGE_RAW_MAX, SEGMENT_ENTRIES
 from storage import json_codec
 from storage.catalog import bundles as catalog_bundles
+from storage.catalog import versions
 from storage.errors import NotFoundError, TimeLimitExceeded, Unavailable
 from storage.model import FQID, BundleVersion, Replica
 from storage.protocols import SearchHit, SearchIndex, SearchPage
@@ -50,6 +51,8 @@ class SearchCard:
     created_us: int
     file_count: int
     size: int | None
+    is_latest: bool
+    """False if the replica has a later version of the bundle."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,13 +79,15 @@ class CardRequest:
 
 def find_cards(stores: Stores, replica: Replica, request: CardRequest) -> CardPage:
     """Return a page of results, from the other replica if this one's index is unavailable."""
-
     served, page = _search_documents(stores, replica, request)
     fqids = [FQID(hit.uuid, hit.version) for hit in page.hits]
     with stores.catalog.read() as tx:
         rows = {row.fqid: row for row in catalog_bundles.find_all(tx, fqids)}
+        latest = {
+            fqid.uuid: versions.find_latest(tx, bundles.KIND, served, fqid.uuid) for fqid in rows
+        }
     cards = [
-        _make_card(hit, rows[fqid], request)
+        _make_card(hit, rows[fqid], request, latest[fqid.uuid])
         for hit, fqid in zip(page.hits, fqids, strict=True)
         if fqid in rows
     ]
@@ -135,7 +140,9 @@ def _read_document(hit: SearchHit) -> dict[str, Any]:
     return json_codec.decode(hit.document) if hit.document else {}
 
 
-def _make_card(hit: SearchHit, bundle: BundleVersion, request: CardRequest) -> SearchCard:
+def _make_card(
+    hit: SearchHit, bundle: BundleVersion, request: CardRequest, latest: tuple[str, int] | None
+) -> SearchCard:
     document = _read_document(hit)
     manifest = document.pop("manifest", None)
     found = _collect_values(document, (*request.title_fields, *request.fields))
@@ -147,6 +154,7 @@ def _make_card(hit: SearchHit, bundle: BundleVersion, request: CardRequest) -> S
         bundle.created_us,
         bundle.file_count,
         sum(sizes) if sizes is not None and len(sizes) == bundle.file_count else None,
+        latest is None or bundle.fqid.version >= latest[0],
     )
 
 

@@ -104,6 +104,19 @@ def test_cards_show_chosen_fields(reopen: Reopen, deposited) -> None:
     assert uuid_of(3) in reopen(web_title_fields=(), web_card_fields=()).get("/search?q=03").text
 
 
+def test_cards_tell_older_versions(visit: Visit, deposited: Depositor) -> None:
+    file = {"uuid": uuid_of(0x103), "version": VERSION, "name": "donor.json", "indexed": True}
+    deposited.put_bundle(uuid_of(3), [file], version="2026-01-05T120000.000000Z")
+    deposited.drain()
+    page = visit().get("/search?q=03")
+    newer, older = page.text.split(f"/bundles/{uuid_of(3)}?version=")[1:]
+    assert newer.startswith("2026-01-05T120000")
+    assert "older version" not in newer
+    assert older.startswith("2026-01-04T000000")
+    assert "older version" in older
+    assert "older version" not in visit().get("/search?q=04").text
+
+
 def test_large_document_is_not_unpacked_for_a_card(visit: Visit, depositor: Depositor) -> None:
     """Ten of them on one page would take hundreds of megabytes."""
     content = b'{"a": "' + b"b" * 20_000_000 + b'"}'

@@ -32,6 +32,14 @@ def ports(pids: Iterable[int]) -> set[int]:
     return found
 
 
+def count_connections(port: int) -> int:
+    """Connections to a port that its server has not closed yet."""
+    return sum(
+        int(row[1].rpartition(":")[2], 16) == port and row[3] != LISTEN and row[9] != "0"
+        for row in _rows("tcp")
+    )
+
+
 def unix_sockets(pids: Iterable[int]) -> set[str]:
     """Paths of Unix sockets that they accept connections on; abstract ones begin with `@`."""
     held = _inodes(pids)

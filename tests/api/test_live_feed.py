@@ -162,11 +162,14 @@ def test_streams_are_limited_and_released(make: Make) -> None:
     with serving_app(few) as base, httpx.Client(trust_env=False) as http:
         asked = {"params": {"replica": "aws"}, "headers": EVENT_STREAM}
         with http.stream("GET", base + FEED, **asked) as first:
-            next(messages(first))
+            # Kept, for httpx closes the connection with what reads it.
+            reading = messages(first)
+            next(reading)
             refused = http.get(base + FEED, **asked)
             assert (refused.status_code, refused.json()["code"]) == (503, "service_unavailable")
             assert int(refused.headers["Retry-After"]) > 0
             assert http.get(base + FEED, params={"replica": "aws"}).status_code == 200
+            reading.close()
         # Its end is noticed by what cannot be sent to it any more.
         end = time.monotonic() + 10
         while time.monotonic() < end:

@@ -17,6 +17,8 @@ from gunicorn.http import errors
 from api.http.server import MAX_REQUEST_LINE, refusal_response
 from ops import ports
 from tests.api.servers import asked, migrated, started
+from tests.open_ports import count_connections
+from tests.waiting import until
 
 pytestmark = pytest.mark.spec("ERR-01")
 
@@ -154,9 +156,11 @@ def open_body(name: str) -> bytes:
 
 
 @pytest.fixture
-def connections() -> Iterator[ExitStack]:
+def connections(port: int) -> Iterator[ExitStack]:
     with ExitStack() as stack:
         yield stack
+    # Those that the server still has would count against the next test's.
+    until(lambda: count_connections(port) == 0)
 
 
 def connect(stack: ExitStack, port: int, sent: bytes, count: int) -> list[socket.socket]:

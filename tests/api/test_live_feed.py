@@ -135,7 +135,7 @@ def test_stream_sends_past_and_new_events(make: Make, stores: Stores) -> None:
 
 @pytest.mark.spec("EVT-13")
 def test_stream_sends_heartbeats_and_ends(make: Make) -> None:
-    short = make(feed_life_s=0.6, feed_heartbeat_s=0.1)
+    short = make(feed_life_s=1.5, feed_heartbeat_s=0.1)
     with serving_app(short) as base, httpx.Client(trust_env=False) as http:
         answer = http.get(base + FEED, params={"replica": "aws"}, headers=EVENT_STREAM)
     assert answer.text.startswith("retry: 1000\nid: ")
@@ -144,7 +144,7 @@ def test_stream_sends_heartbeats_and_ends(make: Make) -> None:
 
 @pytest.mark.spec("EVT-14")
 def test_client_without_events_gets_a_cursor(make: Make, stores: Stores) -> None:
-    short = make(feed_life_s=0.2)
+    short = make(feed_life_s=1.0)
     with serving_app(short) as base, httpx.Client(trust_env=False) as http:
         asked = {"replica": "aws"}
         answer = http.get(base + FEED, params=asked, headers=EVENT_STREAM)

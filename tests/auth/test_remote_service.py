@@ -54,7 +54,7 @@ def refused(service: PolicyServiceClient) -> Unavailable:
         service.version()
     with pytest.raises(Unavailable) as caught:
         service.evaluate(ADA, DO, ON, {})
-    assert time.monotonic() - began < 5
+    assert time.monotonic() - began < 8
     assert caught.value.retry_after_s is not None
     assert "Bearer" not in caught.value.detail
     return caught.value
@@ -294,7 +294,7 @@ def test_refused_connection_is_reported_at_once(account: Path) -> None:
 def test_slow_service_is_limited_to_its_connections(account: Path) -> None:
     script, stop = Script(), threading.Event()
     script.act = lambda handler: dripping(SLOW, stop)(handler)
-    with scripted(script, account, timeout_s=1.5, connections=2) as service:
+    with scripted(script, account, timeout_s=6.0, connections=2) as service:
         held = [threading.Thread(target=refused_once, args=(service,)) for _ in range(2)]
         for thread in held:
             thread.start()
@@ -302,7 +302,7 @@ def test_slow_service_is_limited_to_its_connections(account: Path) -> None:
             time.sleep(0.005)
         began = time.monotonic()
         refused_once(service)
-        assert time.monotonic() - began < 1.2
+        assert time.monotonic() - began < 4
         stop.set()
         for thread in held:
             thread.join()

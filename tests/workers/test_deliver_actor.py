@@ -100,12 +100,12 @@ def test_stuck_event_loop_ends_process(stuck: bool) -> None:
     bitten = threading.Event()
 
     async def scene() -> None:
-        dog = Watchdog(asyncio.get_running_loop(), check_s=0.02, bite=bitten.set)
+        dog = Watchdog(asyncio.get_running_loop(), check_s=0.2, bite=bitten.set)
         dog.start()
         if stuck:
-            time.sleep(0.3)
+            time.sleep(1.5)
         else:
-            await asyncio.sleep(0.3)
+            await asyncio.sleep(1.5)
         await asyncio.to_thread(dog.stop)
 
     asyncio.run(scene())

@@ -72,7 +72,7 @@ def test_a_long_body_that_breaks_off_or_stalls_is_a_failure(bucket: Bucket) -> N
     bucket.contents["a"] = LONG
     bucket.harms = [Harm(cut_at=1_000_000), Harm(stall_at=1_000_000)]
     buffer = memoryview(bytearray(len(LONG)))
-    with contextlib.closing(BucketConnections(silence_s=0.2)) as wire:
+    with contextlib.closing(BucketConnections(silence_s=1.0)) as wire:
         with wire.get(bucket.signed("a")) as answer:
             assert answer.readinto(buffer) == 1_000_000
         with wire.get(bucket.signed("a")) as answer, pytest.raises(httpx.ReadTimeout):

@@ -46,17 +46,17 @@ def test_one_token_holds_lease_until_expiry(catalog: Catalog) -> None:
     subscription = subscribe(catalog, URL)
     tell(catalog, [subscription])
     ident = subscription.endpoint_id
-    assert claim(catalog, [ident], "a", lease_s=0.3) == [Endpoint(ident, 0, 4.0, 0)]
+    assert claim(catalog, [ident], "a", lease_s=1.5) == [Endpoint(ident, 0, 4.0, 0)]
     assert claim(catalog, [ident], "b") == []
     assert waiting(catalog) == []
     with catalog.write() as tx:
-        assert endpoints.renew(tx, [ident], token="a", lease_s=0.3) == {ident}
-        assert endpoints.renew(tx, [ident], token="b", lease_s=0.3) == set()
-    time.sleep(0.35)
+        assert endpoints.renew(tx, [ident], token="a", lease_s=1.5) == {ident}
+        assert endpoints.renew(tx, [ident], token="b", lease_s=1.5) == set()
+    time.sleep(1.6)
     assert waiting(catalog) == [ident]
     assert [row.id for row in claim(catalog, [ident], "b")] == [ident]
     with catalog.write() as tx:
-        assert endpoints.renew(tx, [ident], token="a", lease_s=0.3) == set()
+        assert endpoints.renew(tx, [ident], token="a", lease_s=1.5) == set()
         endpoints.release(tx, [Endpoint(ident, 9, 1.0, 0)], token="a")
     assert claim(catalog, [ident], "c") == []
 

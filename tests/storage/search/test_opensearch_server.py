@@ -60,7 +60,7 @@ def write_until_told(prefix: str, start: int, folder: Path) -> None:
                 return
 
 
-def noted(folder: Path, what: str) -> set[int]:
+def read_numbers(folder: Path, what: str) -> set[int]:
     return {int(n) for path in folder.glob(f"{what}-*") for n in path.read_text().splitlines()}
 
 
@@ -113,13 +113,13 @@ def test_no_write_is_lost_during_rebuild(
         generation = index.begin_rebuild()
         # As the queue does: everything that the catalog has by then is indexed once more. A write
         # that read the generations before this one began may be acknowledged only now.
-        index.write([made(number) for number in sorted(noted(tmp_path, "begun"))])
+        index.write([made(number) for number in sorted(read_numbers(tmp_path, "begun"))])
         index.finish_rebuild(generation)
     (tmp_path / "enough").touch()
     for writer in writers:
         writer.join(30)
     assert [writer.exitcode for writer in writers] == [0, 0, 0]
-    expected = {made(number).uuid for number in noted(tmp_path, "written")}
+    expected = {made(number).uuid for number in read_numbers(tmp_path, "written")}
     assert len(expected) > 10
     assert {fqid.uuid for fqid in index.list_ids()} == expected
     assert real_opensearch.indices(prefix) == [generation]

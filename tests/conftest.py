@@ -3,10 +3,12 @@
 import faulthandler
 import os
 import shutil
+import threading
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from random import Random
+from typing import IO
 
 import pytest
 
@@ -44,21 +46,35 @@ def pytest_collection_finish() -> None:
     settle()
 
 
-_HANGING_S = 15 * 60
+_HANGING_S = 25 * 60.0
 
 
 @pytest.fixture(scope="session", autouse=True)
-def hanging_tests_say_where() -> Iterator[None]:
+def hanging_tests_say_where(pytestconfig: pytest.Config) -> Iterator[None]:
     """Print every thread's stack once a process runs tests for much longer than all of them take.
 
-    pytest's own setting `faulthandler_timeout` starts a thread for each test.
+    pytest's own setting `faulthandler_timeout` starts a thread for each test, and
+    `faulthandler.dump_traceback_later` reads the stacks of running threads without the
+    interpreter's lock, which crashes a process whose other threads are at work.
     """
-    with os.fdopen(os.dup(2), "w") as stderr:
-        faulthandler.dump_traceback_later(_HANGING_S, repeat=True, file=stderr)
+    ended = threading.Event()
+    capture = pytestconfig.pluginmanager.getplugin("capturemanager")
+    with capture.global_and_fixture_disabled():
+        uncaptured = os.dup(2)
+    with os.fdopen(uncaptured, "w") as stderr:
+        watch = threading.Thread(target=_print_stacks, args=(ended, stderr), daemon=True)
+        watch.start()
         try:
             yield
         finally:
-            faulthandler.cancel_dump_traceback_later()
+            ended.set()
+            watch.join()
+
+
+def _print_stacks(ended: threading.Event, stderr: IO[str]) -> None:
+    """Until the tests have ended; this thread holds the lock while it reads the others' stacks."""
+    while not ended.wait(_HANGING_S):
+        faulthandler.dump_traceback(file=stderr)
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -141,7 +141,7 @@ def saying(text: bytes) -> Callable[[BaseHTTPRequestHandler], None]:
 
 @contextmanager
 def scripted(
-    script: Script, file: Path, *, timeout_s: float = 2.0, connections: int = 4
+    script: Script, file: Path, *, timeout_s: float = 1.5, connections: int = 4
 ) -> Iterator[PolicyServiceClient]:
     """A service that follows a script, as a store sees it."""
     with serving(handler(script)) as url:

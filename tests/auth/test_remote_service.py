@@ -54,7 +54,7 @@ def refused(service: PolicyServiceClient) -> Unavailable:
         service.version()
     with pytest.raises(Unavailable) as caught:
         service.evaluate(ADA, DO, ON, {})
-    assert time.monotonic() - began < 8
+    assert time.monotonic() - began < 5
     assert caught.value.retry_after_s is not None
     assert "Bearer" not in caught.value.detail
     return caught.value
@@ -302,7 +302,7 @@ def test_slow_service_is_limited_to_its_connections(account: Path) -> None:
             time.sleep(0.005)
         began = time.monotonic()
         refused_once(service)
-        assert time.monotonic() - began < 4
+        assert time.monotonic() - began < 1.2
         stop.set()
         for thread in held:
             thread.join()

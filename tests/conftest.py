@@ -3,6 +3,7 @@
 import faulthandler
 import os
 import shutil
+import signal
 import threading
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
@@ -35,6 +36,9 @@ from workers.actors import BATCH_FUNCTIONS, STEP_FUNCTIONS
 from workers.claims import WorkerContext, run_job
 
 property_depth.load_profile()
+
+# A shell makes what it starts in the background ignore Ctrl-C, and programs inherit that.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.hookimpl(trylast=True)

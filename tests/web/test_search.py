@@ -19,7 +19,7 @@ from storage.catalog.tables.versions import bundles
 from storage.errors import TimeLimitExceeded, Unavailable
 from storage.protocols import SearchIndex, SearchPage
 from storage.stores import Stores
-from store_client.download.manifests import read_manifest
+from store_client.downloads.manifests import read_manifest
 from tests.api.builders import VERSION, Depositor, uuid_of
 from tests.api.conftest import verify
 from tests.conftest import Outbox

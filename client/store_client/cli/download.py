@@ -11,13 +11,13 @@ import click
 from store_client.cli.arguments import JsonValue
 from store_client.cli.context import CommandContext, command
 from store_client.cli.progress import open_progress
-from store_client.download import options as defaults
-from store_client.download.bundles import download as bring_bundle
-from store_client.download.bundles import download_collection as bring_collection
-from store_client.download.bundles import download_matches as bring_matches
-from store_client.download.manifests import LAYOUTS
-from store_client.download.manifests import download_manifest as bring_manifest
-from store_client.download.options import DownloadCounts, DownloadOptions, Filters
+from store_client.downloads import options as defaults
+from store_client.downloads.bundles import download as bring_bundle
+from store_client.downloads.bundles import download_collection as bring_collection
+from store_client.downloads.bundles import download_matches as bring_matches
+from store_client.downloads.manifests import LAYOUTS
+from store_client.downloads.manifests import download_manifest as bring_manifest
+from store_client.downloads.options import DownloadCounts, DownloadOptions, Filters
 from store_client.errors import Misused
 from store_client.progress import format_size
 from store_client.transfer.engine import DownloadInterrupted

@@ -8,10 +8,10 @@ import click
 
 from store_client.cli.context import CommandContext, command
 from store_client.cli.progress import open_progress
-from store_client.upload.options import JOBS, MAX_JOBS, METADATA, TIMEOUT_SECONDS, UploadOptions
+from store_client.uploads.options import JOBS, MAX_JOBS, METADATA, TIMEOUT_SECONDS, UploadOptions
 
 if TYPE_CHECKING:
-    from store_client.upload.plan import UploadReport
+    from store_client.uploads.plan import UploadReport
 
 AGAIN = "interrupted: run the same command again to resume"
 ANOTHER = (
@@ -91,7 +91,7 @@ bucket of your own stays there. At most 512 MiB of files are held in memory.
 def upload(here: CommandContext, no_progress: bool, **given: Any) -> None:
     """Upload a directory, and show the bundle as JSON."""
     options = UploadOptions(**given)
-    running: Any = importlib.import_module("store_client.upload.job")
+    running: Any = importlib.import_module("store_client.uploads.job")
     try:
         with open_progress(enabled=not (no_progress or here.quiet), what="upload") as progress:
             done = running.upload(here.client, options, progress)

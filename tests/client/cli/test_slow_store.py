@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from store_client.download.manifests import REQUIRED
+from store_client.downloads.manifests import REQUIRED
 from tests.client.cli.people import PROGRAM
 
 UUID, VERSION = "00000000-0000-4000-8000-00000000000a", "2026-01-31T235959.000000Z"

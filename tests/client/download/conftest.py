@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from store_client.client import Client
-from store_client.download.options import DownloadOptions
+from store_client.downloads.options import DownloadOptions
 from store_client.progress import NO_PROGRESS
 from store_client.transfer import cache
 from store_client.transfer.connections import BucketConnections, FailureQuota

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from store_client.client import Client
-from store_client.download.bundles import download, download_matches
-from store_client.download.options import DownloadOptions, Filters
+from store_client.downloads.bundles import download, download_matches
+from store_client.downloads.options import DownloadOptions, Filters
 from store_client.errors import Damaged, Misused, NotFound, StoreError
 from tests.client.download.deposits import VERSION, Depositor, uuid_of
 

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from store_client.client import Client
-from store_client.download.bundles import download_collection
-from store_client.download.options import DownloadOptions
+from store_client.downloads.bundles import download_collection
+from store_client.downloads.options import DownloadOptions
 from store_client.errors import NotFound
 from tests.client.download.deposits import VERSION, Depositor, link, uuid_of
 from tests.client.download.test_bundles import contents

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from store_client import download as package
-from store_client.download import bundles
-from store_client.download.job import DiskSpace, free_bytes
+from store_client import downloads as package
+from store_client.downloads import bundles
+from store_client.downloads.job import DiskSpace, free_bytes
 from store_client.errors import Damaged, NotFound, StoreError, Unreachable
 from store_client.transfer import engine
 from store_client.transfer.engine import MAX_FAILURES, StopSignal, Task

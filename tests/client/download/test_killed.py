@@ -15,8 +15,8 @@ from uuid import UUID
 import pytest
 
 from store_client.checksums import MB
-from store_client.download.bundles import download
-from store_client.download.options import DownloadOptions
+from store_client.downloads.bundles import download
+from store_client.downloads.options import DownloadOptions
 from store_client.transfer.streams import RemoteFile
 from tests.client.download.bucket import VERSION, Bucket, Harm
 from tests.client.download.test_bundles import contents
@@ -27,8 +27,8 @@ LARGE = Random(3).randbytes(3 * MB)
 SCRIPT = """
 import json, sys
 from pathlib import Path
-from store_client.download.bundles import download
-from store_client.download.options import DownloadOptions
+from store_client.downloads.bundles import download
+from store_client.downloads.options import DownloadOptions
 
 class Told:
     def pages(self, *_, **__):

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from store_client.download import job
+from store_client.downloads import job
 from store_client.errors import StoreError
 
 pytestmark = pytest.mark.spec("DWN-02")

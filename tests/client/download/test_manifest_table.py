@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from store_client.download import manifests
-from store_client.download.manifests import REQUIRED, RowResult
+from store_client.downloads import manifests
+from store_client.downloads.manifests import REQUIRED, RowResult
 from store_client.errors import Misused
 
 pytestmark = pytest.mark.spec("DWN-14")

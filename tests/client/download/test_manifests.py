@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 from store_client.client import Client
-from store_client.download.listing import list_bundle as listed
-from store_client.download.manifests import REQUIRED, download_manifest
-from store_client.download.options import DownloadOptions
+from store_client.downloads.listing import list_bundle as listed
+from store_client.downloads.manifests import REQUIRED, download_manifest
+from store_client.downloads.options import DownloadOptions
 from store_client.errors import Damaged, Misused, NotFound
 from tests.client.download.deposits import VERSION, Depositor
 from tests.client.download.test_bundles import contents

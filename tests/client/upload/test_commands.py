@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from store_client.upload import UploadOptions, UploadReport, upload
+from store_client.uploads import UploadOptions, UploadReport, upload
 from tests.client.cli.people import Typist, showing
 from tests.client.conftest import Served
 

@@ -14,9 +14,9 @@ from store_client.configuration import Configuration
 from store_client.errors import Conflict, Damaged, TimedOut
 from store_client.http.session import HttpSession
 from store_client.transfer.engine import StopSignal
-from store_client.upload.job import upload
-from store_client.upload.options import UploadOptions
-from store_client.upload.plan import UploadReport
+from store_client.uploads.job import upload
+from store_client.uploads.options import UploadOptions
+from store_client.uploads.plan import UploadReport
 from tests.client.upload.directories import filled
 
 Answer = Callable[[httpx.Request], httpx.Response]

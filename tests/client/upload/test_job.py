@@ -18,9 +18,9 @@ from store_client.errors import Misused, NotAllowed, Unreachable
 from store_client.http.retries import RetryPolicy
 from store_client.http.session import HttpSession
 from store_client.transfer.journal import UploadJournal
-from store_client.upload.job import upload
-from store_client.upload.options import UploadOptions
-from store_client.upload.plan import UploadReport
+from store_client.uploads.job import upload
+from store_client.uploads.options import UploadOptions
+from store_client.uploads.plan import UploadReport
 from tests.client.conftest import Served
 from tests.client.upload.directories import MB, NAMES, aged, contents, filled, large
 from tests.client.upload.recording import Recording, client_of

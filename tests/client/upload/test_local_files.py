@@ -14,8 +14,8 @@ from store_client.client import Client
 from store_client.configuration import Configuration
 from store_client.errors import Misused
 from store_client.local_files import list_files
-from store_client.upload.job import upload
-from store_client.upload.options import UploadOptions
+from store_client.uploads.job import upload
+from store_client.uploads.options import UploadOptions
 from tests.client.upload.directories import NAMES
 
 

@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 
 from store_client.errors import Misused
-from store_client.upload.options import UploadOptions
-from store_client.upload.plan import MAX_METADATA, PlannedFile, check_metadata, plan_files
+from store_client.uploads.options import UploadOptions
+from store_client.uploads.plan import MAX_METADATA, PlannedFile, check_metadata, plan_files
 
 pytestmark = pytest.mark.spec("CLI-143")
 

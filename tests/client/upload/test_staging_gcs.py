@@ -12,8 +12,8 @@ from store_client.checksums import MB
 from store_client.errors import Damaged, NotAllowed
 from store_client.transfer.engine import TransferContext, open_transfer
 from store_client.transfer.journal import UploadJournal
-from store_client.upload.options import StagingBucket
-from store_client.upload.staging import GcsStaging
+from store_client.uploads.options import StagingBucket
+from store_client.uploads.staging import GcsStaging
 from tests.client.upload.directories import large
 from tests.client.upload.test_staging_s3 import VERSION, item, sums_of
 from tests.storage.blobs.backend_gcs import running

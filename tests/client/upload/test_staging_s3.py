@@ -18,9 +18,9 @@ from store_client.progress import TransferProgress
 from store_client.transfer import s3 as s3_transfer
 from store_client.transfer.engine import TransferContext, open_transfer
 from store_client.transfer.journal import UploadJournal
-from store_client.upload.job import upload
-from store_client.upload.options import StagingBucket, UploadOptions
-from store_client.upload.staging import S3Staging, StagedFile, StagingItem
+from store_client.uploads.job import upload
+from store_client.uploads.options import StagingBucket, UploadOptions
+from store_client.uploads.staging import S3Staging, StagedFile, StagingItem
 from tests.client.upload.directories import MB, large
 from tests.client.upload.recording import Recording, client_of
 from tests.client.upload.test_job import as_said, sha256s

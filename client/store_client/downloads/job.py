@@ -14,9 +14,9 @@ from functools import partial
 from pathlib import Path
 
 from store_client.atomic_files import replace_atomically
-from store_client.download import listing
-from store_client.download.listing import StoreCalls
-from store_client.download.options import DownloadOptions, DownloadTally
+from store_client.downloads import listing
+from store_client.downloads.listing import StoreCalls
+from store_client.downloads.options import DownloadOptions, DownloadTally
 from store_client.errors import StoreError, name_os_errors
 from store_client.names import LocalPaths
 from store_client.progress import format_size

@@ -13,10 +13,10 @@ from store_client.progress import NO_PROGRESS, TransferProgress
 from store_client.transfer import journal as journals
 from store_client.transfer.engine import TransferContext, open_transfer, run_each
 from store_client.transfer.journal import KnownFile, UploadAttempt, UploadJournal
-from store_client.upload import plan
-from store_client.upload.deposit import BundlePutter, FileDepositor, WaitPolicy
-from store_client.upload.options import UploadOptions
-from store_client.upload.plan import (
+from store_client.uploads import plan
+from store_client.uploads.deposit import BundlePutter, FileDepositor, WaitPolicy
+from store_client.uploads.options import UploadOptions
+from store_client.uploads.plan import (
     ExistingBundle,
     PlannedFile,
     UploadReport,
@@ -27,7 +27,7 @@ from store_client.upload.plan import (
     planned_report,
     unchanged_report,
 )
-from store_client.upload.staging import open_staging
+from store_client.uploads.staging import open_staging
 
 AGAIN = "run the same command again to resume"
 

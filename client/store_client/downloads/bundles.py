@@ -22,10 +22,10 @@ from typing import Any
 from urllib.parse import quote
 
 from store_client.atomic_files import write_atomically
-from store_client.download import listing
-from store_client.download.job import DownloadJob, open_job
-from store_client.download.listing import BundleListing, StoreCalls
-from store_client.download.options import (
+from store_client.downloads import listing
+from store_client.downloads.job import DownloadJob, open_job
+from store_client.downloads.listing import BundleListing, StoreCalls
+from store_client.downloads.options import (
     BundleReport,
     CollectionReport,
     DownloadOptions,

@@ -18,9 +18,9 @@ from store_client.http.session import HttpSession
 from store_client.identifiers import create_version
 from store_client.transfer.engine import TransferContext
 from store_client.transfer.journal import KnownFile, UploadAttempt, UploadJournal
-from store_client.upload.options import UploadOptions
-from store_client.upload.plan import PlannedFile
-from store_client.upload.staging import StagedFile, Staging, StagingItem
+from store_client.uploads.options import UploadOptions
+from store_client.uploads.plan import PlannedFile
+from store_client.uploads.staging import StagedFile, Staging, StagingItem
 
 SOURCE_GONE_CODES = ("source_not_found", "source_not_readable")
 """Errors for a staged object that is gone; S3 answers 403 without list permission."""

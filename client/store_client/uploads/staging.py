@@ -16,7 +16,7 @@ from store_client.transfer import api, gcs, s3
 from store_client.transfer.engine import TransferContext
 from store_client.transfer.journal import UnfinishedFile, UploadJournal
 from store_client.transfer.parts import hash_bytes, hash_file, read_whole
-from store_client.upload.options import StagingBucket, UploadOptions
+from store_client.uploads.options import StagingBucket, UploadOptions
 
 log = logging.getLogger(__name__)
 

@@ -1,7 +1,7 @@
 """Upload a directory of files to the store as a bundle.
 
     from store_client import Client
-    from store_client.upload import UploadOptions, upload
+    from store_client.uploads import UploadOptions, upload
 
     report = upload(Client(), UploadOptions(Path("sample"), "aws"))
 
@@ -16,9 +16,9 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from store_client.upload.job import upload
-    from store_client.upload.options import UploadOptions
-    from store_client.upload.plan import UploadReport
+    from store_client.uploads.job import upload
+    from store_client.uploads.options import UploadOptions
+    from store_client.uploads.plan import UploadReport
 
 __all__ = ["UploadOptions", "UploadReport", "upload"]
 

@@ -1,7 +1,7 @@
 """Download files, bundles and collections, each byte verified.
 
     from store_client import Client
-    from store_client.download import DownloadOptions, download
+    from store_client.downloads import DownloadOptions, download
 
     report = download(Client(), bundle_uuid, options=DownloadOptions("aws", directory=Path("here")))
 
@@ -15,9 +15,9 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from store_client.download.bundles import download, download_collection, download_matches
-    from store_client.download.manifests import download_manifest
-    from store_client.download.options import DownloadOptions, Filters
+    from store_client.downloads.bundles import download, download_collection, download_matches
+    from store_client.downloads.manifests import download_manifest
+    from store_client.downloads.options import DownloadOptions, Filters
 
 __all__ = [
     "DownloadOptions",

@@ -17,10 +17,10 @@ from itertools import groupby
 from pathlib import Path
 
 from store_client.atomic_files import write_atomically
-from store_client.download import listing
-from store_client.download.job import DownloadJob, open_job
-from store_client.download.listing import BundleListing, StoreCalls
-from store_client.download.options import DownloadOptions, Filters, ManifestReport
+from store_client.downloads import listing
+from store_client.downloads.job import DownloadJob, open_job
+from store_client.downloads.listing import BundleListing, StoreCalls
+from store_client.downloads.options import DownloadOptions, Filters, ManifestReport
 from store_client.errors import Misused, name_os_errors
 from store_client.identifiers import check_uuid, is_sha256, parse_version
 from store_client.names import name_fault, safe_path

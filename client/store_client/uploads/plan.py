@@ -19,7 +19,7 @@ from store_client.local_files import LocalFile, list_files
 from store_client.transfer.engine import TransferContext
 from store_client.transfer.journal import KnownFile, UploadAttempt, UploadJournal
 from store_client.transfer.parts import hash_file
-from store_client.upload.options import UploadOptions
+from store_client.uploads.options import UploadOptions
 
 _PAGE = 500
 

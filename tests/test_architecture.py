@@ -56,8 +56,8 @@ CLIENT_FLOORS = (
     "calls",
     "client",
     "transfer",
-    "areas download",
-    "upload",
+    "areas downloads",
+    "uploads",
     "cli",
     "",
 )

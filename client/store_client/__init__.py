@@ -48,7 +48,7 @@ _RENAMED = {
     "Session": ("http", "HttpSession"),
     "Tell": ("progress", "TransferProgress"),
     "Tokens": ("http", "TokenSource"),
-    "Uploaded": ("upload", "UploadReport"),
+    "Uploaded": ("uploads", "UploadReport"),
 }
 """Former names of public classes, kept until release 0.3: module and name of today."""
 

@@ -8,6 +8,7 @@ import warnings
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from store_client import webhooks
     from store_client.client import Client
     from store_client.errors import (
         Conflict,
@@ -34,10 +35,14 @@ __all__ = [
     "TimedOut",
     "Unreachable",
     "create_version",
+    "webhooks",
 ]
 
 _LIVES_IN = {"Client": "client", "create_version": "identifiers"}
 """Modules of the exports; errors are in `errors`."""
+
+_MODULES = ("webhooks",)
+"""Exports that are modules."""
 
 _RENAMED = {
     "Definition": ("definition", "ApiDefinition"),
@@ -60,6 +65,8 @@ def __getattr__(name: str) -> Any:
         return getattr(importlib.import_module(f"{__name__}.{module}"), now)
     if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    if name in _MODULES:
+        return importlib.import_module(f"{__name__}.{name}")
     found = importlib.import_module(f"{__name__}.{_LIVES_IN.get(name, 'errors')}")
     return getattr(found, name)
 

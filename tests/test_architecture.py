@@ -48,7 +48,7 @@ PIPELINES_MAY_IMPORT = (
 CLIENT_FLOORS = (
     "errors",
     "identifiers checksums names content_types progress atomic_files",
-    "local_files",
+    "local_files webhooks",
     "configuration",
     "http",
     "definition",

@@ -8,7 +8,7 @@ import warnings
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from store_client import webhooks
+    from store_client import webhooks as webhooks
     from store_client.client import Client
     from store_client.errors import (
         Conflict,
@@ -35,14 +35,13 @@ __all__ = [
     "TimedOut",
     "Unreachable",
     "create_version",
-    "webhooks",
 ]
 
 _LIVES_IN = {"Client": "client", "create_version": "identifiers"}
 """Modules of the exports; errors are in `errors`."""
 
 _MODULES = ("webhooks",)
-"""Exports that are modules."""
+"""Modules that are imported on first use."""
 
 _RENAMED = {
     "Definition": ("definition", "ApiDefinition"),
@@ -63,13 +62,13 @@ def __getattr__(name: str) -> Any:
         module, now = _RENAMED[name]
         warnings.warn(f"{name} is {module}.{now} now", DeprecationWarning, stacklevel=2)
         return getattr(importlib.import_module(f"{__name__}.{module}"), now)
-    if name not in __all__:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     if name in _MODULES:
         return importlib.import_module(f"{__name__}.{name}")
+    if name not in __all__:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     found = importlib.import_module(f"{__name__}.{_LIVES_IN.get(name, 'errors')}")
     return getattr(found, name)
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *__all__})
+    return sorted({*globals(), *__all__, *_MODULES})

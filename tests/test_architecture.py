@@ -47,8 +47,8 @@ PIPELINES_MAY_IMPORT = (
 
 CLIENT_FLOORS = (
     "errors",
-    "identifiers checksums names content_types progress atomic_files",
-    "local_files webhooks",
+    "identifiers checksums names content_types progress atomic_files search",
+    "local_files references webhooks",
     "configuration",
     "http",
     "definition",

@@ -15,6 +15,7 @@ from store_client.definition.arguments import suggest_names
 from store_client.definition.documents import is_cached
 from store_client.definition.openapi import ApiOperation, OperationParameter
 from store_client.errors import Misused, Refused, StoreError
+from store_client.http.retries import RetryPolicy
 from store_client.http.session import HttpSession
 
 if TYPE_CHECKING:
@@ -103,12 +104,17 @@ class Client(Operations):
         token: str | None = None,
         config: Configuration | None = None,
         session: HttpSession | None = None,
+        policy: RetryPolicy | None = None,
     ) -> None:
         self.config = config if config is not None else load_configuration(url, profile)
         self.session = (
             session
             if session is not None
-            else HttpSession(self.config.url, tokens=open_tokens(self.config, given=token))
+            else HttpSession(
+                self.config.url,
+                tokens=open_tokens(self.config, given=token),
+                policy=policy or RetryPolicy(),
+            )
         )
         if is_cached(self.config):
             self.session.mark_reachable(self.config.url)

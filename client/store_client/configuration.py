@@ -2,7 +2,8 @@
 
 `STORE_CLIENT_HOME` moves everything; otherwise the system's folders are used.
 
-    <home>/profiles.json                  {"profiles": {<name>: {"url": ...}}, "default": <name>}
+    <home>/profiles.json                  {"profiles": {<name>: {"url": ..., "replica": ...}},
+                                           "default": <name>}
     <home>/credentials/<profile>@<key of both>.json
                                           tokens of a profile, mode 0600
     <home>/credentials/<key of URL>.json  tokens of a login without a profile
@@ -26,9 +27,12 @@ from store_client.errors import Misused
 
 DEFAULT_URL = "http://127.0.0.1:8000"
 """A store on this machine."""
+REPLICAS = ("aws", "gcp")
 PROFILES = "profiles.json"
 HOME, URL, PROFILE = "STORE_CLIENT_HOME", "STORE_CLIENT_URL", "STORE_CLIENT_PROFILE"
 
+_BARE_HOST = re.compile(r"([A-Za-z0-9][A-Za-z0-9.-]*|\[[0-9A-Fa-f:.]+\])(:\d+)?(/[^?#@]*)?")
+_LOOPBACK = re.compile(r"(localhost|127(\.\d+){3}|\[::1\])(?![A-Za-z0-9.-])", re.IGNORECASE)
 _PROFILE_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 
 
@@ -40,6 +44,8 @@ class Configuration:
     cache: Path
     url: str
     profile: str = ""
+    replica: str = ""
+    """The profile's default replica; "" if it has none."""
 
     @property
     def key(self) -> str:
@@ -78,9 +84,15 @@ def _file_key(url: str, text: str) -> str:
 
 
 def normalize_url(url: str) -> str:
-    """Normalize a base URL: no `/v1`, no final slash; Misused if invalid."""
+    """Normalize a base URL: no `/v1`, no final slash; Misused if invalid.
+
+    A bare host gets a scheme: https, but http for this machine.
+    """
+    text = url.strip()
+    if _BARE_HOST.fullmatch(text):
+        text = f"{'http' if _LOOPBACK.match(text) else 'https'}://{text}"
     try:
-        found = urlsplit(url.strip())
+        found = urlsplit(text)
         port = found.port
     except ValueError:
         raise Misused(f"{url!r} is not a URL", hint="it looks like https://store.example") from None
@@ -118,14 +130,12 @@ def load_configuration(
     ):
         if said_url:
             found = normalize_url(said_url)
-            return Configuration(
-                home,
-                cache,
-                found,
-                _check_profile_name(said_profile) or _matching_default(kept, found),
-            )
+            name = _check_profile_name(said_profile) or _matching_default(kept, found)
+            return Configuration(home, cache, found, name, _profile_replica(kept, name))
         if said_profile:
-            return Configuration(home, cache, _find_profile_url(kept, said_profile), said_profile)
+            place = _find_profile_url(kept, said_profile)
+            replica = _profile_replica(kept, said_profile)
+            return Configuration(home, cache, place, said_profile, replica)
     return Configuration(home, cache, DEFAULT_URL)
 
 
@@ -145,20 +155,28 @@ def default_profile(config: Configuration) -> str:
     return _default_name(read_json(config.home / PROFILES))
 
 
+def profile_replica(config: Configuration, name: str) -> str:
+    """The default replica of a profile; "" if it has none."""
+    return _profile_replica(read_json(config.home / PROFILES), name)
+
+
 def profile_url(config: Configuration, name: str) -> str:
     """The base URL of a profile; Misused if it does not exist."""
     return _find_profile_url(read_json(config.home / PROFILES), name)
 
 
-def save_profile(config: Configuration, name: str, *, default: bool) -> None:
-    """Save the store's URL as a profile, also as the default if `default`."""
+def save_profile(config: Configuration, name: str, *, default: bool, replica: str = "") -> None:
+    """Save the store's URL as a profile, with a default replica, also as the default profile."""
     _check_profile_name(name)
     path = config.home / PROFILES
     with lock_file(path):
         kept = read_json(path)
         named = kept.get("profiles")
         before = named if isinstance(named, dict) else {}
-        kept["profiles"] = {**before, name: {"url": config.url}}
+        entry: dict[str, str] = {"url": config.url}
+        if chosen := replica or _profile_replica(kept, name):
+            entry["replica"] = chosen
+        kept["profiles"] = {**before, name: entry}
         if default:
             kept["default"] = name
         write_json(path, kept)
@@ -178,6 +196,14 @@ def _matching_default(kept: Mapping[str, object], url: str) -> str:
         return name if name and _find_profile_url(kept, name) == url else ""
     except Misused:
         return ""
+
+
+def _profile_replica(kept: Mapping[str, object], name: str) -> str:
+    """The default replica of a profile; "" if it has none."""
+    named = kept.get("profiles")
+    entry = named.get(name) if isinstance(named, dict) else None
+    found = entry.get("replica") if isinstance(entry, dict) else None
+    return found if found in REPLICAS else ""
 
 
 def _default_name(kept: Mapping[str, object]) -> str:

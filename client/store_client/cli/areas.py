@@ -23,6 +23,7 @@ from store_client.areas.upload import (
 from store_client.atomic_files import replace_atomically
 from store_client.cli import output
 from store_client.cli.context import CommandContext, command
+from store_client.cli.nouns import yes_option
 from store_client.cli.progress import open_progress
 from store_client.cli.terminal import escape_line
 from store_client.content_types import guess_content_type
@@ -161,6 +162,22 @@ def forget(here: CommandContext, uuid_or_alias: str) -> None:
     here.note(f"Area {found.uuid} was forgotten; its files stay in the store.")
     if found.selected:
         here.note("No area is selected now.")
+
+
+@command("delete", help=f"Delete an upload area and its files. {AREA_HELP}")
+@click.argument("uuid_or_alias")
+@yes_option
+def delete(here: CommandContext, uuid_or_alias: str, yes: bool) -> None:
+    """Delete an area in the store, and forget it here."""
+    found = selection.find_area(here.config, uuid_or_alias)
+    here.confirm(
+        f"This deletes the area {found.uuid} with all its files. It cannot be undone; files that "
+        "the store has taken into bundles stay.",
+        sure=yes,
+    )
+    here.client.call("delete_area", uuid=found.uuid)
+    selection.forget_area(here.config, found.uuid)
+    here.note(f"Deleted area {found.uuid}.")
 
 
 CREDS_EPILOG = """\b

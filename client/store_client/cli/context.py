@@ -10,15 +10,17 @@ def whoami(here: CommandContext, verbose: bool) -> None:
 
 import importlib
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal
 
 import click
 
-from store_client.cli import output
+from store_client.cli import answers, output
+from store_client.cli.answers import FORMATS, AnswerOptions, check_expressions, parse_fields
 from store_client.cli.terminal import LEVELS, configure_logging, escape_text
 from store_client.configuration import Configuration, load_configuration
+from store_client.errors import Misused
 
 if TYPE_CHECKING:
     from store_client.client import Client
@@ -60,7 +62,9 @@ def parse_early(arguments: Sequence[str]) -> EarlyOptions:
 
 def make_client(config: Configuration) -> "Client":
     """Make a client; imported late, for not every command needs one."""
-    made: Client = importlib.import_module("store_client.client").Client(config=config)
+    module = importlib.import_module("store_client.client")
+    policy = module.RetryPolicy(retries_refused=not sys.stderr.isatty())
+    made: Client = module.Client(config=config, policy=policy)
     return made
 
 
@@ -121,6 +125,8 @@ class CommandContext:
     run: ProgramRun
     format_chosen: bool = False
     """The form of the output was asked for by an option."""
+    answer: AnswerOptions = field(default_factory=AnswerOptions)
+    """How the answer was asked for, of commands made with `as_answer`."""
 
     @property
     def client(self) -> "Client":
@@ -130,6 +136,51 @@ class CommandContext:
     def show(self, value: Any, *, title: str = "") -> None:
         """Write the result to standard output in the chosen format."""
         output.write_value(value, self.output, chosen=self.format_chosen, title=title)
+
+    def show_rows(
+        self,
+        rows: Iterable[Mapping[str, Any]],
+        columns: Sequence[str],
+        *,
+        title: str = "",
+        empty: str = "",
+        limit: int | None = None,
+    ) -> None:
+        """Write a list; the columns are those of tables, and `empty` is noted if it has no rows."""
+        limited = answers.limit_rows(rows, limit, self.answer)
+        count = answers.write_rows(limited, columns, self.answer, title=title)
+        if not count and empty:
+            self.note(empty)
+        if limited.more and limit is None:
+            self.note(f"There are more than {count}: --limit shows more.")
+
+    def show_record(self, record: Mapping[str, Any], *, hidden: Sequence[str] = ()) -> None:
+        """Write one object; its `hidden` members only as JSON."""
+        answers.write_record(record, self.answer, hidden=hidden)
+
+    def replica(self, given: str | None = "") -> str:
+        """The replica that was given, or the profile's, or aws."""
+        return given or self.config.replica or "aws"
+
+    def page_url(self, path: str) -> str:
+        """The address of a page of the store."""
+        return f"{self.config.url}{path}"
+
+    def open_page(self, path: str) -> None:
+        """Open a page of the store in the browser, or say where it is."""
+        url = self.page_url(path)
+        if not importlib.import_module("webbrowser").open(url):
+            self.note("There is no browser here; open this page in one:")
+        click.echo(url)
+
+    def confirm(self, what: str, *, sure: bool) -> None:
+        """Ask before something that cannot be undone; without a terminal it needs --yes."""
+        if sure:
+            return
+        if not (sys.stdin.isatty() and sys.stderr.isatty()):
+            raise Misused(f"{what} Give --yes to do it without being asked.")
+        self.note(what)
+        click.confirm("Do it?", err=True, abort=True)
 
     def note(self, text: str) -> None:
         """Write a line to standard error, unless --quiet."""
@@ -171,12 +222,16 @@ def command(
     *,
     help: str = "",  # noqa: A002
     epilog: str = "",
+    as_answer: bool = False,
 ) -> Callable[[Callable[..., Any]], StoreCommand]:
-    """Make a function `def f(here, ...)` a command with the common options."""
+    """Make a function `def f(here, ...)` a command with the common options.
+
+    With `as_answer` they are those of answers.py, for `show_rows` and `show_record`.
+    """
 
     def decorate(function: Callable[..., Any]) -> StoreCommand:
         own: list[click.Parameter] = list(reversed(getattr(function, "__click_params__", [])))
-        return build_command(name, function, own, help=help, more=epilog)
+        return build_command(name, function, own, help=help, more=epilog, as_answer=as_answer)
 
     return decorate
 
@@ -188,6 +243,7 @@ def build_command(
     *,
     help: str,  # noqa: A002
     more: str = "",
+    as_answer: bool = False,
 ) -> StoreCommand:
     """Build a command with given parameters and the common options."""
 
@@ -196,7 +252,8 @@ def build_command(
         function(here, **given)
 
     taken = {opt for parameter in own for opt in (*parameter.opts, *parameter.secondary_opts)}
-    options = [option for option in _common_options() if not taken.intersection(option.opts)]
+    usual = _answer_options() if as_answer else _common_options()
+    options = [option for option in usual if not taken.intersection(option.opts)]
     common = {option.name for option in options}
     made = StoreCommand(
         name,
@@ -213,7 +270,18 @@ def build_command(
     return made
 
 
-_COMMON_NAMES = ("log_level", "url", "profile", "as_json", "output_form", "quiet")
+_COMMON_NAMES = (
+    "log_level",
+    "url",
+    "profile",
+    "as_json",
+    "output_form",
+    "quiet",
+    "json_fields",
+    "answer_form",
+    "query",
+    "jq",
+)
 
 
 def _common_options() -> list[click.Option]:
@@ -228,6 +296,28 @@ def _common_options() -> list[click.Option]:
             "Default: json, but on a terminal lists are tables.",
         ),
         click.Option(["-q", "--quiet"], is_flag=True, help="Print only the result and errors."),
+    ]
+
+
+def _answer_options() -> list[click.Option]:
+    """The options of commands that show lists or objects."""
+    return [
+        click.Option(
+            ["--json", "json_fields"],
+            is_flag=False,
+            flag_value="",
+            metavar="[FIELDS]",
+            help="One JSON document, of these fields: --json uuid,version.",
+        ),
+        click.Option(
+            ["--format", "--output", "answer_form"],
+            type=click.Choice(FORMATS),
+            help="Default: table on a terminal, else lines: one JSON value a line.",
+        ),
+        click.Option(["--query"], default="", metavar="JMESPATH", help="Select from the answer."),
+        click.Option(["--jq"], default="", metavar="EXPRESSION", help="Select with jq's language."),
+        click.Option(["-q", "--quiet"], is_flag=True, help="Print only the result and errors."),
+        *store_options(),
     ]
 
 
@@ -253,6 +343,13 @@ def _make_context(common: dict[str, Any]) -> CommandContext:
     level = common.get("log_level") or place.early_options.log_level
     configure_logging(level or ("WARNING" if quiet else "INFO"))
     asked: Output | None = "json" if common.get("as_json") else common.get("output_form")
+    answer = AnswerOptions(
+        common.get("answer_form") or "",
+        parse_fields(common.get("json_fields")),
+        common.get("query") or "",
+        common.get("jq") or "",
+    )
+    check_expressions(answer)
     form: Output = asked or ("table" if sys.stdout.isatty() else "json")
     return CommandContext(
         config=place.config(common.get("url"), common.get("profile")),
@@ -261,4 +358,5 @@ def _make_context(common: dict[str, Any]) -> CommandContext:
         quiet=quiet,
         run=place,
         format_chosen=bool(asked),
+        answer=answer,
     )

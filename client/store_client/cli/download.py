@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import asdict
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -10,21 +10,25 @@ import click
 
 from store_client.cli.arguments import JsonValue
 from store_client.cli.context import CommandContext, command
+from store_client.cli.nouns import Decorator, page_query, parse_ids, replica_option
 from store_client.cli.progress import open_progress
+from store_client.cli.summaries import show_download
 from store_client.downloads import options as defaults
 from store_client.downloads.bundles import download as bring_bundle
 from store_client.downloads.bundles import download_collection as bring_collection
 from store_client.downloads.bundles import download_matches as bring_matches
+from store_client.downloads.bundles import download_several as bring_several
 from store_client.downloads.manifests import LAYOUTS
 from store_client.downloads.manifests import download_manifest as bring_manifest
-from store_client.downloads.options import DownloadCounts, DownloadOptions, Filters
+from store_client.downloads.options import DownloadOptions, Filters
 from store_client.errors import Misused
 from store_client.progress import format_size
+from store_client.references import Reference, parse_reference
 from store_client.transfer.engine import DownloadInterrupted
 
-Decorator = Callable[[Callable[..., Any]], Callable[..., Any]]
+ABOUT_BUNDLE = """Download bundles, or all that match a query, to <download-dir>/<uuid>.<version>/.
 
-ABOUT_BUNDLE = """Download a bundle, or all that match a query, to <download-dir>/<uuid>.<version>/.
+A bundle is UUID, UUID.VERSION or the URL of its page; - reads them from standard input.
 
 The bytes are cached in .store in the current directory, and linked from there. Cached files are
 not fetched again, and an interrupted download resumes."""
@@ -47,9 +51,6 @@ def _combine_options(*parts: Decorator) -> Decorator:
     return decorate
 
 
-_replica_option = click.option(
-    "--replica", type=click.Choice(["aws", "gcp"]), required=True, help="The replica to read."
-)
 _directory_option = click.option(
     "--download-dir",
     default="",
@@ -88,10 +89,19 @@ _transfer_options = _combine_options(
 )
 
 
-@command("download", help=ABOUT_BUNDLE)
-@click.option("--bundle-uuid", default="", help="The bundle.")
+EXAMPLES = """\b
+Examples:
+  store download 17ce8db8-6b1c-4e6a-9a53-0d3a63c3b3f5
+  store download UUID --no-data --download-dir metadata
+  store search kidney | store download -
+"""
+
+
+@command("download", help=ABOUT_BUNDLE, epilog=EXAMPLES)
+@click.argument("bundles", nargs=-1, metavar="[BUNDLE]...")
+@click.option("--bundle-uuid", default="", help="The bundle, as without this option.")
 @click.option("--es-query", type=JsonValue(), help="All bundles that match this search query.")
-@_replica_option
+@replica_option
 @click.option("--version", default="", help="Its version.  [default: the latest]")
 @_directory_option
 @click.option("--metadata-filter", help="Shell pattern of metadata files' names.  [default: *]")
@@ -99,35 +109,59 @@ _transfer_options = _combine_options(
 @_kind_options
 @_transfer_options
 def download(
-    here: CommandContext, bundle_uuid: str, es_query: Any, version: str, **given: Any
+    here: CommandContext,
+    bundles: tuple[str, ...],
+    bundle_uuid: str,
+    es_query: Any,
+    version: str,
+    **given: Any,
 ) -> None:
-    """Download a bundle by its uuid, or the bundles that match a query."""
-    if bool(bundle_uuid) == (es_query is not None):
-        raise Misused("name a bundle (--bundle-uuid) or a query (--es-query)")
-    if version and not bundle_uuid:
+    """Download bundles by their ids, or those that match a query."""
+    said = (*bundles, *([bundle_uuid] if bundle_uuid else []))
+    if bool(said) == (es_query is not None):
+        raise Misused(
+            "name a bundle (--bundle-uuid) or a query (--es-query)",
+            hint="see: store download --help",
+        )
+    named = parse_ids(said, "bundle") if said else []
+    if version and len(named) != 1:
         raise Misused("--version goes with --bundle-uuid")
+    if version:
+        named = [replace(named[0], version=version)]
     filters = Filters(
         metadata=given["metadata_filter"],
         data=given["data_filter"],
         no_metadata=given["no_metadata"],
         no_data=given["no_data"],
     )
-    with _run_download(here, given) as options:
-        if es_query is not None:
+    replica = given["replica"] or next((one.replica for one in named if one.replica), "")
+    with _run_download(here, {**given, "replica": here.replica(replica)}) as options:
+        if len(named) == 1:
+            one = bring_bundle(
+                here.client,
+                named[0].uuid,
+                options=options,
+                version=named[0].version,
+                filters=filters,
+            )
+        elif es_query is not None:
             found = bring_matches(here.client, es_query, options=options, filters=filters)
-            _show_report(here, found, f"of {found.bundles} bundles in {found.directory}")
-            return
-        report = bring_bundle(
-            here.client, bundle_uuid, options=options, version=version, filters=filters
-        )
-        _show_report(here, report, f"in {report.directory}")
+        else:
+            texts = [str(each) for each in named]
+            found = bring_several(here.client, texts, options=options, filters=filters)
+    if len(named) != 1:
+        show_download(here, found, f"of {found.bundles} bundles in {found.directory}")
+        return
+    exact = Reference(one.bundle_uuid, one.version)
+    page = f"/bundles/{exact.uuid}{page_query(exact, options.replica)}"
+    show_download(here, one, f"in {one.directory}", title=f"Bundle {exact}", page=page)
 
 
 @command("download-manifest", help=ABOUT_MANIFEST)
 @click.option(
     "--manifest", required=True, type=click.Path(dir_okay=False), help="The table, a TSV file."
 )
-@_replica_option
+@replica_option
 @click.option(
     "--layout",
     type=click.Choice(LAYOUTS),
@@ -140,6 +174,7 @@ def download(
 @_transfer_options
 def download_manifest(here: CommandContext, manifest: str, layout: str, **given: Any) -> None:
     """Download the files of a manifest."""
+    given["replica"] = here.replica(given["replica"])
     with _run_download(here, given) as options:
         report = bring_manifest(
             here.client,
@@ -149,20 +184,28 @@ def download_manifest(here: CommandContext, manifest: str, layout: str, **given:
             no_metadata=given["no_metadata"],
             no_data=given["no_data"],
         )
-        _show_report(here, report, f"listed with their paths in {report.manifest}")
+    show_download(here, report, f"listed with their paths in {report.manifest}")
 
 
 @command("download-collection", help=ABOUT_COLLECTION)
-@click.option("--uuid", required=True, help="The collection.")
-@_replica_option
+@click.argument("collection", required=False)
+@click.option("--uuid", help="The collection, as without this option.")
+@replica_option
 @click.option("--version", default="", help="Its version.  [default: the latest]")
 @_directory_option
 @_transfer_options
-def download_collection(here: CommandContext, uuid: str, version: str, **given: Any) -> None:
-    """Download a collection by its uuid."""
+def download_collection(
+    here: CommandContext, collection: str | None, uuid: str | None, version: str, **given: Any
+) -> None:
+    """Download a collection by its id."""
+    if bool(collection) == bool(uuid):
+        raise Misused("name a collection", hint="store collection download UUID")
+    named = parse_reference(collection or uuid or "", "collection")
+    version = version or named.version
+    given["replica"] = here.replica(given["replica"] or named.replica)
     with _run_download(here, given) as options:
-        report = bring_collection(here.client, uuid, options=options, version=version)
-        _show_report(here, report, f"in {report.directory}")
+        report = bring_collection(here.client, named.uuid, options=options, version=version)
+    show_download(here, report, f"in {report.directory}")
 
 
 @contextmanager
@@ -197,17 +240,3 @@ def _describe_kept(stopped: DownloadInterrupted) -> str:
         f"Stopped. {Path(defaults.CACHE).absolute()} keeps {' and '.join(kept)};"
         " run the same command again to resume."
     )
-
-
-def _show_report(here: CommandContext, report: Any, where: str) -> None:
-    counts: DownloadCounts = report.counts
-    if here.json:
-        shown = asdict(report)
-        counted = shown.pop("counts")
-        here.show({**shown, **counted})
-        return
-    came = f"{counts.fetched_files} of {counts.files} files ({format_size(counts.fetched_bytes)})"
-    if report.dry_run:
-        click.echo(f"Would fetch {came}; the other files are cached.")
-    else:
-        click.echo(f"{counts.files} files ({format_size(counts.bytes)}) {where}; fetched {came}.")

@@ -16,9 +16,11 @@ from store_client.auth.identity import fetch_identity as who_is
 from store_client.auth.tokens import anonymous_session, open_tokens
 from store_client.cli.context import CommandContext, command
 from store_client.configuration import (
+    REPLICAS,
     Configuration,
     default_profile,
     normalize_url,
+    profile_replica,
     profile_url,
     save_profile,
 )
@@ -43,6 +45,7 @@ Examples:
 @click.option("--access-token", default="", help="An access token; - reads it from stdin.")
 @click.option("--remote", is_flag=True, help="Log in on another device with a code.")
 @click.option("--default", "default", is_flag=True, help="Make this the default profile.")
+@click.option("--replica", type=click.Choice(REPLICAS), help="The profile's default replica.")
 @click.option(
     "--timeout-seconds",
     type=click.FloatRange(1, 3600),
@@ -51,13 +54,20 @@ Examples:
     help="How long to wait for the browser.",
 )
 def login(
-    here: CommandContext, access_token: str, remote: bool, default: bool, timeout_seconds: float
+    here: CommandContext,
+    access_token: str,
+    remote: bool,
+    default: bool,
+    replica: str | None,
+    timeout_seconds: float,
 ) -> None:
     """Log in by token, device code or browser."""
     if access_token and remote:
         raise Misused("give --access-token or --remote, not both")
     if default and not here.config.profile:
         raise Misused("--default needs a profile", hint="name one: --profile NAME")
+    if replica and not here.config.profile:
+        raise Misused("--replica is kept in a profile", hint="name one: --profile NAME")
     # What a person has to do is said even with --quiet.
     around = logins.LoginPrompts(
         say=lambda text: click.echo(text, err=True), wait_s=timeout_seconds
@@ -68,7 +78,7 @@ def login(
             found = logins.login_with_token(session, here.config, token, around=around)
         else:
             found = logins.login_with_consent(session, here.config, around=around, elsewhere=remote)
-    _save_profile_name(here, default=default)
+    _save_profile_name(here, default=default, replica=replica or "")
     _show_login(here, found)
 
 
@@ -110,12 +120,23 @@ def whoami(here: CommandContext) -> None:
 
 @command("profiles", help="List the profiles.")
 @click.option("--default", "chosen", metavar="NAME", help="Make this the default profile.")
-def profiles(here: CommandContext, chosen: str | None) -> None:
+@click.option(
+    "--replica", type=click.Choice(REPLICAS), help="Default replica of the profile in use."
+)
+def profiles(here: CommandContext, chosen: str | None, replica: str | None) -> None:
     """List profiles with their saved logins, without any request."""
     named = all_profiles(here.config)
-    if chosen is not None:
-        url = profile_url(here.config, chosen)
-        save_profile(replace(here.config, url=url), chosen, default=True)
+    changed = chosen or (here.config.profile if replica else "")
+    if replica and not changed:
+        raise Misused("--replica is kept in a profile", hint="name one: --profile NAME")
+    if changed:
+        url = profile_url(here.config, changed)
+        save_profile(
+            replace(here.config, url=url),
+            changed,
+            default=chosen is not None,
+            replica=replica or "",
+        )
     usual = default_profile(here.config)
     here.show(
         [
@@ -123,6 +144,7 @@ def profiles(here: CommandContext, chosen: str | None) -> None:
                 "profile": name,
                 "url": url,
                 "default": name == usual,
+                "replica": profile_replica(here.config, name) or "aws",
                 **_login_row(replace(here.config, url=normalize_url(url), profile=name)),
             }
             for name, url in sorted(named.items())
@@ -149,12 +171,12 @@ def _read_token(here: CommandContext, given: str) -> str:
     return found
 
 
-def _save_profile_name(here: CommandContext, *, default: bool) -> None:
+def _save_profile_name(here: CommandContext, *, default: bool, replica: str) -> None:
     """Save the profile; the first one becomes the default."""
     config = here.config
     if config.profile:
         first = not default_profile(config)
-        save_profile(config, config.profile, default=default or first)
+        save_profile(config, config.profile, default=default or first, replica=replica)
         if first and not default:
             here.note(f"{config.profile} is the default profile now.")
 

@@ -1,9 +1,9 @@
 """The program `store`: finds a command among the built-in ones or in the API definition.
 
-Built-in commands are in registry.py; every other name is an operation (operations.py).
+Built-in commands are in registry.py, groups of them in groups.py; every other name is an operation
+(operations.py).
 """
 
-import difflib
 import importlib
 import os
 import sys
@@ -15,14 +15,8 @@ import click
 from click.shell_completion import split_arg_string
 
 from store_client.cli import registry
-from store_client.cli.context import (
-    HELP,
-    EarlyOptions,
-    ProgramRun,
-    current_run,
-    parse_early,
-    store_options,
-)
+from store_client.cli.context import EarlyOptions, ProgramRun, parse_early, store_options
+from store_client.cli.groups import CommandGroup, Row, find_operation, load_group, operation_names
 from store_client.cli.registry import COMPLETES
 from store_client.cli.terminal import (
     DEFAULT_LEVEL,
@@ -33,28 +27,23 @@ from store_client.cli.terminal import (
     reset_logging,
     run_with_exit_code,
 )
-from store_client.errors import INTERRUPTED, Misused, StoreError
+from store_client.errors import INTERRUPTED, StoreError
 
-EXIT_CODES = """\b
-Exit codes:
-  0 done                  5 not found
-  1 failed                6 it exists already, or is not ready yet
-  2 invalid arguments     7 no answer from the store
-  3 refused               8 bytes are damaged
-  4 not allowed           9 timed out
-130 interrupted         141 the output was closed
+EPILOG = """\b
+Examples:
+  store login --url https://store.example --profile work
+  store search zebrafish liver
+  store download UUID
+  store upload sample/
+Exit codes: 0 done, 1 failed, 2 invalid arguments, 3 refused, 4 not allowed,
+ 5 not found, 6 it exists or is not ready, 7 no answer, 8 damaged bytes,
+ 9 timed out, 130 interrupted, 141 the output was closed.
 """
-WIDEST = 34
-"""Characters of a name that the column of names makes room for."""
 ABOUT = "Find, download and deposit files, bundles and collections of a data store."
-WITHOUT_STORE = (
-    "The store's own commands are not listed, because {url} does not answer. They are loaded "
-    "from the store once it is reachable: store --url URL --help, or store login --url URL."
-)
 
 
-class StoreGroup(click.Group):
-    """Built-in commands, and those of the API definition."""
+class StoreGroup(CommandGroup):
+    """The program: built-in commands, nouns, and by their own names the API's operations."""
 
     def main(self, args: Sequence[str] | None = None, *others: Any, **more: Any) -> Any:
         """Run the program, and exit with its exit code."""
@@ -87,45 +76,24 @@ class StoreGroup(click.Group):
         with exit_on_broken_pipe():
             return super().invoke(ctx)
 
-    def list_commands(self, ctx: click.Context) -> list[str]:
-        """All command names that are known without a request."""
-        return [*registry.COMMANDS, *_operations_module().operation_names(current_run(ctx))]
+    def listed(self, ctx: click.Context) -> list[Row]:
+        """The everyday commands, the nouns, and what concerns the user and this program."""
+        rows = [(one.section, one.name, one.about) for one in registry.ENTRIES if one.section]
+        rows += [(registry.THINGS, name, about) for name, about in registry.NOUNS.items()]
+        rows.append((registry.CLIENT, registry.API, registry.ABOUT_API))
+        order = (registry.EVERYDAY, registry.THINGS, registry.IDENTITY, registry.CLIENT)
+        return sorted(rows, key=lambda row: order.index(row[0]))
+
+    def found_names(self, ctx: click.Context) -> list[str]:
+        """What help lists, former names, and the operations that are known."""
+        shown = super().found_names(ctx)
+        former = [name for name in registry.COMMANDS if " " not in name and name not in shown]
+        return [*shown, *former, *operation_names(ctx)]
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         """The command of that name, or of a name that can only mean it."""
         name = cmd_name.replace("_", "-")
-        own = registry.load_command(name)
-        return own or _operations_module().find_command(
-            current_run(ctx), name, asks=not ctx.resilient_parsing
-        )
-
-    def resolve_command(
-        self, ctx: click.Context, args: list[str]
-    ) -> tuple[str | None, click.Command | None, list[str]]:
-        """Resolve a command; the error for an unknown name suggests others."""
-        found = self.get_command(ctx, args[0])
-        if found is None and (ctx.resilient_parsing or args[0].startswith("-")):
-            return super().resolve_command(ctx, args)
-        if found is None:
-            near = difflib.get_close_matches(args[0], self.list_commands(ctx), n=3, cutoff=0.6)
-            hint = f"did you mean: {', '.join(near)}?" if near else "see: store --help"
-            raise Misused(f"there is no command {args[0]!r}", hint=hint)
-        return found.name, found, args[1:]
-
-    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """List all commands by section."""
-        place = current_run(ctx)
-        rows = [(entry.section, entry.name, entry.about) for entry in registry.ENTRIES]
-        _operations_module().fetch_quickly(place)
-        generated = _operations_module().list_operations(place)
-        for section in dict.fromkeys(row[0] for row in (*rows, *generated)):
-            with formatter.section(section):
-                formatter.write_dl(
-                    [row[1:] for row in (*rows, *generated) if row[0] == section], col_max=WIDEST
-                )
-        if not generated:
-            formatter.write_paragraph()
-            formatter.write_text(WITHOUT_STORE.format(url=place.config().url))
+        return registry.load_command(name) or load_group(name) or find_operation(ctx, name)
 
 
 def _prepare_run(given: Any, said: EarlyOptions) -> ProgramRun:
@@ -136,11 +104,6 @@ def _prepare_run(given: Any, said: EarlyOptions) -> ProgramRun:
         known if known in ("DEBUG", "ERROR", "WARNING", "CRITICAL") else DEFAULT_LEVEL
     )
     return place
-
-
-def _operations_module() -> Any:
-    """Imported late: not every command needs the definition."""
-    return importlib.import_module("store_client.cli.operations")
 
 
 def _print_version(context: click.Context, _: click.Parameter, wanted: bool) -> None:
@@ -164,11 +127,7 @@ cli = StoreGroup(
         ),
         *store_options(),
     ],
-    callback=lambda **_: None,
-    no_args_is_help=True,
-    epilog=EXIT_CODES,
-    context_settings={"help_option_names": HELP},
-    subcommand_metavar="COMMAND [OPTIONS]",
+    epilog=EPILOG,
 )
 
 

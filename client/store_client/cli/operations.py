@@ -131,21 +131,21 @@ def write_raw(
     else:
         answer = client.session.request(operation.method, call.url, **call.request_arguments())
         if SHA256 in answer.headers and answer.is_redirect and operation.method == "GET":
-            _write_verified_file(client, answer)
+            place = urljoin(str(answer.url), answer.headers["Location"])
+            write_verified(client, place, answer.headers[SHA256])
         else:
             output.write_bytes(answer.content)
 
 
-def _write_verified_file(client: "Client", answer: "httpx.Response") -> None:
-    """Write a file and verify its SHA-256; Damaged if it differs."""
+def write_verified(client: "Client", place: str, sha256: str) -> None:
+    """Write the file at a URL to standard output; Damaged at the end if its SHA-256 differs."""
     digest = hashlib.sha256()
-    place = urljoin(str(answer.url), answer.headers["Location"])
     plain = {"Accept-Encoding": "identity"}
     with client.session.stream("GET", place, headers=plain, authorize=False, limit=None) as content:
         for block in _read_blocks(content):
             digest.update(block)
             output.write_bytes(block)
-    if digest.hexdigest() != answer.headers[SHA256].lower():
+    if digest.hexdigest() != sha256.lower():
         raise Damaged(
             "the output is not the file: its checksum is wrong",
             hint="delete it and try again, or use `store download`",

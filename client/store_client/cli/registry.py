@@ -12,58 +12,109 @@ class CommandEntry:
     """A built-in command; `target`, as "module:object" of this package, is imported to run it."""
 
     name: str
+    """As it is typed: `upload`, or with its noun `bundle show`."""
     target: str
-    section: str
     about: str
+    section: str = ""
+    """Its heading in the list of commands; former names have none, and are not listed."""
 
 
-MOVING, AREAS, IDENTITY, CLIENT = (
-    "Up and down",
-    "Upload areas",
+EVERYDAY, THINGS, IDENTITY, CLIENT = (
+    "Everyday",
+    "Things in the store",
     "Who you are",
     "This client",
 )
-"""Headings of the list of commands, in its order; those of operations follow."""
+"""Headings of the list of commands, in its order."""
 
 COMPLETES = "_STORE_COMPLETE"
 """The variable by which a shell asks this program to complete a line."""
 
+NOUNS: Mapping[str, str] = {
+    "bundle": "List, show, compare, download, upload and delete bundles.",
+    "file": "Show, print and copy single files.",
+    "collection": "List, show, create, download and delete collections.",
+    "subscription": "Manage your webhooks, and see their deliveries.",
+    "area": "Fill upload areas, from which the store takes files.",
+}
+"""Groups of commands, in the order of the list."""
+API = "api"
+ABOUT_API = "All operations of the store's API, one command each."
+
 ENTRIES = (
-    CommandEntry("upload", "upload:upload", MOVING, "Upload a directory as a bundle."),
-    CommandEntry("download", "download:download", MOVING, "Download a bundle."),
+    CommandEntry("search", "search:search", "Find bundles by words, fields or a query.", EVERYDAY),
+    CommandEntry("search fields", "search:fields", "List the fields that bundles have."),
+    CommandEntry("download", "download:download", "Download bundles.", EVERYDAY),
+    CommandEntry("upload", "upload:upload", "Upload a directory as a bundle.", EVERYDAY),
+    CommandEntry("bundle list", "bundles:list_", "List bundles."),
+    CommandEntry("bundle show", "bundles:show", "Show a bundle."),
+    CommandEntry("bundle files", "bundles:files", "List the files of a bundle."),
+    CommandEntry("bundle versions", "bundles:versions", "List the versions of a bundle."),
+    CommandEntry("bundle diff", "bundles:diff", "Compare two versions or two bundles."),
+    CommandEntry("bundle download", "download:download", "Download bundles."),
+    CommandEntry("bundle upload", "upload:upload", "Upload a directory as a bundle."),
+    CommandEntry("bundle delete", "bundles:delete", "Delete a bundle, or one version of it."),
+    CommandEntry("file show", "files:show", "Show size, type and checksums of a file."),
+    CommandEntry("file cat", "files:cat", "Print files to standard output."),
+    CommandEntry("file cp", "files:cp", "Copy a file to this machine."),
+    CommandEntry("collection list", "collections:list_", "List your collections."),
+    CommandEntry("collection show", "collections:show", "Show a collection."),
+    CommandEntry("collection create", "collections:create", "Create a collection of bundles."),
     CommandEntry(
-        "download-manifest",
-        "download:download_manifest",
-        MOVING,
-        "Download the files of a manifest.",
+        "collection download", "download:download_collection", "Download all that it links to."
+    ),
+    CommandEntry("collection delete", "collections:delete", "Delete one of your collections."),
+    CommandEntry("subscription list", "subscriptions:list_", "List your subscriptions."),
+    CommandEntry("subscription show", "subscriptions:show", "Show a subscription."),
+    CommandEntry("subscription create", "subscriptions:create", "Subscribe a webhook."),
+    CommandEntry("subscription deliveries", "subscriptions:deliveries", "List its deliveries."),
+    CommandEntry("subscription test", "subscriptions:send_test", "Send a test delivery."),
+    CommandEntry("subscription pause", "subscriptions:pause", "Stop its deliveries for now."),
+    CommandEntry("subscription resume", "subscriptions:resume", "Send its deliveries again."),
+    CommandEntry("subscription delete", "subscriptions:delete", "Delete a subscription."),
+    CommandEntry("area list", "areas:areas", "List the areas that this client knows."),
+    CommandEntry("area select", "areas:select", "Select an area, or open a new one (--new)."),
+    CommandEntry("area upload", "areas:files", "Upload files to the selected area."),
+    CommandEntry("area files", "areas:list_", "List the files of the selected area."),
+    CommandEntry("area status", "areas:status", "Show the verification status of a file."),
+    CommandEntry("area report", "areas:report", "Write a report on the files of an area."),
+    CommandEntry("area creds", "areas:creds", "Get temporary credentials for one area."),
+    CommandEntry("area forget", "areas:forget", "Forget an area; the store keeps it."),
+    CommandEntry("area delete", "areas:delete", "Delete an area and its files."),
+    CommandEntry("login", "login:login", "Log in to a store and save the credentials.", IDENTITY),
+    CommandEntry("logout", "login:logout", "Log out and delete the credentials.", IDENTITY),
+    CommandEntry("whoami", "login:whoami", "Show who you are and what you may do.", IDENTITY),
+    CommandEntry("profiles", "login:profiles", "List the stores that you have named.", IDENTITY),
+    CommandEntry("doctor", "doctor:doctor", "Check this client and its store.", CLIENT),
+    CommandEntry(
+        "completion", "local:completion", "Print the completion script of a shell.", CLIENT
+    ),
+    CommandEntry("clear-cache", "local:clear_cache", "Clear cached API definitions."),
+    CommandEntry("create-version", "local:create_version", "Print a version: now."),
+    CommandEntry(
+        "download-manifest", "download:download_manifest", "Download the files of a manifest."
     ),
     CommandEntry(
         "download-collection",
         "download:download_collection",
-        MOVING,
         "Download all that a collection links to.",
     ),
-    CommandEntry("select", "areas:select", AREAS, "Set the current upload area."),
-    CommandEntry("files", "areas:files", AREAS, "Upload files to the selected area."),
-    CommandEntry("list", "areas:list_", AREAS, "List the files of the selected area."),
-    CommandEntry("areas", "areas:areas", AREAS, "List the areas that this client knows."),
-    CommandEntry("forget", "areas:forget", AREAS, "Forget an area; the store keeps it."),
-    CommandEntry("creds", "areas:creds", AREAS, "Get temporary credentials for one area."),
-    CommandEntry("status", "areas:status", AREAS, "Show the verification status of a file."),
-    CommandEntry("report", "areas:report", AREAS, "Write a report on the files of an area."),
-    CommandEntry("login", "login:login", IDENTITY, "Log in to a store and save the credentials."),
-    CommandEntry("logout", "login:logout", IDENTITY, "Log out and delete the credentials."),
-    CommandEntry("whoami", "login:whoami", IDENTITY, "Show the current user."),
-    CommandEntry("profiles", "login:profiles", IDENTITY, "List the profiles."),
-    CommandEntry("doctor", "doctor:doctor", CLIENT, "Check this client and its store."),
-    CommandEntry("create-version", "local:create_version", CLIENT, "Print a version: now."),
-    CommandEntry("clear-cache", "local:clear_cache", CLIENT, "Clear cached API definitions."),
-    CommandEntry(
-        "completion", "local:completion", CLIENT, "Print the completion script of a shell."
-    ),
+    CommandEntry("select", "areas:select", "Set the current upload area."),
+    CommandEntry("files", "areas:files", "Upload files to the selected area."),
+    CommandEntry("list", "areas:list_", "List the files of the selected area."),
+    CommandEntry("areas", "areas:areas", "List the areas that this client knows."),
+    CommandEntry("forget", "areas:forget", "Forget an area; the store keeps it."),
+    CommandEntry("creds", "areas:creds", "Get temporary credentials for one area."),
+    CommandEntry("status", "areas:status", "Show the verification status of a file."),
+    CommandEntry("report", "areas:report", "Write a report on the files of an area."),
 )
 
 COMMANDS: Mapping[str, str] = {entry.name: entry.target for entry in ENTRIES}
+
+
+def list_verbs(noun: str) -> list[CommandEntry]:
+    """The commands of a noun."""
+    return [entry for entry in ENTRIES if entry.name.startswith(f"{noun} ")]
 
 
 def load_command(name: str) -> click.Command | None:

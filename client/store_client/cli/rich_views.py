@@ -4,6 +4,8 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+import click
+from rich.cells import cell_len
 from rich.console import Console
 from rich.progress import (
     BarColumn,
@@ -23,11 +25,17 @@ FIRST = ("name", "uuid", "version")
 """Columns that come before others, which stay in their order."""
 
 
+def _open_console() -> Console:
+    """Standard output; without a terminal there is no width to wrap at."""
+    console = Console()
+    if not console.is_terminal:
+        console.width = 1000
+    return console
+
+
 def print_table(rows: Sequence[Mapping[str, Any]], *, title: str = "") -> None:
     """Print a table with a column for each name in any row."""
-    console = Console()
-    if not console.is_terminal:  # no width to wrap at
-        console.width = 1000
+    console = _open_console()
     shown = Table(title=escape_line(title) or None, box=None, pad_edge=False, title_justify="left")
     found = dict.fromkeys(name for row in rows for name in row)
     names = sorted(found, key=lambda name: name not in FIRST)
@@ -36,6 +44,67 @@ def print_table(rows: Sequence[Mapping[str, Any]], *, title: str = "") -> None:
     for row in rows:
         shown.add_row(*(Text(format_cell(row.get(name))) for name in names))
     console.print(shown)
+
+
+NEVER_WRAPPED = ("uuid", "version", "name", "bundle", "field", "value", "count", "size", "moment")
+"""Columns that are copied from a terminal: whole, or not shown."""
+
+
+def print_rows(rows: Sequence[Mapping[str, Any]], columns: Sequence[str], *, title: str) -> None:
+    """Print a table that fits the terminal, in a pager if it is longer.
+
+    Columns that have no room are left out from the right, which a last line says.
+    """
+    console = _open_console()
+    cells = [[format_cell(row.get(name)) for name in columns] for row in rows]
+    kept = _columns_that_fit(columns, cells, console.width)
+    table = Table(box=None, pad_edge=False)
+    for place, name in enumerate(columns[:kept]):
+        numeric = all(isinstance(row.get(name), int | float | None) for row in rows)
+        table.add_column(
+            escape_line(name),
+            no_wrap=True,
+            overflow="ellipsis" if place else "ignore",
+            justify="right" if numeric else "left",
+        )
+    for line in cells:
+        table.add_row(*(Text(cell) for cell in line[:kept]))
+    left_out = ", ".join(map(escape_line, columns[kept:]))
+    with console.capture() as captured:
+        if title:
+            console.print(escape_line(title), style="italic", markup=False, highlight=False)
+        console.print(table)
+        if left_out:
+            console.print(
+                f"(no room for {left_out}; see --format csv, --json)", style="dim", highlight=False
+            )
+    _show_text(captured.get(), console)
+
+
+def _columns_that_fit(columns: Sequence[str], cells: list[list[str]], width: int) -> int:
+    """How many columns fit next to each other, at least the first."""
+    used = 0
+    for place, name in enumerate(columns):
+        widest = max([cell_len(name), *(cell_len(line[place]) for line in cells)])
+        # Prose may be cut; what is copied may not.
+        needed = widest if name in NEVER_WRAPPED else min(widest, PROSE)
+        used += needed + (GAP if place else 0)
+        if place and used > width:
+            return place
+    return len(columns)
+
+
+GAP = 2
+"""Characters between two columns."""
+PROSE = 24
+"""Characters to which a column of prose may shrink."""
+
+
+def _show_text(text: str, console: Console) -> None:
+    if console.is_terminal and text.count("\n") >= console.height:
+        click.echo_via_pager(text)
+    else:
+        click.echo(text, nl=False)
 
 
 EVERY_S = 0.1

@@ -42,6 +42,11 @@ def format_cell(value: Any) -> str:
     return escape_line(json.dumps(value, ensure_ascii=False, default=str))
 
 
+def emphasize(text: str) -> str:
+    """The text in bold, unless NO_COLOR is set."""
+    return text if os.environ.get("NO_COLOR") else click.style(text, bold=True)
+
+
 def escape_json(text: str) -> str:
     """Escape unsafe characters in a JSON document; its value stays the same."""
     return _UNSAFE.sub(lambda found: f"\\u{ord(found[0]):04x}", text)

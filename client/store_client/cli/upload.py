@@ -7,7 +7,10 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from store_client.cli.context import CommandContext, command
+from store_client.cli.nouns import replica_option
 from store_client.cli.progress import open_progress
+from store_client.cli.summaries import show_upload
+from store_client.errors import Misused
 from store_client.uploads.options import JOBS, MAX_JOBS, METADATA, TIMEOUT_SECONDS, UploadOptions
 
 if TYPE_CHECKING:
@@ -26,10 +29,10 @@ run resumes when you give the same command again; nothing is sent if the store h
 """
 MORE = """\b
 Examples:
-  store upload --src-dir sample --replica aws
-  store upload --src-dir sample --replica aws --staging-bucket s3://my-bucket/staging
-  store upload --src-dir sample --replica gcp --bundle-uuid UUID     (a new version of a bundle)
-  store upload --src-dir sample --replica aws --dry-run
+  store upload sample
+  store upload sample --dry-run
+  store upload sample --replica gcp --bundle-uuid UUID     (a new version of a bundle)
+  store upload sample --staging-bucket s3://my-bucket/staging
 Without a staging bucket, files are staged in an upload area of the store. Buckets on S3 need
 consortium-store-client[s3], those of Google consortium-store-client[gcs]; what was staged in a
 bucket of your own stays there. At most 512 MiB of files are held in memory.
@@ -37,13 +40,15 @@ bucket of your own stays there. At most 512 MiB of files are held in memory.
 
 
 @command("upload", help=ABOUT, epilog=MORE)
+@click.argument(
+    "directory", required=False, type=click.Path(exists=True, file_okay=False, path_type=Path)
+)
 @click.option(
     "--src-dir",
-    required=True,
     type=click.Path(exists=True, file_okay=False, path_type=Path),
-    help="The directory.",
+    help="The directory, as without this option.",
 )
-@click.option("--replica", required=True, type=click.Choice(["aws", "gcp"]), help="Where to.")
+@replica_option
 @click.option(
     "--staging-bucket",
     default="",
@@ -88,9 +93,19 @@ bucket of your own stays there. At most 512 MiB of files are held in memory.
 @click.option(
     "--allow-invalid-json", is_flag=True, help="Upload metadata files even if they are not JSON."
 )
-def upload(here: CommandContext, no_progress: bool, **given: Any) -> None:
-    """Upload a directory, and show the bundle as JSON."""
-    options = UploadOptions(**given)
+def upload(
+    here: CommandContext,
+    directory: Path | None,
+    src_dir: Path | None,
+    replica: str | None,
+    no_progress: bool,
+    **given: Any,
+) -> None:
+    """Upload a directory, and show the bundle."""
+    if (directory is None) == (src_dir is None):
+        raise Misused("name one directory", hint="store upload DIRECTORY")
+    chosen = here.replica(replica)
+    options = UploadOptions(src_dir=directory or src_dir or Path(), replica=chosen, **given)
     running: Any = importlib.import_module("store_client.uploads.job")
     try:
         with open_progress(enabled=not (no_progress or here.quiet), what="upload") as progress:
@@ -100,7 +115,10 @@ def upload(here: CommandContext, no_progress: bool, **given: Any) -> None:
         raise
     if done.earlier_uuid:
         here.note(ANOTHER.format(done.earlier_uuid))
-    here.show(done.as_json(), title=_result_title(done))
+    if here.output == "table" and not here.format_chosen and done.bundle_uuid and done.version:
+        show_upload(here, done, chosen)
+    else:
+        here.show(done.as_json(), title=_result_title(done))
 
 
 def _result_title(done: "UploadReport") -> str:

@@ -14,7 +14,7 @@ import hashlib
 import json
 import re
 import threading
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -80,17 +80,29 @@ def download_matches(
 ) -> SearchReport:
     """Download all bundles that match a search query now, each as `download`."""
     filters.check()
+    pages = store.pages("post_search", replica=options.replica, es_query=es_query)
+    # All pages first: a download may take longer than their tokens are valid.
+    found = [str(hit["bundle_fqid"]) for page in pages for hit in page["results"]]
+    return download_several(store, found, options=options, filters=filters)
+
+
+def download_several(
+    store: StoreCalls,
+    names: Sequence[str],
+    *,
+    options: DownloadOptions,
+    filters: Filters = ALL,
+) -> SearchReport:
+    """Download bundles by `UUID` or `UUID.VERSION`, each as `download`."""
+    filters.check()
     with open_job(store, options) as running:
-        pages = store.pages("post_search", replica=options.replica, es_query=es_query)
-        # All pages first: a download may take longer than their tokens are valid.
-        found = [str(hit["bundle_fqid"]) for page in pages for hit in page["results"]]
-        for fqid in found:
-            uuid, _, version = fqid.partition(".")
-            listed = listing.list_bundle(store, options.replica, uuid, version=version)
+        for name in names:
+            uuid, _, version = name.partition(".")
+            listed = listing.list_bundle(store, options.replica, uuid, version=version or None)
             running.run(bundle_tasks(running, listed, filters, under=options.directory))
         return SearchReport(
             directory=str(options.directory),
-            bundles=len(found),
+            bundles=len(names),
             counts=running.tally.counts(),
             dry_run=options.dry_run,
         )

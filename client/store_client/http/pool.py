@@ -292,6 +292,9 @@ def describe_failure(url: str, error: httpx.HTTPError) -> ConnectionBroken:
         return _tls_failure(host, found)
     if none := next((one for one in causes if isinstance(one, socket.gaierror)), None):
         return _dns_failure(host, none)
+    if any(isinstance(one, ConnectionRefusedError) for one in causes):
+        text = f"no connection to {host}: nothing listens there"
+        return ConnectionBroken(text, sent=False, hint=RUNNING_HINT, refused=True)
     before = isinstance(error, httpx.ConnectError | httpx.ConnectTimeout | httpx.ProxyError)
     text = str(error) or type(error).__name__
     if isinstance(error, httpx.TimeoutException):

@@ -38,6 +38,9 @@ class RetryPolicy:
     unknown_retries: int = 2
     """Retries where no answer ever came from: a URL that is mistyped should not take half a minute
     to be told so."""
+    retries_refused: bool = True
+    """Whether to try again where nothing listens and nothing ever answered this session; a person
+    at a terminal would rather know at once."""
     retry_after_cap_s: float = 120.0
     """A server that asks for more is not waited for."""
     redirects: int = 20
@@ -91,10 +94,18 @@ class ConnectionBroken(Exception):
     """No complete response arrived."""
 
     def __init__(
-        self, message: str, *, sent: bool, hint: str = "", permanent: bool = False
+        self,
+        message: str,
+        *,
+        sent: bool,
+        hint: str = "",
+        permanent: bool = False,
+        refused: bool = False,
     ) -> None:
         super().__init__(message)
         self.hint = hint
+        self.refused = refused
+        """Nothing listens there."""
         self.sent = sent
         """The server may have acted on it."""
         self.permanent = permanent
@@ -144,10 +155,13 @@ class RequestSender(Protocol):
 
 
 class RequestAttempts:
-    """The attempts at one request; `known` collects origins that answered."""
+    """The attempts at one request.
+
+    `known` has the origins that answered once, and whether they did in this session.
+    """
 
     def __init__(
-        self, policy: RetryPolicy, sleep: Callable[[float], None], *, known: set[Origin]
+        self, policy: RetryPolicy, sleep: Callable[[float], None], *, known: dict[Origin, bool]
     ) -> None:
         self._policy = policy
         self._sleep = sleep
@@ -191,7 +205,7 @@ class RequestAttempts:
             headers["Authorization"] = f"Bearer {self._token}"
         began = time.monotonic()
         answer = wire.send(replace(asked, headers=headers))
-        self._reachable.add(parse_origin(asked.url))
+        self._reachable[parse_origin(asked.url)] = True
         if asked.read_body:
             wire.read_body(answer)
         spent = time.monotonic() - began
@@ -228,8 +242,11 @@ class RequestAttempts:
         self._doubt = self._doubt or error.sent
         again = asked.repeatable or not error.sent
         most = len(self._policy.waits_s)
-        if parse_origin(asked.url) not in self._reachable:
+        answered = self._reachable.get(parse_origin(asked.url))
+        if answered is None:
             most = min(most, self._policy.unknown_retries)
+        if error.refused and not answered and not self._policy.retries_refused:
+            most = 0
         if error.permanent or not again or self._retries >= most:
             tried = f" ({self._retries + 1} attempts)" if self._retries else ""
             raise Unreachable(f"{error}{tried}", hint=error.hint) from error

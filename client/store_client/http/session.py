@@ -52,7 +52,7 @@ class HttpSession:
         self._sleep = sleep
         self._transport = transport
         self._origins = {parse_origin(base_url)}
-        self._reachable: set[Origin] = set()
+        self._reachable: dict[Origin, bool] = {}
         self._lock = threading.Lock()
         self._wire: ConnectionPool | None = None
 
@@ -64,7 +64,7 @@ class HttpSession:
 
     def mark_reachable(self, url: str) -> None:
         """Note that an origin answered before, so that more retries are made."""
-        self._reachable.add(parse_origin(url))
+        self._reachable.setdefault(parse_origin(url), False)
 
     def trust(self, url: str) -> None:
         """Send tokens to that origin, too, unless it is less secure than the store."""

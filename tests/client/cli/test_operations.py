@@ -114,7 +114,7 @@ def test_every_operation_of_the_specification_is_a_command(admin: Typist) -> Non
 @pytest.mark.spec("CLI-40")
 def test_every_operation_that_is_served_is_listed(admin: Typist, client: Client) -> None:
     admin.reads("get-echo")
-    shown = admin.types("--help").output.split()
+    shown = admin.types("api", "--help").output.split()
     assert {operation.command for operation in client.operations.values()} <= set(shown)
 
 
@@ -274,7 +274,7 @@ def test_tells_anonymous_user_to_log_in(store: Served, tmp_path: Path) -> None:
 def test_cached_definition_works_without_store(admin: Typist) -> None:
     admin.reads("get-echo")
     away = Typist(admin.home, nowhere, admin.environ)
-    assert "get-bundles-all" in away.types("--help").output
+    assert "get-bundles-all" in away.types("api", "--help").output
     assert "--uuid" in away.types("get-bundle", "--help").output
     assert away.types("get-replication").exit_code == 7
     assert "no command 'get-nothing'" in away.types("get-nothing").stderr
@@ -283,13 +283,13 @@ def test_cached_definition_works_without_store(admin: Typist) -> None:
 @pytest.mark.spec("CLI-54")
 def test_stores_have_separate_commands(admin: Typist) -> None:
     admin.reads("get-echo")
-    assert "get-bundle" in admin.types("--help").output
-    assert "not listed" in admin.types("--url", "http://127.0.0.1:9", "--help").output
+    assert "get-bundle" in admin.types("api", "--help").output
+    assert "not listed" in admin.types("--url", "http://127.0.0.1:9", "api", "--help").output
 
 
 @pytest.mark.spec("CLI-54")
 def test_command_list_fetches_definition_of_new_store(admin: Typist) -> None:
-    assert "get-bundles-all" in admin.types("--help").output
+    assert "get-bundles-all" in admin.types("api", "--help").output
 
 
 @pytest.mark.spec("CLI-41")
@@ -299,7 +299,7 @@ def test_text_of_a_definition_moves_no_cursor(admin: Typist, store: Served) -> N
     copy, _ = read_cached(config) or pytest.fail("nothing is kept")
     text = json.dumps(copy.store.document).replace("Read a bundle.", "Read \\u001b[2Ja bundle.")
     write_cached(config, replace(copy, store=replace(copy.store, document=json.loads(text))))
-    for words in (["--help"], ["get-bundle", "--help"]):
+    for words in (["api", "--help"], ["get-bundle", "--help"]):
         shown = admin.types(*words).output
         assert r"Read \x1b[2Ja bundle." in shown
         assert "\x1b" not in shown

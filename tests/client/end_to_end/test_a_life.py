@@ -185,6 +185,6 @@ def test_credentials_are_private(wrangler: Person, stage: LocalStore) -> None:
 
 
 def test_every_operation_of_both_services_is_a_command(scientist: Person) -> None:
-    shown = scientist.types("--help").stdout
+    shown = scientist.types("api", "--help").stdout
     for name in ("get-bundle", "post-search", "put-subscription", "get-v1-users", "post-v1-role"):
         assert f"  {name} " in shown, name

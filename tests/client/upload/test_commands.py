@@ -97,7 +97,8 @@ def test_a_table_of_files_is_headed_by_the_bundle(typist: Typist, source: Path) 
     ("words", "said"),
     [
         (("--src-dir", "/nowhere", "--replica", "aws"), "/nowhere"),
-        (("--src-dir", "{source}"), "--replica"),
+        (("--replica", "aws"), "name one directory"),
+        (("{source}", "--src-dir", "{source}"), "name one directory"),
         (("--src-dir", "{source}", "--replica", "azure"), "azure"),
         (("--src-dir", "{source}", "--replica", "aws", "--bundle-uuid", "x"), "not a uuid"),
         (("--src-dir", "{source}", "--replica", "aws", "--staging-bucket", "x:/"), "not a bucket"),

@@ -1,0 +1,142 @@
+"""The commands `store collection list|show|create|delete`."""
+
+from pathlib import Path
+from uuid import uuid4
+
+import click
+
+from store_client.cli.arguments import JsonValue
+from store_client.cli.context import CommandContext, command
+from store_client.cli.nouns import (
+    id_argument,
+    ids_argument,
+    limit_option,
+    page_query,
+    replica_option,
+    web_option,
+    yes_option,
+)
+from store_client.errors import Misused
+from store_client.identifiers import create_version
+from store_client.references import Reference, read_references
+
+CREATE_EXAMPLES = """\b
+Examples:
+  store collection create --name "Kidney, first release" --bundles cohort.txt
+  store search kidney | store collection create --name Kidney --bundles -
+"""
+MOST_LINKS = 1000
+"""Of one request; further links are added by requests that follow."""
+
+
+@command("list", help="List your collections.", as_answer=True)
+@limit_option
+def list_(here: CommandContext, limit: int | None) -> None:
+    """List ids and versions of the caller's collections."""
+    found = here.client.items("get_collections")
+    here.show_rows(found, ("uuid", "version"), empty="You have no collections.", limit=limit)
+
+
+@command("show", help="Show a collection and what it links to.", as_answer=True)
+@id_argument("collection")
+@replica_option
+@web_option
+def show(here: CommandContext, named: Reference, replica: str | None, web: bool) -> None:
+    """Show name, owner, description and number of links."""
+    chosen = here.replica(replica or named.replica)
+    path = f"/collections/{named.uuid}{page_query(named, chosen)}"
+    if web:
+        here.open_page(path)
+        return
+    version = {"version": named.version} if named.version else {}
+    found = here.client.call("get_collection", uuid=named.uuid, replica=chosen, **version)
+    here.show_record(
+        {**found, "count": len(found["contents"]), "page": here.page_url(path)},
+        hidden=("contents", "details"),
+    )
+
+
+@command("create", help="Create a collection of bundles.", epilog=CREATE_EXAMPLES, as_answer=True)
+@click.option("--name", required=True, help="A short name.")
+@click.option("--description", default="", help="Markdown.")
+@click.option("--details", type=JsonValue(), help="More metadata: JSON, @FILE or -.")
+@click.option(
+    "--bundles",
+    type=click.Path(allow_dash=True, path_type=Path),
+    help="A file with the id of a bundle in each line, or -.",
+)
+@click.option("--uuid", "given", help="Its uuid.  [default: a new one]")
+@replica_option
+def create(
+    here: CommandContext,
+    name: str,
+    description: str,
+    details: object,
+    bundles: Path | None,
+    given: str | None,
+    replica: str | None,
+) -> None:
+    """Create it; ids without a version link to the latest version now."""
+    chosen = here.replica(replica)
+    links = [] if bundles is None else _read_links(here, bundles, chosen)
+    version = create_version()
+    body = {"name": name, "description": description, "details": details or {}}
+    made = here.client.call(
+        "put_collection",
+        uuid=given or str(uuid4()),
+        version=version,
+        replica=chosen,
+        contents=links[:MOST_LINKS],
+        **body,
+    )
+    for start in range(MOST_LINKS, len(links), MOST_LINKS):
+        made = here.client.call(
+            "patch_collection",
+            uuid=made["uuid"],
+            version=made["version"],
+            replica=chosen,
+            add_contents=links[start : start + MOST_LINKS],
+        )
+    page = here.page_url(f"/collections/{made['uuid']}{page_query(Reference(''), chosen)}")
+    here.show_record({**made, "count": len(links), "page": page})
+
+
+@command("delete", help="Delete collections of yours.", as_answer=True)
+@ids_argument("collection")
+@replica_option
+@yes_option
+def delete(
+    here: CommandContext, ids: tuple[Reference, ...], replica: str | None, yes: bool
+) -> None:
+    """Delete after a question that names all of it."""
+    if any(one.version for one in ids):
+        raise Misused("a collection is deleted with all its versions; leave the version away")
+    chosen = here.replica(replica or ids[0].replica)
+    named = ", ".join(map(str, ids))
+    here.confirm(
+        f"This deletes the collection {named} with all versions from the replica {chosen}. What "
+        "it links to stays. It cannot be undone.",
+        sure=yes,
+    )
+    for one in ids:
+        here.client.call("delete_collection", uuid=one.uuid, replica=chosen)
+        here.note(f"Deleted {one}.")
+
+
+def _read_links(here: CommandContext, path: Path, replica: str) -> list[dict[str, str]]:
+    """Links to the bundles of a file, in its order, each once."""
+    with click.open_file(str(path), encoding="utf-8-sig") as lines:
+        found = dict.fromkeys(read_references(lines, "bundle"))
+    return [
+        {
+            "type": "bundle",
+            "uuid": one.uuid,
+            "version": one.version or _latest_version(here, one.uuid, replica),
+        }
+        for one in found
+    ]
+
+
+def _latest_version(here: CommandContext, uuid: str, replica: str) -> str:
+    page = here.client.call("get_bundle", uuid=uuid, replica=replica, per_page=10)
+    return str(page["bundle"]["version"])

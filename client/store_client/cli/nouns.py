@@ -1,0 +1,95 @@
+"""Arguments and options that the commands of the nouns share."""
+
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, TypeVar
+
+import click
+
+from store_client.configuration import REPLICAS
+from store_client.errors import Misused
+from store_client.references import Reference, parse_reference, read_references
+
+Decorator = Callable[[Callable[..., Any]], Callable[..., Any]]
+T = TypeVar("T")
+
+replica_option = click.option(
+    "--replica",
+    type=click.Choice(REPLICAS),
+    help="Which copy of the store's content.  [default: the profile's, else aws]",
+)
+web_option = click.option("--web", is_flag=True, help="Open the page in a browser instead.")
+yes_option = click.option("--yes", is_flag=True, help="Do it without being asked.")
+limit_option = click.option(
+    "--limit",
+    type=click.IntRange(1),
+    help="Rows at most.  [default: 100 on a terminal, else all]",
+)
+
+
+def ids_argument(noun: str) -> Decorator:
+    """The ids of one or more objects, or `-` for lines of standard input."""
+    return click.argument(
+        "ids",
+        nargs=-1,
+        required=True,
+        metavar=f"{noun.upper()}...",
+        callback=lambda ctx, param, value: tuple(parse_ids(value, noun)),
+    )
+
+
+def id_argument(noun: str, name: str = "named", *, required: bool = True) -> Decorator:
+    """The id of one object."""
+    return click.argument(
+        name,
+        required=required,
+        metavar=noun.upper(),
+        callback=lambda ctx, param, value: value and parse_reference(value, noun),
+    )
+
+
+def parse_ids(said: Sequence[str], noun: str) -> list[Reference]:
+    """Parse ids; `-` stands for the lines of standard input, each read once."""
+    found: list[Reference] = []
+    for one in said:
+        found += _read_stdin(noun) if one == "-" else [parse_reference(one, noun)]
+    if not found:
+        raise Misused(f"there is no {noun} on standard input")
+    return list(dict.fromkeys(found))
+
+
+def _read_stdin(noun: str) -> list[Reference]:
+    if sys.stdin is None:
+        raise Misused("standard input is closed")
+    return list(read_references(sys.stdin, noun))
+
+
+def each_with_error(items: Sequence[T], work: Callable[[T], None]) -> None:
+    """Do something with each of several; the first error is raised after all others were done."""
+    errors: list[Exception] = []
+    for item in items:
+        try:
+            work(item)
+        except Exception as error:
+            if len(items) == 1:
+                raise
+            errors.append(error)
+            click.echo(f"store: {item}: {error}", err=True)
+    if errors:
+        raise errors[0]
+
+
+def page_query(reference: Reference, replica: str) -> str:
+    """The query of a page's address: version, and a replica other than aws."""
+    pairs = [("version", reference.version)] if reference.version else []
+    pairs += [("replica", replica)] if replica != "aws" else []
+    return "?" + "&".join(f"{name}={value}" for name, value in pairs) if pairs else ""
+
+
+def as_items(pages: Iterator[Any], key: str) -> Iterator[dict[str, Any]]:
+    """Yield the items of pages that are wrapped in an object: `bundle.files`."""
+    for page in pages:
+        found = page
+        for name in key.split("."):
+            found = found[name]
+        yield from found

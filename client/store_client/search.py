@@ -1,0 +1,124 @@
+"""A search in words and fields, as an `es_query`.
+
+    zebrafish liver              all words, anywhere in the metadata
+    organism:danio liver         a word in a field
+    "adult heart" -mouse         a phrase, and a word that may not occur
+
+Fields may be named by their last parts, as `organism` for `files.sample_json.organism`.
+"""
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from difflib import get_close_matches
+from typing import Any
+
+from store_client.errors import Misused
+
+NUMBER = re.compile(r"-?\d+(?:\.\d+)?(?:e[+-]?\d+)?", re.IGNORECASE)
+_FIELD = re.compile(r"(?<![\w.])([A-Za-z_]\w*(?:\.\w+)*):(?=\S)")
+OWN_FIELDS = ("uuid", "version", "bundle", "page")
+"""Of every result, whatever its metadata is."""
+
+
+@dataclass(frozen=True, slots=True)
+class FieldNames:
+    """The fields that bundles have; they are found by their last parts."""
+
+    known: tuple[str, ...]
+
+    def resolve(self, name: str) -> str:
+        """The whole name; Misused for an unknown or ambiguous one, with the nearest."""
+        if name in self.known:
+            return name
+        ending = [one for one in self.known if one.endswith(f".{name}")]
+        # What depositors wrote comes before what the store adds of its own.
+        found = [one for one in ending if one.startswith("files.")] or ending
+        if len(found) == 1:
+            return found[0]
+        if found:
+            shown = ", ".join(found[:5])
+            raise Misused(f"the field {name!r} is ambiguous", hint=f"name more of it: {shown}")
+        raise Misused(f"there is no field {name!r}", hint=self._advice(name))
+
+    def _advice(self, name: str) -> str:
+        last = {one.rpartition(".")[2]: one for one in self.known}
+        near = get_close_matches(name, self.known, n=3, cutoff=0.75) or [
+            last[one] for one in get_close_matches(name.rpartition(".")[2], last, n=3, cutoff=0.6)
+        ]
+        if near:
+            return f"did you mean: {', '.join(near)}?"
+        return "store search fields lists them"
+
+
+def build_query(
+    words: str, filters: Iterable[tuple[str, str]], names: FieldNames | None
+) -> Mapping[str, Any]:
+    """Build the `es_query`; without `names` fields must be named wholly.
+
+    Filters of one field are alternatives; all else must hold together.
+    """
+    parts = [_parse_words(words.strip(), names)] if words.strip() else []
+    values: dict[str, list[str]] = {}
+    for field, value in filters:
+        values.setdefault(names.resolve(field) if names else field, []).append(value)
+    parts += [_build_filter(field, said) for field, said in values.items()]
+    if not parts:
+        return {"query": {"match_all": {}}}
+    return {"query": parts[0] if len(parts) == 1 else {"bool": {"filter": parts}}}
+
+
+def parse_filter(text: str) -> tuple[str, str]:
+    """Parse `field=value`; Misused."""
+    field, equals, value = text.partition("=")
+    if not equals or not field.strip():
+        raise Misused(f"filter: {text!r} is not field=value")
+    return field.strip(), value
+
+
+def named_fields(words: str) -> list[str]:
+    """The names before a colon in words."""
+    return _FIELD.findall(_without_phrases(words))
+
+
+def _parse_words(words: str, names: FieldNames | None) -> Mapping[str, Any]:
+    """Words in any field, or the search-box syntax if a field is named."""
+    fields = [name for name in named_fields(words) if names is None or _is_field(name, names)]
+    if not fields:
+        return {"simple_query_string": {"query": words, "default_operator": "and"}}
+    text = words
+    if names:
+        for name in dict.fromkeys(fields):
+            whole = names.resolve(name)
+            text = re.sub(rf"(?<![\w.]){re.escape(name)}:(?=\S)", f"{whole}:", text)
+    return {"query_string": {"query": text, "default_operator": "and"}}
+
+
+def _is_field(name: str, names: FieldNames) -> bool:
+    """Whether a word before a colon is a field; terms like CL:0000236 are none."""
+    return "." in name or any(one == name or one.endswith(f".{name}") for one in names.known)
+
+
+def _without_phrases(words: str) -> str:
+    return re.sub(r'"[^"]*"', '""', words)
+
+
+def _build_filter(field: str, values: Sequence[str]) -> Mapping[str, Any]:
+    """One of the values, as whole string, number or boolean."""
+    keyword = f"{field}.keyword"
+    whole: dict[str, Any] = {"terms": {keyword: list(values)}}
+    plain = [value for value in values if value in ("true", "false") or NUMBER.fullmatch(value)]
+    if not plain:
+        return whole
+    # A term of a string would be one of its words.
+    other = {"must_not": [{"exists": {"field": keyword}}]}
+    return {"bool": {"should": [whole, {"bool": {"must": [{"terms": {field: plain}}], **other}}]}}
+
+
+def read_field(document: Any, path: str) -> list[Any]:
+    """The values at a dotted path of a document; lists are gone through."""
+    found = [document]
+    for name in path.split("."):
+        nested = [item for one in found for item in (one if isinstance(one, list) else [one])]
+        found = [one[name] for one in nested if isinstance(one, Mapping) and name in one]
+    return [item for one in found for item in (one if isinstance(one, list) else [one])]

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
         Unreachable,
     )
     from store_client.identifiers import create_version
+    from store_client.library import download, open, upload  # noqa: A004
 
 __all__ = [
     "Client",
@@ -35,9 +36,18 @@ __all__ = [
     "TimedOut",
     "Unreachable",
     "create_version",
+    "download",
+    "open",
+    "upload",
 ]
 
-_LIVES_IN = {"Client": "client", "create_version": "identifiers"}
+_LIVES_IN = {
+    "Client": "client",
+    "create_version": "identifiers",
+    "download": "library",
+    "open": "library",
+    "upload": "library",
+}
 """Modules of the exports; errors are in `errors`."""
 
 _MODULES = ("webhooks",)

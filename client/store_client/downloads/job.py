@@ -198,7 +198,7 @@ def open_job(store: StoreCalls, options: DownloadOptions) -> Iterator[DownloadJo
     """Open a download; DownloadInterrupted after Ctrl-C."""
     options.check()
     kept = cache.open_cache(options.cache, make=not options.dry_run)
-    wire, stop = BucketConnections(), StopSignal()
+    wire, stop = BucketConnections(), StopSignal(options.stop)
     stop.add_waker(wire.close)
     fetching = FileFetcher(
         cache=kept,

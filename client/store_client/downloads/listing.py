@@ -32,13 +32,20 @@ class BundleListing:
 
 
 def list_bundle(
-    store: StoreCalls, replica: str, uuid: str, *, version: str | None = None
+    store: StoreCalls,
+    replica: str,
+    uuid: str,
+    *,
+    version: str | None = None,
+    presigned: bool = True,
 ) -> BundleListing:
-    """List the files of a bundle with presigned URLs; one request for each 500 files."""
-    named = {"version": version} if version else {}
+    """List the files of a bundle, by default with URLs; one request for each 500 files."""
+    named: dict[str, Any] = {"version": version} if version else {}
+    if presigned:
+        named["presignedurls"] = True
     files: list[RemoteFile] = []
     found = uuid, version or ""
-    for page in store.pages("get_bundle", uuid=uuid, replica=replica, presignedurls=True, **named):
+    for page in store.pages("get_bundle", uuid=uuid, replica=replica, **named):
         try:
             shown = page["bundle"]
             found = check_identity(shown)

@@ -53,6 +53,8 @@ class DownloadOptions:
     jobs: int = JOBS
     dry_run: bool = False
     tell: TransferProgress = NO_PROGRESS
+    stop: threading.Event | None = None
+    """Ends the download early when it is set."""
 
     def check(self) -> None:
         """Misused for invalid options."""

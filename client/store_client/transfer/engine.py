@@ -392,6 +392,7 @@ def run_tasks(source: Iterable[Task], jobs: int, *, stop: StopSignal) -> None:
         raise
     if running.failures:
         raise _pick_failure(running.failures)
+    stop.check()
 
 
 def _pick_failure(failures: dict[Position, BaseException]) -> BaseException:

@@ -4,6 +4,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, replace
+from threading import Event
 from typing import Any, TypeVar
 
 from store_client.atomic_files import hold_lock
@@ -51,13 +52,14 @@ def upload(
     options: UploadOptions,
     tell: TransferProgress = NO_PROGRESS,
     *,
+    stop: Event | None = None,
     clock: Callable[[], float] = time.monotonic,
-    sleep: Callable[[float], None] = time.sleep,
+    sleep: Callable[[float], None] | None = None,
 ) -> UploadReport:
     """Upload a directory as a bundle; unchanged content is not uploaded again.
 
-    An interrupted upload resumes by its journal when it is called again. Memory is bounded: 512 MiB
-    of file content, and some hundred bytes for each name.
+    An interrupted upload resumes by its journal when it is called again; setting `stop` interrupts
+    it. Memory is bounded: 512 MiB of file content, and some hundred bytes for each name.
     """
     files = plan_files(options)
     path = journals.journal_path(
@@ -68,12 +70,13 @@ def upload(
     with (
         hold_lock(path.with_suffix(".lock"), "this directory is being uploaded already"),
         closing(UploadJournal(path, writing=not options.dry_run)) as journal,
-        open_transfer(options.jobs, tell) as shared,
+        open_transfer(options.jobs, tell, stop=stop) as shared,
         _add_hint(),
     ):
         journals.remove_finished(client.config.uploads, now=time.time())
         one = _UploadRun(options, client, journal, shared, files)
-        return _run_upload(one, WaitPolicy(options.timeout_seconds, clock, sleep))
+        pause = shared.stop.pause if sleep is None else sleep
+        return _run_upload(one, WaitPolicy(options.timeout_seconds, clock, pause))
 
 
 @contextmanager

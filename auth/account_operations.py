@@ -36,7 +36,7 @@ OPEN_OPERATIONS: frozenset[str] = frozenset(
 """Operations that take no token."""
 
 AUTHENTICATED_OPERATIONS: frozenset[str] = frozenset(
-    {"get_oauth_userinfo", "post_oauth_userinfo", "get_v1_policies_version"}
+    {"get_oauth_userinfo", "post_oauth_userinfo", "get_v1_account", "get_v1_policies_version"}
 )
 """Operations that any token may call."""
 

@@ -193,6 +193,7 @@ AUTH: tuple[Row, ...] = (
     Row("delete_v1_role",                 "401 401 403 403 403 403 403 403 200", "DELETE /v1/role/<old_role>"),
     Row("put_v1_role_policy",             "401 401 403 403 403 403 403 403 200", "PUT /v1/role/<role>/policy", {"policy": POLICY}),
     Row("post_v1_policies_evaluate",      "401 401 403 403 200 403 403 403 200", "POST /v1/policies/evaluate", {"principal": "<reader>", "action": ["store:GetBundle"], "resource": ["*"]}, owner="Own record only."),
+    Row("get_v1_account",                 "401 401 403 200 200 200 200 200 200", "GET /v1/account"),
     Row("get_v1_policies_version",        "401 401 403 200 200 200 200 200 200", "GET /v1/policies/version"),
     Row("get_v1_audit",                   "401 401 403 403 403 403 403 403 200", "GET /v1/audit?who=nobody@example.org"),
     Row("get_health",                     "200 200 200 200 200 200 200 200 200", "GET /health"),

@@ -57,7 +57,9 @@ CLIENT_FLOORS = (
     "client",
     "transfer",
     "areas downloads",
+    "remote",
     "uploads",
+    "library",
     "cli",
     "",
 )

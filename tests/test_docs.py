@@ -15,7 +15,7 @@ from config.settings import IGNORED_PREFIXES, IGNORED_VARIABLES, PREFIX
 from ops import procfile
 from ops.__main__ import cli
 from pipelines.flow import DELIVER
-from store_client.cli.registry import ENTRIES
+from store_client.cli.registry import API, ENTRIES, NOUNS
 from tests import reference
 from tests.test_architecture import MAY_IMPORT, place_of
 from workers.actors import QUEUES
@@ -69,6 +69,7 @@ def test_every_command_that_is_named_exists(page: Path) -> None:
 def test_every_client_command_that_is_named_exists(page: Path) -> None:
     operations = (*STORE_OPERATIONS, *AUTH_OPERATIONS)
     known = {one.name.replace("_", "-") for one in operations} | {one.name for one in ENTRIES}
+    known |= {API, *NOUNS}
     named = set(re.findall(r"(?:^|`|\$\(|[|;&] )store (?:--\S+ )?([a-z][a-z-]+)", code(page), re.M))
     assert named <= known
 

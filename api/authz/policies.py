@@ -21,6 +21,7 @@ from auth.accounts import (
     MAX_GRANT_ID,
 )
 from auth.decisions import ResourceDecision
+from auth.permissions import Extent, list_permissions, list_role_sources
 from auth.policies.evaluator import Reason
 from auth.policies.keys import VARIABLES
 from auth.policies.patterns import Value
@@ -247,3 +248,67 @@ def get_v1_policies_version(context: AuthRequestContext[None, None]) -> Response
     return json_response(
         PolicyVersion().dump({"policy_version": context.services.decisions.version()})
     )
+
+
+class EffectiveRole(ResponseSchema):
+    """A role, and where it comes from."""
+
+    name = TextField(required=True, metadata={"example": "store_ingest"})
+    groups = fields.List(
+        TextField(),
+        required=True,
+        metadata={
+            "description": "The groups that give it; an empty name stands for the user.",
+            "example": ["wranglers"],
+        },
+    )
+
+
+class OperationExtent(ResponseSchema):
+    """An operation, and how far one may use it."""
+
+    operation = TextField(required=True, metadata={"example": "put_bundle"})
+    action = TextField(required=True, metadata={"example": "store:PutBundle"})
+    extent = TextField(
+        required=True,
+        validate=validate.OneOf(get_args(Extent)),
+        metadata={
+            "description": "`open`: without a token. `partly`: on some resources, or under"
+            " conditions.",
+            "example": "everywhere",
+        },
+    )
+
+
+class OwnPermissions(ResponseSchema):
+    """Who one is, and what one may do."""
+
+    email = TextField(required=True, metadata={"example": "curator@example.org"})
+    groups = fields.List(TextField(), required=True, metadata={"example": ["wranglers"]})
+    roles = fields.List(fields.Nested(EffectiveRole), required=True)
+    permissions = fields.List(fields.Nested(OperationExtent), required=True)
+
+
+@operation(
+    "GET",
+    "/v1/account",
+    tag=TAG,
+    responses={200: ResponseDoc("Roles and permissions.", OwnPermissions)},
+    description="The caller's roles, and how far each operation of the store and of this service"
+    " is allowed. `post_v1_policies_evaluate` says why.",
+)
+def get_v1_account(context: AuthRequestContext[None, None]) -> Response:
+    """Read your own roles and permissions."""
+    services, caller = context.services, context.caller
+    found = services.decisions.find_permissions(caller)
+    roles = list_role_sources(context.catalog, caller, services.decisions.rights)
+    answer = {
+        "email": caller.email,
+        "groups": sorted(found.groups),
+        "roles": [{"name": role, "groups": list(groups)} for role, groups in roles.items()],
+        "permissions": [
+            {"operation": one.operation, "action": one.action, "extent": one.extent}
+            for one in list_permissions(found, services.decisions.rights.deployment)
+        ],
+    }
+    return json_response(OwnPermissions().dump(answer), headers={"Cache-Control": "no-store"})

@@ -168,9 +168,9 @@ def delete(
     what = ", ".join(_describe_deletion(one) for one in ids)
     chosen = here.replica(replica or ids[0].replica)
     here.confirm(
-        f"This deletes {what} from the replica {chosen}: it can no longer be read, found or "
-        "downloaded, and subscribers are told. It cannot be undone; a deposit of the same files "
-        "makes another bundle.",
+        f"This deletes {what} in all replicas: it can no longer be read, found or downloaded, "
+        "and subscribers are told. It cannot be undone; a deposit of the same files makes "
+        "another bundle.",
         sure=yes,
     )
     for one in ids:

@@ -114,8 +114,8 @@ def delete(
     chosen = here.replica(replica or ids[0].replica)
     named = ", ".join(map(str, ids))
     here.confirm(
-        f"This deletes the collection {named} with all versions from the replica {chosen}. What "
-        "it links to stays. It cannot be undone.",
+        f"This deletes the collection {named} with all versions, in all replicas. What it links "
+        "to stays. It cannot be undone.",
         sure=yes,
     )
     for one in ids:

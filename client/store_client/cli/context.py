@@ -177,7 +177,7 @@ class CommandContext:
         """Ask before something that cannot be undone; without a terminal it needs --yes."""
         if sure:
             return
-        if not (sys.stdin.isatty() and sys.stderr.isatty()):
+        if not is_interactive():
             raise Misused(f"{what} Give --yes to do it without being asked.")
         self.note(what)
         click.confirm("Do it?", err=True, abort=True)
@@ -186,6 +186,11 @@ class CommandContext:
         """Write a line to standard error, unless --quiet."""
         if not self.quiet:
             click.echo(escape_text(text), err=True)
+
+
+def is_interactive() -> bool:
+    """Whether somebody can be asked."""
+    return sys.stdin is not None and sys.stdin.isatty() and sys.stderr.isatty()
 
 
 class _LogLevel(click.Choice[str]):

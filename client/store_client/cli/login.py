@@ -2,6 +2,7 @@
 
 import os
 import sys
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace
 from typing import Any, TextIO
 
@@ -14,6 +15,7 @@ from store_client.auth.credentials import CREDENTIALS_VARIABLE
 from store_client.auth.identity import ANONYMOUS, CallerIdentity, VerifiedToken, local_identity
 from store_client.auth.identity import fetch_identity as who_is
 from store_client.auth.tokens import anonymous_session, open_tokens
+from store_client.cli.answers import AnswerOptions, write_record
 from store_client.cli.context import CommandContext, command
 from store_client.configuration import (
     REPLICAS,
@@ -25,7 +27,7 @@ from store_client.configuration import (
     save_profile,
 )
 from store_client.configuration import list_profiles as all_profiles
-from store_client.errors import Misused, Unreachable
+from store_client.errors import Misused, NotAllowed, Refused, Unreachable
 from store_client.http.session import HttpSession
 
 LOGIN_EPILOG = """\b
@@ -101,9 +103,17 @@ def logout(here: CommandContext) -> None:
         here.note(f"{CREDENTIALS_VARIABLE} is set: commands still use that service account.")
 
 
-@command("whoami", help="Show the current user.")
-def whoami(here: CommandContext) -> None:
-    """Show the current user; exit code 4 if not logged in.
+WHOAMI_EXAMPLES = """\b
+Examples:
+  store whoami
+  store whoami --permissions          each operation, and how far you may use it
+"""
+
+
+@command("whoami", help="Show who you are and what you may do.", epilog=WHOAMI_EXAMPLES)
+@click.option("--permissions", is_flag=True, help="List all operations, and which are allowed.")
+def whoami(here: CommandContext, permissions: bool) -> None:
+    """Show the current user, roles and what they allow; exit code 4 if not logged in.
 
     If the store cannot be reached, the saved login is shown.
     """
@@ -112,10 +122,55 @@ def whoami(here: CommandContext) -> None:
             found = who_is(session, here.config, open_tokens(here.config))
         except Unreachable:
             kept = local_identity(here.config)
-            if kept.how != ANONYMOUS:
+            if kept.how != ANONYMOUS and not permissions:
                 here.show({**_identity_row(here.config, kept), "checked": False})
             raise
-    here.show({**_identity_row(here.config, found), "checked": True})
+    account = _fetch_account(here)
+    rows = account.get("permissions", [])
+    if permissions:
+        if not account:
+            raise NotAllowed("the store does not tell what you may do")
+        here.show([{**row, "operation": _command_name(row["operation"])} for row in rows])
+        return
+    shown = {**_identity_row(here.config, found), "checked": True}
+    shown["roles"] = [role["name"] for role in account.get("roles", [])]
+    if here.output != "table" or here.format_chosen:
+        here.show(shown)
+        return
+    shown["roles"] = ", ".join(map(_describe_role, account.get("roles", []))) or "none"
+    shown["groups"] = ", ".join(shown["groups"])
+    shown |= _summarize_permissions(rows) if account else {}
+    write_record(shown, AnswerOptions("table"))
+
+
+def _fetch_account(here: CommandContext) -> dict[str, Any]:
+    """Roles and permissions; empty if another service, or an earlier release, cannot tell."""
+    try:
+        answer: dict[str, Any] = here.client.call("get_v1_account")
+    except (Misused, Refused, Unreachable):
+        return {}
+    return answer
+
+
+def _describe_role(role: Mapping[str, Any]) -> str:
+    groups = [group for group in role["groups"] if group]
+    return f"{role['name']} (by the group {', '.join(groups)})" if groups else str(role["name"])
+
+
+def _summarize_permissions(rows: Sequence[Mapping[str, Any]]) -> dict[str, str]:
+    """The operations that need permission, by how far they are allowed."""
+    names: dict[str, list[str]] = {"everywhere": [], "partly": [], "nowhere": []}
+    for row in rows:
+        if row["extent"] in names:
+            names[row["extent"]].append(_command_name(row["operation"]))
+    if not names["partly"] and not names["nowhere"]:
+        return {"may": f"everything: all {len(names['everywhere'])} operations"}
+    heads = {"everywhere": "may", "partly": "may, with conditions", "nowhere": "may not"}
+    return {heads[extent]: ", ".join(found) for extent, found in names.items() if found}
+
+
+def _command_name(operation: str) -> str:
+    return operation.replace("_", "-")
 
 
 @command("profiles", help="List the profiles.")

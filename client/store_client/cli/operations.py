@@ -16,7 +16,7 @@ import click
 
 from store_client.cli import output, registry
 from store_client.cli.arguments import HEADERS, build_header_option, build_option, collect_arguments
-from store_client.cli.context import CommandContext, ProgramRun, build_command
+from store_client.cli.context import CommandContext, ProgramRun, build_command, is_interactive
 from store_client.cli.terminal import escape_line, escape_text, format_cell
 from store_client.errors import Damaged, Misused, StoreError
 
@@ -248,8 +248,16 @@ def build_operation(operation: "ApiOperation") -> click.Command:
     if not any("--header" in one.opts for one in own):
         own.append(build_header_option())
 
-    def run(here: CommandContext, no_paginate: bool = False, **given: Any) -> None:
+    if operation.method == "DELETE":
+        own.append(click.Option(["--yes"], is_flag=True, help="Do it without being asked."))
+
+    def run(
+        here: CommandContext, no_paginate: bool = False, yes: bool = False, **given: Any
+    ) -> None:
         wanted = collect_arguments(operation.parameters, given)
+        if operation.method == "DELETE" and not yes and is_interactive():
+            named = ", ".join(f"{name} {value}" for name, value in wanted.items())
+            here.confirm(f"{operation.summary} {operation.about} ({named})", sure=False)
         if headers := given.get(HEADERS):
             wanted["headers"] = dict(headers)
         show_operation(here, operation, wanted, all_pages=not no_paginate)

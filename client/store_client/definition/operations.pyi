@@ -285,6 +285,10 @@ class Operations:
         """Show how far a file's verification is."""
 
     @_operation
+    def get_v1_account(self, *, headers: Headers = None) -> Any:
+        """Read your own roles and permissions."""
+
+    @_operation
     def get_v1_audit(
         self, *, per_page: int | None = None, next_token: str | None = None, who: str | None = None,
         what: str | None = None, since: str | None = None, until: str | None = None,

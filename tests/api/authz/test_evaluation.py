@@ -186,3 +186,17 @@ def test_policy_version_has_etag_and_is_readable_with_any_token(admin: Admin) ->
     admin.user(ADA)
     assert admin.client.get("/v1/policies/version", headers=headers).status_code == 200
     assert admin.client.get("/v1/policies/version").status_code == 401
+
+
+def test_callers_read_their_own_roles_and_permissions(admin: Admin) -> None:
+    admin.role("does", policy=policy("store:PutBundle"))
+    admin.group("team", roles=["does"])
+    admin.user(ADA, groups=["team"], policy=policy("store:PutFile", f"{BUNDLE}/x"))
+    found = Admin(admin.client, ADA).get("/v1/account").json
+    assert found["email"] == ADA
+    assert {"name": "does", "groups": ["team"]} in found["roles"]
+    extents = {one["operation"]: one["extent"] for one in found["permissions"]}
+    assert extents["get_bundle"] == "open"
+    assert extents["put_bundle"] == "everywhere"
+    assert extents["put_v1_user_policy"] == "nowhere"
+    assert admin.client.get("/v1/account").status_code == 401

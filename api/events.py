@@ -132,6 +132,15 @@ class FollowEvents:
         ),
     ]
     per_page: Annotated[int, page_size_field(PAGE_FEED)]
+    from_date: Annotated[
+        str | None,
+        version_field(
+            load_default=None,
+            metadata=describe_field(
+                "Without `after`, the feed starts at the first event at this time or later."
+            ),
+        ),
+    ]
 
 
 class FeedEvent(ResponseSchema):
@@ -381,7 +390,12 @@ def _encode_cursor(context: StoreContext[FollowEvents, None], position: FeedPosi
 def _decode_cursor(
     context: StoreContext[FollowEvents, None], cursor: str | None, parameter: str = "after"
 ) -> FeedPosition:
-    """Return the position of a cursor: None is the end of the feed, an empty one its beginning."""
+    """Return the position of a cursor: an empty one is the beginning of the feed.
+
+    None is the position of `from_date`, or else the end.
+    """
+    if cursor is None and context.query.from_date is not None:
+        return events.position_at(context.stores, context.query.replica, context.query.from_date)
     if cursor is None:
         return events.latest_position(context.stores, context.query.replica)
     if not cursor:

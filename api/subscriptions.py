@@ -23,6 +23,7 @@ from pipelines.flow import delivery_jobs
 from pipelines.matching import DryRunResult
 from pipelines.subscriptions import NewSubscription, SubscriptionRef
 from storage.catalog.subscriptions import ELASTICSEARCH, Subscription
+from storage.errors import Invalid
 
 TAG = "subscriptions"
 
@@ -231,12 +232,16 @@ def resume_subscription(context: StoreContext[ReplicaParameters, None]) -> Respo
     errors=(503,),
     query_from_body=("replica",),
     description="Creates and sends nothing. Payloads are those of deliveries, except for the ids of"
-    " a subscription that does not exist.",
+    " a subscription that does not exist. Of a purged bundle only its DELETE event matches, without"
+    " the document.",
 )
 def dry_run_subscription(context: StoreContext[ReplicaParameters, DryRunBody]) -> Response:
     """Show which of the latest bundles a subscription would match, and the payloads."""
     body = context.body
-    scope = ("bundles", "payloads", "bundle_uuid")
+    if body.bundle_uuid is not None and body.event_ids is not None:
+        message = "event_ids: cannot be given with bundle_uuid"
+        raise Invalid(message, errors={"/event_ids": [message]})
+    scope = ("bundles", "payloads", "bundle_uuid", "event_ids", "subscription_id")
     content = {name: value for name, value in vars(body).items() if name not in scope}
     settings = context.services.settings
     with matching.limit_dry_runs():
@@ -244,10 +249,11 @@ def dry_run_subscription(context: StoreContext[ReplicaParameters, DryRunBody]) -
             context.stores,
             NewSubscription(replica=context.query.replica, **content),
             context.caller.email,
-            uuid=formats.new_uuid(),
+            uuid=body.subscription_id or formats.new_uuid(),
             limit=body.bundles,
             payloads=body.payloads,
             bundle_uuid=body.bundle_uuid,
+            event_ids=body.event_ids,
             time_s=settings.dry_run_s,
             clock=time.monotonic,
             allow_private=settings.allow_private_callbacks,

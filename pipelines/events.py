@@ -173,6 +173,19 @@ def latest_position(stores: Stores, replica: Replica) -> FeedPosition:
         )
 
 
+def position_at(stores: Stores, replica: Replica, date: str) -> FeedPosition:
+    """Return the position before the first event at this time or later."""
+    with stores.catalog.read() as tx:
+        return _find_position(tx, replica, version_to_us(date))
+
+
+def _find_position(tx: Tx, replica: Replica, us: int) -> FeedPosition:
+    first = events.find_sequence_at(tx, replica, us)
+    before = events.find_latest_sequence(tx, replica) if first is None else first - 1
+    before_us = events.find_sequence_time(tx, replica, before)
+    return FeedPosition(events.read_sequence_name(tx), before, before_us)
+
+
 def list_events_since(
     stores: Stores, replica: Replica, seen: FeedPosition, limit: int
 ) -> list[SequencedEvent]:
@@ -190,10 +203,7 @@ def list_events_since(
             raise Unavailable("The catalog is being restored: the feed continues after that.")
         # The position before all events numbered at or after the time of the reader's last one.
         # Times of numbers never decrease, even by restoring, so all unseen events are after it.
-        first = events.find_sequence_at(tx, replica, seen.us)
-        before = events.find_latest_sequence(tx, replica) if first is None else first - 1
-        us = events.find_sequence_time(tx, replica, before)
-        raise SequenceReset(FeedPosition(events.read_sequence_name(tx), before, us))
+        raise SequenceReset(_find_position(tx, replica, seen.us))
 
 
 def format_event(numbered: SequencedEvent) -> dict[str, Any]:

@@ -3,14 +3,14 @@
 A step loads the document only if there are stored queries. A TOMBSTONE or DELETE that matches
 nothing is recorded, too: it ends the waiting deliveries of its version.
 
-A dry run evaluates a subscription against the latest bundles without storing anything.
+A dry run evaluates a subscription against the latest bundles, or chosen events, and stores nothing.
 """
 
 import logging
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
+from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass, replace
 from typing import Any
 from weakref import WeakKeyDictionary
@@ -18,6 +18,7 @@ from weakref import WeakKeyDictionary
 from pipelines import documents, flow
 from pipelines.flow import Heartbeat
 from pipelines.job_batches import CompletedJobs
+from pipelines.journals import purged_document
 from pipelines.limits import DRY_RUN_PAYLOADS_MAX
 from pipelines.queries import bounded_jmespath, payloads
 from pipelines.queries.payloads import build_payload, dump_json
@@ -34,7 +35,7 @@ from storage import json_codec
 from storage.catalog import Catalog, Tx, deliveries, events, jobs, subscriptions, versions
 from storage.catalog.deliveries import NewDelivery, make_delivery_id
 from storage.catalog.subscriptions import ELASTICSEARCH, JMESPATH, Subscription, SubscriptionType
-from storage.errors import DomainError, NotFoundError, TimeLimitExceeded, Unavailable
+from storage.errors import DomainError, Invalid, NotFoundError, TimeLimitExceeded, Unavailable
 from storage.model import FQID, BundleEvent, Job, JobClaim, Replica
 from storage.stores import Stores
 
@@ -332,21 +333,33 @@ def dry_run_subscription(
     allow_private: bool,
     payloads: int = DRY_RUN_PAYLOADS_MAX,
     bundle_uuid: str | None = None,
+    event_ids: Sequence[str] | None = None,
 ) -> DryRun:
     """Evaluate a subscription that is not stored; raise Invalid as its creation would.
 
-    It is tried with the latest bundles, or with the versions of one bundle. Only the first
-    `payloads` matches get a payload.
+    It is tried with the latest bundles, with the versions of one bundle, or with these events.
+    Only the first `payloads` matches get a payload.
     """
     parse_callback_url(new.callback_url, allow_private=allow_private)
     check_subscription(new)
     subscription = build_row(new, owner, uuid)
+    purged: set[FQID] = set()
     with stores.catalog.read() as tx:
-        latest = events.list_latest_created(tx, new.replica, limit=limit, uuid=bundle_uuid)
+        if event_ids is None:
+            tried = events.list_latest_created(tx, new.replica, limit=limit, uuid=bundle_uuid)
+        else:
+            tried = _find_events(tx, new.replica, event_ids)
+            purged = events.filter_purged(tx, {event.fqid for event in tried})
     results: list[DryRunResult] = []
     try:
-        for result in _evaluate_latest(
-            stores, subscription, latest, payloads=payloads, time_s=time_s, clock=clock
+        for result in _evaluate_events(
+            stores,
+            subscription,
+            tried,
+            purged=purged,
+            payloads=payloads,
+            time_s=time_s,
+            clock=clock,
         ):
             results.append(result)
     except TimeLimitExceeded:
@@ -364,7 +377,7 @@ def find_latest_match(
     with stores.catalog.read() as tx:
         latest = events.list_latest_created(tx, subscription.replica, limit=limit)
     older = replace(subscription, created_us=0)
-    results = _evaluate_latest(stores, older, latest, payloads=1, time_s=time_s, clock=clock)
+    results = _evaluate_events(stores, older, latest, payloads=1, time_s=time_s, clock=clock)
     with suppress(TimeLimitExceeded):
         for result in results:
             if result.payload is not None:
@@ -373,16 +386,29 @@ def find_latest_match(
     return None
 
 
-def _evaluate_latest(
+def _find_events(tx: Tx, replica: Replica, idents: Sequence[str]) -> list[BundleEvent]:
+    """Return events of a replica in this order; raise Invalid for those that it does not have."""
+    found = {one.id: one for one in events.find_all(tx, idents) if one.replica == replica}
+    for at, ident in enumerate(idents):
+        if ident not in found:
+            detail = f"There is no event {ident} in {replica}."
+            raise Invalid(detail, errors={f"/event_ids/{at}": [detail]})
+    return [found[ident] for ident in idents]
+
+
+def _evaluate_events(
     stores: Stores,
     subscription: Subscription,
-    latest: Sequence[BundleEvent],
+    tried: Sequence[BundleEvent],
     *,
+    purged: Set[FQID] = frozenset(),
     payloads: int,
     time_s: float,
     clock: Clock,
 ) -> Iterator[DryRunResult]:
-    """Yield the result for each of the latest bundles, the first matches with their payloads.
+    """Yield the result for each of the events, the first matches with their payloads.
+
+    Of a purged bundle only its DELETE event may match.
 
     Raise TimeLimitExceeded when the time runs out.
     """
@@ -394,18 +420,27 @@ def _evaluate_latest(
         if clock() > end:
             raise TimeLimitExceeded("The dry run took too long.")
 
-    for event in latest:
+    for event in tried:
         check_time(0)
-        one = _evaluate_bundle(stores, queries if payloads else bare, event, check_time)
+        if event.fqid in purged and event.type != "DELETE":
+            yield DryRunResult(event.fqid)
+            continue
+        one = _evaluate_one(stores, queries if payloads else bare, event, check_time)
         yield one if payloads else replace(one, payload=None)
         payloads -= bool(payloads and one.matches)
 
 
-def _evaluate_bundle(
+def _evaluate_one(
     stores: Stores, queries: StoredQuerySet, event: BundleEvent, heartbeat: Callable[[int], None]
 ) -> DryRunResult:
+    # As in a replay: a DELETE event comes without the document, which is purged.
+    opened = (
+        nullcontext(purged_document(event))
+        if event.type == "DELETE"
+        else documents.open_document(stores, event.replica, event.bundle_id, heartbeat)
+    )
     try:
-        with documents.open_document(stores, event.replica, event.bundle_id, heartbeat) as document:
+        with opened as document:
             matches = evaluate_event(
                 queries,
                 event,

@@ -1,6 +1,6 @@
 """Schemas of subscriptions and dry runs."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Annotated, Any, get_args
 
@@ -238,10 +238,35 @@ class DryRunBody(SubscriptionBody):
             metadata=describe_field("Try only versions of this bundle, the latest first."),
         ),
     ]
+    event_ids: Annotated[
+        Sequence[str] | None,
+        fields.List(
+            UuidField(),
+            load_default=None,
+            validate=validate.Length(
+                min=1,
+                max=DRY_RUN_PAYLOADS_MAX,
+                error=f"Must have 1 to {DRY_RUN_PAYLOADS_MAX} items.",
+            ),
+            metadata=describe_field(
+                "Try these events of the feed, in this order, instead of the latest bundles."
+            ),
+        ),
+    ]
+    subscription_id: Annotated[
+        str | None,
+        UuidField(
+            load_default=None,
+            metadata=describe_field(
+                "The subscription's id in payloads, of which `transaction_id` is derived, too;"
+                " by default a new one."
+            ),
+        ),
+    ]
 
 
 class DryRunBundle(ResponseSchema):
-    """One bundle: whether it matches, and the payload that would be sent."""
+    """One bundle, or event: whether it matches, and the payload that would be sent."""
 
     bundle_uuid = UuidField(required=True)
     bundle_version = fields.String(required=True)
@@ -253,7 +278,7 @@ class DryRunBundle(ResponseSchema):
 
 
 class DryRunAnswer(ResponseSchema):
-    """The response of dry_run_subscription, the latest bundle first."""
+    """The response of dry_run_subscription: the latest bundle first, or events as in the body."""
 
     bundles = fields.List(fields.Nested(DryRunBundle), required=True)
     timed_out = fields.Boolean(

@@ -190,6 +190,43 @@ def test_feed_without_cursor_starts_now(client, depositor, happened) -> None:
     assert [one["bundle_uuid"] for one in after["events"]] == [second]
 
 
+@pytest.mark.spec("EVT-25")
+def test_feed_starts_at_a_time(client, depositor, happened) -> None:
+    for number in (1, 2):
+        depositor.bundle(number)
+        happened()
+    everything = client.get("/v1/events/feed?replica=aws&after=").json["events"]
+    feed = "/v1/events/feed?replica=aws&from_date="
+    early, late = "2026-01-01T000000.000000Z", "2999-01-01T000000.000000Z"
+    second = everything[1]["timestamp"]
+    for date, expected in ((early, everything), (second, everything[1:]), (late, [])):
+        answer = client.get(f"{feed}{date}").json
+        assert answer["events"] == expected
+        rest = client.get(f"/v1/events/feed?replica=aws&after={answer['cursor']}").json
+        assert rest["events"] == []
+        assert client.get(f"{feed}{date}&after=").json["events"] == everything
+    wrong = client.get(f"{feed}2026")
+    assert (wrong.status_code, wrong.json["code"]) == (400, "illegal_version")
+
+
+@pytest.mark.spec("EVT-25")
+def test_stream_starts_at_a_time(client, depositor, happened) -> None:
+    for number in (1, 2):
+        depositor.bundle(number)
+        happened()
+    everything = client.get("/v1/events/feed?replica=aws&after=").json["events"]
+    path = f"/v1/events/feed?replica=aws&from_date={everything[1]['timestamp']}"
+    answer = client.get(path, headers={"Accept": "text/event-stream"}, buffered=False)
+    lines = b""
+    for chunk in answer.response:
+        lines += chunk if isinstance(chunk, bytes) else chunk.encode()
+        if b"data: " in lines:
+            break
+    answer.close()
+    assert everything[1]["event_id"].encode() in lines
+    assert everything[0]["event_id"].encode() not in lines
+
+
 @pytest.mark.spec("EVT-11")
 def test_a_cursor_of_another_replica_is_refused(client, depositor) -> None:
     cursor = client.get("/v1/events/feed?replica=aws").json["cursor"]

@@ -1,16 +1,17 @@
 """Subscriptions over HTTP: put, list, pause, rotate secrets, retry, dry runs, delete."""
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 from sqlalchemy import text
 
 from api.app import create_app
-from storage.catalog import deliveries, endpoints, now_us
+from storage.catalog import deliveries, endpoints, events, now_us
 from storage.catalog.deliveries import AttemptResult, NewDelivery, make_delivery_id
 from storage.encryption import SecretBox, derive_key
 from storage.model import FQID, BundleEvent
-from tests.api.builders import INGEST, READER, VERSION, uuid_of
+from tests.api.builders import ADMIN, INGEST, READER, VERSION, uuid_of
 from tests.api.conftest import verify
 
 OTHER = {"Authorization": "Bearer other"}
@@ -605,6 +606,48 @@ def test_a_dry_run_is_bounded(client, bundles) -> None:
     body = CALLBACK | {"bundles": bundles}
     path = "/v1/subscriptions/dry-run?replica=aws"
     assert client.post(path, json=body, headers=READER).status_code == 400
+
+
+@pytest.mark.spec("SUB-26", "SUB-27")
+def test_dry_run_tries_events_of_the_feed(client, depositor, stores) -> None:
+    uuids = [depositor.bundle(number) for number in (1, 2)]
+    client.delete(f"/v1/bundles/{uuids[0]}?replica=aws", json={"reason": "x"}, headers=ADMIN)
+    with stores.catalog.write() as tx:
+        events.assign_sequence(tx)
+    feed = client.get("/v1/events/feed?replica=aws&after=").json["events"]
+    assert [one["event_type"] for one in feed] == ["CREATE", "CREATE", "TOMBSTONE"]
+    own = uuid_of(77)
+    body = CALLBACK | {"subscription_id": own, "jmespath_query": "event_type == 'TOMBSTONE'"}
+    path = "/v1/subscriptions/dry-run?replica=aws"
+    idents = [one["event_id"] for one in reversed(feed)]
+    tried = client.post(path, json=body | {"event_ids": idents}, headers=READER)
+    assert tried.status_code == 200, tried.text
+    assert [one["bundle_uuid"] for one in tried.json["bundles"]] == [uuids[0], uuids[1], uuids[0]]
+    assert [one["matches"] for one in tried.json["bundles"]] == [True, False, False]
+    payload = tried.json["bundles"][0]["payload"]
+    assert (payload["subscription_id"], payload["event_type"]) == (own, "TOMBSTONE")
+    again = client.post(path, json=body | {"event_ids": idents}, headers=READER)
+    assert again.json == tried.json, "transaction_id included"
+
+
+@pytest.mark.spec("SUB-26")
+@pytest.mark.parametrize(
+    ("given", "pointer"),
+    [
+        ({"event_ids": []}, "/event_ids"),
+        ({"event_ids": [uuid_of(1)] * 51}, "/event_ids"),
+        ({"event_ids": ["x"]}, "/event_ids/0"),
+        ({"event_ids": uuid_of(1)}, "/event_ids"),
+        ({"event_ids": [uuid_of(1)]}, "/event_ids/0"),
+        ({"event_ids": [uuid_of(1)], "bundle_uuid": uuid_of(1)}, "/event_ids"),
+        ({"subscription_id": "x"}, "/subscription_id"),
+    ],
+)
+def test_dry_run_names_invalid_events(client, given: dict[str, Any], pointer: str) -> None:
+    path = "/v1/subscriptions/dry-run?replica=aws"
+    answer = client.post(path, json=CALLBACK | given, headers=READER)
+    assert answer.status_code == 400
+    assert list(answer.json["errors"]) == [pointer]
 
 
 @pytest.mark.spec("SUB-25")

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from sqlalchemy import text
 
-from pipelines import bundles, matching, subscriptions
+from pipelines import bundles, matching, purges, subscriptions
 from pipelines.deliveries import build_request
 from pipelines.limits import ATTACHMENTS_MAX_BYTES
 from pipelines.matching import DryRun
@@ -19,6 +19,7 @@ from storage.errors import Invalid
 from storage.model import FQID
 from storage.stores import Stores
 from tests.builders import new_uuid
+from tests.pipelines.purge_runs import finish
 from tests.pipelines.test_bundle_lifecycle import OWNER, Drain, bundle, mouse
 
 NEW = NewSubscription("https://receiver.example/hook", "aws")
@@ -26,7 +27,12 @@ ORGANISM = "files.sample_json[0].organism.text"
 
 
 def dry_run(
-    stores: Stores, *, limit: int = 10, clock: Callable[[], float] = lambda: 0.0, **given: Any
+    stores: Stores,
+    *,
+    limit: int = 10,
+    clock: Callable[[], float] = lambda: 0.0,
+    event_ids: list[str] | None = None,
+    **given: Any,
 ) -> DryRun:
     return matching.dry_run_subscription(
         stores,
@@ -37,6 +43,7 @@ def dry_run(
         time_s=10.0,
         clock=clock,
         allow_private=False,
+        event_ids=event_ids,
     )
 
 
@@ -238,3 +245,106 @@ def test_rejects_invalid_subscriptions_alike(
 @pytest.mark.spec("SUB-28")
 def test_empty_store_has_no_results(stores: Stores) -> None:
     assert dry_run(stores) == DryRun((), timed_out=False)
+
+
+def happened(stores: Stores, *fqids: FQID) -> list[str]:
+    """The ids of what happened to bundles in aws, in order."""
+    with stores.catalog.read() as tx:
+        rows = tx.execute(
+            text("SELECT id, uuid FROM events WHERE replica = 'aws' ORDER BY at_us, id")
+        )
+        return [row.id for row in rows if row.uuid in {fqid.uuid for fqid in fqids}]
+
+
+@pytest.mark.spec("SUB-26", "SUB-27")
+@pytest.mark.parametrize(
+    "query",
+    [
+        {"jmespath_query": f"{ORGANISM} == 'Mus musculus'"},
+        {"es_query": {"match": {"files.sample_json.organism.text": "mus"}}},
+        {},
+    ],
+)
+def test_payloads_of_events_equal_deliveries(
+    stores: Stores, drain: Drain, query: dict[str, Any]
+) -> None:
+    """To the byte, for new and deleted bundles, with the ids of the subscription."""
+    asked = replace(NEW, attachments=attaching(organism=ORGANISM, kind="event_type"), **query)
+    made = subscriptions.create_subscription(
+        stores, asked, OWNER, uuid=new_uuid(), seal=lambda *_: b"", limit=9, allow_private=False
+    )
+    kept, gone = mouse(stores, drain), mouse(stores, drain)
+    plant = bundle(stores, drain, {"sample_1.json": b'{"organism": {"text": "Zea mays"}}'})
+    drain()
+    for fqid in (gone, plant):
+        bundles.delete(stores, "aws", *fqid, reason="wrong", author=OWNER)
+    drain()
+    idents = happened(stores, kept, gone, plant)
+    assert len(idents) == 5
+    run = matching.dry_run_subscription(
+        stores,
+        asked,
+        OWNER,
+        uuid=made.uuid,
+        limit=1,
+        time_s=10.0,
+        clock=lambda: 0.0,
+        allow_private=False,
+        event_ids=idents,
+    )
+    tried = [one.payload for one in run.bundles if one.payload is not None]
+    with stores.catalog.read() as tx:
+        sent = tx.execute(text("SELECT payload FROM deliveries ORDER BY id")).scalars().all()
+    assert sorted(tried) == sorted(sent)
+    assert len(tried) == {"jmespath_query": 3, "es_query": 2}.get(next(iter(query), ""), 5)
+
+
+@pytest.mark.spec("SUB-26")
+def test_purged_bundles_match_by_their_last_event_only(stores: Stores, drain: Drain) -> None:
+    fqid = mouse(stores, drain)
+    drain()
+    bundles.delete(stores, "aws", *fqid, reason="wrong", author=OWNER)
+    purges.order_purge(stores, *fqid, reason="wrong", author=OWNER)
+    finish(stores, drain)
+    idents = happened(stores, fqid)
+    assert len(idents) == 3
+    for query, matches in (
+        (None, [False, False, True]),
+        ("event_type == 'DELETE'", [False, False, True]),
+        (f"{ORGANISM} == 'Mus musculus'", [False, False, False]),
+    ):
+        run = dry_run(
+            stores, jmespath_query=query, attachments=attaching(o=ORGANISM), event_ids=idents
+        )
+        assert [one.matches for one in run.bundles] == matches
+        for one in run.bundles:
+            if one.payload is not None:
+                shown = json.loads(one.payload)
+                assert (shown["event_type"], shown["attachments"]) == ("DELETE", {"o": None})
+
+
+@pytest.mark.spec("SUB-28")
+def test_events_are_tried_in_order_until_the_time_runs_out(stores: Stores, drain: Drain) -> None:
+    mice = [mouse(stores, drain) for _ in range(3)]
+    drain()
+    idents = happened(stores, *mice)
+    turned = [idents[2], idents[0], idents[2]]
+    run = dry_run(stores, event_ids=turned)
+    assert [one.fqid for one in run.bundles] == [mice[2], mice[0], mice[2]]
+    times = count(step=2.0)
+    late = dry_run(stores, event_ids=idents, clock=lambda: next(times))
+    assert late.timed_out
+    assert [one.fqid for one in late.bundles] == mice[: len(late.bundles)]
+    assert len(late.bundles) < 3
+
+
+@pytest.mark.spec("SUB-26")
+def test_names_unknown_events_and_those_of_another_replica(stores: Stores, drain: Drain) -> None:
+    fqid = mouse(stores, drain)
+    drain()
+    (ident,) = happened(stores, fqid)
+    with pytest.raises(Invalid) as caught:
+        dry_run(stores, event_ids=[ident, new_uuid()])
+    assert list(caught.value.errors) == ["/event_ids/1"]
+    with pytest.raises(Invalid, match="in gcp"):
+        dry_run(stores, event_ids=[ident], replica="gcp")

@@ -67,7 +67,9 @@ class Operations:
         form_fields: Mapping[str, Any] | None = None, payload_form_field: str | None = None,
         hmac_key_id: str | None = None, hmac_secret_key: str | None = None,
         attachments: Mapping[str, Any] | None = None, bundles: int | None = None,
-        payloads: int | None = None, bundle_uuid: AnyUuid | None = None, headers: Headers = None,
+        payloads: int | None = None, bundle_uuid: AnyUuid | None = None,
+        event_ids: Iterable[AnyUuid] | None = None, subscription_id: AnyUuid | None = None,
+        headers: Headers = None,
     ) -> Any:
         """Show which of the latest bundles a subscription would match, and the payloads."""
 
@@ -182,7 +184,7 @@ class Operations:
     @_operation
     def get_events_feed(
         self, *, replica: Replica, after: str | None = None, per_page: int | None = None,
-        headers: Headers = None,
+        from_date: str | None = None, headers: Headers = None,
     ) -> Any:
         """Follow new events."""
 

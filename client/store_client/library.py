@@ -17,9 +17,10 @@ from store_client.downloads.options import CACHE, BundleReport, DownloadOptions,
 from store_client.downloads.options import JOBS as DOWNLOAD_JOBS
 from store_client.errors import Misused
 from store_client.progress import NO_PROGRESS, TransferProgress
+from store_client.references import Reference, parse_reference
 from store_client.remote.content import RemoteStore
 from store_client.remote.files import RemoteBufferedFile, RemoteRawFile
-from store_client.remote.locations import BUNDLE, SCHEME, StoreLocation, parse_location
+from store_client.remote.locations import BUNDLE, SCHEME, parse_location
 from store_client.uploads import job
 from store_client.uploads.options import JOBS as UPLOAD_JOBS
 from store_client.uploads.options import METADATA, TIMEOUT_SECONDS, UploadOptions
@@ -48,7 +49,8 @@ def download(
 ) -> BundleReport:
     """Download a bundle into `directory`/UUID.VERSION, each file verified.
 
-    bundle: `UUID`, `UUID.VERSION` or `store://bundle/UUID.VERSION`; the latest version by default.
+    bundle: `UUID`, `UUID.VERSION`, `store://bundle/UUID.VERSION` or the URL of its page; the latest
+        version by default.
     metadata_filter, data_filter: shell patterns of names, case-sensitive.
     cache: the directory that has each content once; files are hard links to it.
     stop: ends the download early when it is set; the next one resumes.
@@ -58,7 +60,7 @@ def download(
     place = _parse_bundle(bundle)
     with open_client(client) as store:
         options = DownloadOptions(
-            replica or DEFAULT_REPLICA,
+            choose_replica(store, replica or place.replica),
             directory=Path(directory),
             cache=Path(cache),
             jobs=jobs,
@@ -101,7 +103,7 @@ def upload(
     with open_client(client) as store:
         options = UploadOptions(
             Path(folder),
-            replica or DEFAULT_REPLICA,
+            choose_replica(store, replica),
             staging_bucket=staging_bucket,
             timeout_seconds=timeout_seconds,
             bundle_uuid=bundle_uuid,
@@ -161,7 +163,7 @@ def open(  # noqa: A001
     place = parse_location(location)
     with ExitStack() as stack:
         store = stack.enter_context(open_client(client))
-        files = stack.enter_context(closing(RemoteStore(store, replica or DEFAULT_REPLICA)))
+        files = stack.enter_context(closing(RemoteStore(store, choose_replica(store, replica))))
         content = files.content(files.find(place))
         found = RemoteBufferedFile(RemoteRawFile(content, stack.pop_all().close))
     if mode == "rb":
@@ -183,11 +185,18 @@ def open_client(client: Client | None) -> Iterator[Client]:
         yield made
 
 
-def _parse_bundle(text: str) -> StoreLocation:
-    place = parse_location(text if text.startswith(SCHEME) else f"{SCHEME}{BUNDLE}/{text}")
+def choose_replica(client: Client, replica: str | None) -> str:
+    """The replica that was given, else that of the profile, else `aws`."""
+    return replica or client.config.replica or DEFAULT_REPLICA
+
+
+def _parse_bundle(text: str) -> Reference:
+    if not text.startswith(SCHEME):
+        return parse_reference(text, BUNDLE)
+    place = parse_location(text)
     if place.kind != BUNDLE or place.name:
         raise Misused(
             f"{text!r} is not a bundle",
             hint="give UUID or UUID.VERSION; store_client.open opens one file of it",
         )
-    return place
+    return Reference(place.uuid, place.version)

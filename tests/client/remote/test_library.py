@@ -129,7 +129,11 @@ def test_without_client_uses_configured_store(
 
 
 @pytest.mark.parametrize(
-    "name", ["{0}", "{0}.{1}", "store://bundle/{0}", "store://bundle/{0}.{1}/"]
+    "name",
+    [
+        *("{0}", "{0}.{1}", "store://bundle/{0}", "store://bundle/{0}.{1}/"),
+        "https://store.example/bundles/{0}?version={1}&replica=aws",
+    ],
 )
 def test_downloads_bundle_by_its_names(
     client: Client, bundle: str, tmp_path: Path, name: str
@@ -170,6 +174,15 @@ def test_uploads_directory_that_downloads_unchanged(client: Client, tmp_path: Pa
         made.bundle_uuid, tmp_path / "here", client=client, cache=tmp_path / "cache"
     )
     assert contents(Path(report.directory)) == contents(folder)
+
+
+def test_replica_is_by_default_that_of_the_profile(config: Configuration, bundle: str) -> None:
+    place = f"store://bundle/{bundle}/empty"
+    with Client(config=replace(config, replica="azure"), token=ADMIN_TOKEN) as client:
+        with pytest.raises(Misused, match="azure"):
+            store_client.open(place, client=client)
+        with store_client.open(place, client=client, replica="aws") as file:
+            assert file.read() == b""
 
 
 def test_upload_rejects_missing_directory(client: Client, tmp_path: Path) -> None:

@@ -28,6 +28,7 @@ from store_client.errors import Misused
 DEFAULT_URL = "http://127.0.0.1:8000"
 """A store on this machine."""
 REPLICAS = ("aws", "gcp")
+DEFAULT_REPLICA = "aws"
 PROFILES = "profiles.json"
 HOME, URL, PROFILE = "STORE_CLIENT_HOME", "STORE_CLIENT_URL", "STORE_CLIENT_PROFILE"
 
@@ -46,6 +47,10 @@ class Configuration:
     profile: str = ""
     replica: str = ""
     """The profile's default replica; "" if it has none."""
+
+    def choose_replica(self, given: str | None) -> str:
+        """The replica that was given, or the profile's, or aws."""
+        return given or self.replica or DEFAULT_REPLICA
 
     @property
     def key(self) -> str:

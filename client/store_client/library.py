@@ -26,8 +26,6 @@ from store_client.uploads.options import JOBS as UPLOAD_JOBS
 from store_client.uploads.options import METADATA, TIMEOUT_SECONDS, UploadOptions
 from store_client.uploads.plan import UploadReport
 
-DEFAULT_REPLICA = "aws"
-
 AnyPath = str | PathLike[str]
 
 
@@ -60,7 +58,7 @@ def download(
     place = _parse_bundle(bundle)
     with open_client(client) as store:
         options = DownloadOptions(
-            choose_replica(store, replica or place.replica),
+            store.config.choose_replica(replica or place.replica),
             directory=Path(directory),
             cache=Path(cache),
             jobs=jobs,
@@ -103,7 +101,7 @@ def upload(
     with open_client(client) as store:
         options = UploadOptions(
             Path(folder),
-            choose_replica(store, replica),
+            store.config.choose_replica(replica),
             staging_bucket=staging_bucket,
             timeout_seconds=timeout_seconds,
             bundle_uuid=bundle_uuid,
@@ -163,7 +161,9 @@ def open(  # noqa: A001
     place = parse_location(location)
     with ExitStack() as stack:
         store = stack.enter_context(open_client(client))
-        files = stack.enter_context(closing(RemoteStore(store, choose_replica(store, replica))))
+        files = stack.enter_context(
+            closing(RemoteStore(store, store.config.choose_replica(replica)))
+        )
         content = files.content(files.find(place))
         found = RemoteBufferedFile(RemoteRawFile(content, stack.pop_all().close))
     if mode == "rb":
@@ -183,11 +183,6 @@ def open_client(client: Client | None) -> Iterator[Client]:
         return
     with Client() as made:
         yield made
-
-
-def choose_replica(client: Client, replica: str | None) -> str:
-    """The replica that was given, else that of the profile, else `aws`."""
-    return replica or client.config.replica or DEFAULT_REPLICA
 
 
 def _parse_bundle(text: str) -> Reference:

@@ -8,12 +8,15 @@ import contextlib
 import hashlib
 import threading
 from collections.abc import Callable
+from typing import BinaryIO
 
 from store_client.downloads import listing
 from store_client.downloads.listing import StoreCalls
 from store_client.downloads.options import MIN_DELAY_S, NUM_RETRIES
 from store_client.errors import Damaged, Misused, NotFound, StoreError
+from store_client.progress import NO_PROGRESS, TransferProgress
 from store_client.remote.locations import FILE, StoreLocation
+from store_client.transfer import streams
 from store_client.transfer.connections import BucketConnections, FailureQuota, TransferFailure
 from store_client.transfer.engine import StopSignal
 from store_client.transfer.streams import FileReader, PresignedUrl, RangesUnsupported, RemoteFile
@@ -78,6 +81,21 @@ class RemoteContent:
         else:
             self._fetch(start, buffer, quota)
             self._prefix.add(start, buffer)
+
+    def copy_to(self, file: BinaryIO, tell: TransferProgress = NO_PROGRESS) -> None:
+        """Copy the whole content, verified, into a file that can be read and truncated."""
+        quota = self._new_quota()
+        while True:
+            file.seek(0)
+            file.truncate()
+            digest = streams.fetch_stream(self._reader, file, quota, tell=tell)
+            try:
+                check_digest(self.file, digest)
+            except Damaged as error:
+                tell.bytes(-self.size)
+                quota.record_failure(TransferFailure(error))
+            else:
+                break
 
     def _fetch_whole(self, buffer: memoryview, quota: FailureQuota) -> None:
         while True:

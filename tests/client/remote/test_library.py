@@ -21,6 +21,7 @@ from store_client.remote.locations import parse_location
 from store_client.transfer.engine import Stopped
 from tests.client.conftest import ADMIN_TOKEN, Served
 from tests.client.download.deposits import VERSION, Depositor
+from tests.client.remote.conftest import Deposit
 from tests.drill.fault_proxy import Mode, Proxy, before
 
 READS = Random(3).randbytes(1_200_000)
@@ -34,9 +35,9 @@ CONTENTS = {
 LATER = "2026-02-01T000000.000000Z"
 
 
-@pytest.fixture
-def bundle(depositor: Depositor) -> str:
-    return depositor.bundle(1, CONTENTS)
+@pytest.fixture(scope="module")
+def bundle(deposit: Deposit) -> str:
+    return deposit(CONTENTS)
 
 
 def contents(folder: Path) -> dict[str, bytes]:
@@ -74,8 +75,9 @@ def test_opens_text(client: Client, bundle: str) -> None:
 
 
 def test_version_is_fixed_when_file_is_opened(
-    client: Client, bundle: str, depositor: Depositor
+    client: Client, deposit: Deposit, depositor: Depositor
 ) -> None:
+    bundle = deposit(CONTENTS)
     place = f"store://bundle/{bundle}/reads/lane 1/R1.gz"
     with store_client.open(place, client=client) as file:
         start = file.read(1)

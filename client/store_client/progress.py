@@ -15,6 +15,9 @@ class TransferProgress(Protocol):
     def file(self) -> None:
         """Add one file."""
 
+    def phase(self, name: str) -> None:
+        """Tell what is being done now: hashing, sending, verifying."""
+
 
 class NoProgress:
     """Ignores progress."""
@@ -28,6 +31,9 @@ class NoProgress:
     def file(self) -> None:
         """Ignore a file."""
 
+    def phase(self, name: str) -> None:
+        """Ignore the phase."""
+
 
 NO_PROGRESS = NoProgress()
 
@@ -38,6 +44,7 @@ class ProgressState:
     def __init__(self, start: float) -> None:
         self.files = self.bytes_ = self.all_files = self.all_bytes = 0
         self.start = start
+        self.phase = ""
 
 
 def format_size(amount: float) -> str:
@@ -47,3 +54,23 @@ def format_size(amount: float) -> str:
             return f"{amount:.0f} {unit}" if unit == "bytes" else f"{amount:.1f} {unit}"
         amount /= 1000
     raise AssertionError
+
+
+COST_OF_FILE = 256_000
+"""A file takes about as long as so many bytes, beside its own."""
+
+
+def remaining_s(state: ProgressState, now: float) -> float | None:
+    """Seconds that are left, by bytes and files together; None while nothing is known."""
+    done = state.bytes_ + COST_OF_FILE * state.files
+    total = state.all_bytes + COST_OF_FILE * state.all_files
+    if done <= 0 or state.bytes_ > state.all_bytes:
+        return None
+    return max(total - done, 0) * max(now - state.start, 1e-3) / done
+
+
+def format_duration(seconds: float) -> str:
+    """Format seconds: `0:06`, `1:02:03`."""
+    minutes, rest = divmod(round(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"

@@ -9,6 +9,7 @@ def whoami(here: CommandContext, verbose: bool) -> None:
 """
 
 import importlib
+import shlex
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -74,6 +75,8 @@ class ProgramRun:
 
     make: Callable[[Configuration], "Client"] = make_client
     early_options: EarlyOptions = EarlyOptions()
+    words: tuple[str, ...] = ()
+    """The command line, without the program's name."""
     _clients: dict[Configuration, "Client"] = field(default_factory=dict)
 
     def config(self, url: str | None = None, profile: str | None = None) -> Configuration:
@@ -181,6 +184,13 @@ class CommandContext:
             raise Misused(f"{what} Give --yes to do it without being asked.")
         self.note(what)
         click.confirm("Do it?", err=True, abort=True)
+
+    def note_how_to_resume(self, kept: str) -> None:
+        """Tell what an interrupted command keeps, and the command that goes on."""
+        self.note(f"\n{kept}")
+        self.note(
+            f"To go on, run the same command again:\n  {shlex.join(['store', *self.run.words])}"
+        )
 
     def note(self, text: str) -> None:
         """Write a line to standard error, unless --quiet."""

@@ -212,8 +212,8 @@ def download_collection(
 def _run_download(here: CommandContext, given: dict[str, Any]) -> Iterator[DownloadOptions]:
     """Show progress during a download, and say after Ctrl-C what is kept."""
     shown = not (given["no_progress"] or here.quiet or given["dry_run"])
-    with open_progress(enabled=shown, what="download") as bar:
-        try:
+    try:
+        with open_progress(enabled=shown, what="download") as bar:
             yield DownloadOptions(
                 replica=given["replica"],
                 directory=Path(given["download_dir"]),
@@ -223,9 +223,9 @@ def _run_download(here: CommandContext, given: dict[str, Any]) -> Iterator[Downl
                 dry_run=given["dry_run"],
                 tell=bar,
             )
-        except DownloadInterrupted as stopped:
-            here.note(_describe_kept(stopped))
-            raise
+    except DownloadInterrupted as stopped:
+        here.note_how_to_resume(_describe_kept(stopped))
+        raise
 
 
 def _describe_kept(stopped: DownloadInterrupted) -> str:
@@ -236,7 +236,4 @@ def _describe_kept(stopped: DownloadInterrupted) -> str:
         kept.append(f"{format_size(stopped.unfinished)} of unfinished files")
     if not kept:
         return "Stopped before anything was downloaded."
-    return (
-        f"Stopped. {Path(defaults.CACHE).absolute()} keeps {' and '.join(kept)};"
-        " run the same command again to resume."
-    )
+    return f"Stopped. {Path(defaults.CACHE).absolute()} keeps {' and '.join(kept)}."

@@ -15,7 +15,7 @@ import click
 from click.shell_completion import split_arg_string
 
 from store_client.cli import registry
-from store_client.cli.context import EarlyOptions, ProgramRun, parse_early, store_options
+from store_client.cli.context import ProgramRun, parse_early, store_options
 from store_client.cli.groups import CommandGroup, Row, find_operation, load_group, operation_names
 from store_client.cli.registry import COMPLETES
 from store_client.cli.terminal import (
@@ -54,7 +54,7 @@ class StoreGroup(CommandGroup):
         # While completing, the shell passes the line in a variable.
         completing = COMPLETES in os.environ
         words = split_arg_string(os.environ.get("COMP_WORDS", "")) if completing else given
-        more["obj"] = _prepare_run(more.get("obj"), parse_early(words))
+        more["obj"] = _prepare_run(more.get("obj"), words)
         if completing:  # a shell shows whatever is said there
             with suppress(StoreError):
                 super().main(given, *others, **more)
@@ -96,9 +96,10 @@ class StoreGroup(CommandGroup):
         return registry.load_command(name) or load_group(name) or find_operation(ctx, name)
 
 
-def _prepare_run(given: Any, said: EarlyOptions) -> ProgramRun:
+def _prepare_run(given: Any, words: Sequence[str]) -> ProgramRun:
     place = given if isinstance(given, ProgramRun) else ProgramRun()
-    place.early_options = said
+    said = parse_early(words)
+    place.early_options, place.words = said, tuple(words)
     known = (said.log_level or "").upper()
     configure_logging(
         known if known in ("DEBUG", "ERROR", "WARNING", "CRITICAL") else DEFAULT_LEVEL

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from types import TracebackType
 from typing import Any, Self
 
-from store_client.progress import ProgressState, format_size
+from store_client.progress import ProgressState, format_duration, format_size, remaining_s
 
 log = logging.getLogger(__name__)
 
@@ -51,6 +51,12 @@ class ProgressCounter:
     def file(self) -> None:
         """Add one file."""
         self._add(files=1)
+
+    def phase(self, name: str) -> None:
+        """Show what is being done now."""
+        with self._lock:
+            self.state.phase = name
+            self._shown.update(self.state)
 
     def _add(self, **more: int) -> None:
         with self._lock:
@@ -104,19 +110,14 @@ class LogDisplay(ProgressDisplay):
 
 
 def progress_line(state: ProgressState, now: float, *, what: str = "") -> str:
-    """Format progress: `upload: 3 of 10 files, 1.0 of 4.0 MB, 0.5 MB/s, 0:06 left`."""
+    """Format progress: `upload: sending, 3 of 10 files, 1.0 of 4.0 MB, 0.5 MB/s, 0:06 left`."""
     rate = state.bytes_ / max(now - state.start, 1e-3)
-    parts = [f"{state.files} of {state.all_files} files"]
+    parts = [state.phase] if state.phase else []
+    parts.append(f"{state.files} of {state.all_files} files")
     parts.append(
         f"{format_size(state.bytes_)} of {format_size(state.all_bytes)}, {format_size(rate)}/s"
     )
-    if rate > 0 and state.all_bytes >= state.bytes_:
-        parts.append(f"{format_duration((state.all_bytes - state.bytes_) / rate)} left")
+    left = remaining_s(state, now)
+    if left is not None:
+        parts.append(f"{format_duration(left)} left")
     return f"{what}: {', '.join(parts)}" if what else ", ".join(parts)
-
-
-def format_duration(seconds: float) -> str:
-    """Format seconds: `0:06`, `1:02:03`."""
-    minutes, rest = divmod(round(seconds), 60)
-    hours, minutes = divmod(minutes, 60)
-    return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"

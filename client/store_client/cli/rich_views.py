@@ -12,14 +12,13 @@ from rich.progress import (
     DownloadColumn,
     Progress,
     TextColumn,
-    TimeRemainingColumn,
     TransferSpeedColumn,
 )
 from rich.table import Table
 from rich.text import Text
 
 from store_client.cli.terminal import escape_line, format_cell
-from store_client.progress import ProgressState
+from store_client.progress import ProgressState, format_duration, remaining_s
 
 FIRST = ("name", "uuid", "version")
 """Columns that come before others, which stay in their order."""
@@ -127,13 +126,15 @@ class ProgressBar:
             BarColumn(),
             DownloadColumn(),
             TransferSpeedColumn(),
-            TimeRemainingColumn(),
+            TextColumn("{task.fields[left]}"),
             console=console or Console(stderr=True),
             redirect_stdout=False,
         )
-        self._task = self._bar.add_task(escape_line(what), total=None, done=0, of=0)
+        self._task = self._bar.add_task(escape_line(what), total=None, done=0, of=0, left="")
+        self._what = escape_line(what)
         self._clock = clock
         self._last = 0.0
+        self._phase = ""
         self._state: ProgressState | None = None
         self._bar.start()
 
@@ -141,9 +142,12 @@ class ProgressBar:
         """Update the bar, at most ten times a second."""
         self._state = state
         now = self._clock()
-        if now - self._last >= EVERY_S:
-            self._last = now
+        changed = state.phase != self._phase
+        if now - self._last >= EVERY_S or changed:
+            self._last, self._phase = now, state.phase
             self._show(state)
+        if changed:
+            self._bar.refresh()
 
     def close(self) -> None:
         """Show the final state, and leave the line there."""
@@ -152,8 +156,11 @@ class ProgressBar:
         self._bar.stop()
 
     def _show(self, state: ProgressState) -> None:
+        left = remaining_s(state, self._clock())
         self._bar.update(
             self._task,
+            description=f"{self._what}: {state.phase}" if state.phase else self._what,
+            left="" if left is None else f"{format_duration(left)} left",
             completed=state.bytes_,
             total=state.all_bytes,
             done=state.files,

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from store_client.cli.bulk import describe_kept, upload_many
 from store_client.cli.context import CommandContext, command
 from store_client.cli.nouns import replica_option
 from store_client.cli.progress import open_progress
@@ -16,12 +17,11 @@ from store_client.uploads.options import JOBS, MAX_JOBS, METADATA, TIMEOUT_SECON
 if TYPE_CHECKING:
     from store_client.uploads.plan import UploadReport
 
-AGAIN = "interrupted: run the same command again to resume"
 ANOTHER = (
     "This directory was uploaded before, as bundle {0}, and has changed since: this is another"
     " bundle. For a new version of that one: --bundle-uuid {0}"
 )
-ABOUT = """Upload a directory of files to the store as a bundle.
+ABOUT = """Upload a directory of files to the store as a bundle, or many bundles at once.
 
 Names in the bundle are relative to the directory. Names that end with .json are metadata, unless
 --indexed says otherwise. Links to files are followed, links to directories are not. An interrupted
@@ -33,6 +33,13 @@ Examples:
   store upload sample --dry-run
   store upload sample --replica gcp --bundle-uuid UUID     (a new version of a bundle)
   store upload sample --staging-bucket s3://my-bucket/staging
+  store upload study --each-folder            (each lowest folder is a bundle)
+  store upload --table runs.tsv --template run.json --report report.tsv
+A template says which files the bundle of a row has; {column} stands for a cell:
+  {"bundle": "{run}", "files": {
+     "run.json": {"run": "{run}", "organism": "{organism}", "megabases": "{mbases:number}"},
+     "{run}.fastq.gz": "@reads/{run}.fastq.gz"}}
+Without a template, a row is one file metadata.json, and columns `file` or `file:NAME` name files.
 Without a staging bucket, files are staged in an upload area of the store. Buckets on S3 need
 consortium-store-client[s3], those of Google consortium-store-client[gcs]; what was staged in a
 bucket of your own stays there. At most 512 MiB of files are held in memory.
@@ -89,6 +96,27 @@ bucket of your own stays there. At most 512 MiB of files are held in memory.
     show_default=True,
     help="Files, and parts of large files, uploaded at once.",
 )
+@click.option("--each-folder", is_flag=True, help="Each lowest folder becomes a bundle.")
+@click.option(
+    "--table",
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    help="A table, separated by tabs (.csv: commas); each row becomes a bundle.",
+)
+@click.option(
+    "--template",
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    help="JSON that says which files the bundle of a row has.",
+)
+@click.option(
+    "--data-dir",
+    type=click.Path(exists=True, file_okay=False, path_type=Path),
+    help="Where the files of a table are.  [default: beside the table]",
+)
+@click.option(
+    "--report",
+    type=click.Path(dir_okay=False, path_type=Path),
+    help="Write a table of all bundles of --each-folder or --table.",
+)
 @click.option("--dry-run", is_flag=True, help="Show what would be sent, and send nothing.")
 @click.option(
     "--allow-invalid-json", is_flag=True, help="Upload metadata files even if they are not JSON."
@@ -99,19 +127,34 @@ def upload(
     src_dir: Path | None,
     replica: str | None,
     no_progress: bool,
+    each_folder: bool,
+    table: Path | None,
+    template: Path | None,
+    data_dir: Path | None,
+    report: Path | None,
     **given: Any,
 ) -> None:
     """Upload a directory, and show the bundle."""
-    if (directory is None) == (src_dir is None):
-        raise Misused("name one directory", hint="store upload DIRECTORY")
+    many = each_folder or table is not None
+    _check_together(many, bool(given["bundle_uuid"]), report, table, template or data_dir)
+    named = [one for one in (directory, src_dir, table) if one is not None]
+    if len(named) != 1:
+        raise Misused("name one directory, or one --table", hint="store upload DIRECTORY")
     chosen = here.replica(replica)
-    options = UploadOptions(src_dir=directory or src_dir or Path(), replica=chosen, **given)
+    source = table.parent if table else named[0]
+    options = UploadOptions(src_dir=source, replica=chosen, **given)
+    progress = open_progress(enabled=not (no_progress or here.quiet), what="upload")
+    if many:
+        upload_many(
+            here, options, progress, table=table, template=template, folder=data_dir, report=report
+        )
+        return
     running: Any = importlib.import_module("store_client.uploads.job")
     try:
-        with open_progress(enabled=not (no_progress or here.quiet), what="upload") as progress:
+        with progress:
             done = running.upload(here.client, options, progress)
-    except KeyboardInterrupt:
-        here.note(AGAIN)
+    except running.UploadInterrupted as stopped:
+        here.note_how_to_resume(describe_kept(stopped))
         raise
     if done.earlier_uuid:
         here.note(ANOTHER.format(done.earlier_uuid))
@@ -119,6 +162,17 @@ def upload(
         show_upload(here, done, chosen)
     else:
         here.show(done.as_json(), title=_result_title(done))
+
+
+def _check_together(
+    many: bool, new_version: bool, report: Path | None, table: Path | None, of_table: Path | None
+) -> None:
+    if many and new_version:
+        raise Misused("--bundle-uuid is for one bundle, not for many")
+    if report and not many:
+        raise Misused("--report goes with --each-folder or --table")
+    if of_table and table is None:
+        raise Misused("--template and --data-dir go with --table")
 
 
 def _result_title(done: "UploadReport") -> str:

@@ -181,6 +181,10 @@ class RollbackProgress:
         """Pass it on."""
         self._tell.file()
 
+    def phase(self, name: str) -> None:
+        """Pass it on."""
+        self._tell.phase(name)
+
     def roll_back(self) -> None:
         """Take back all bytes that were passed on."""
         with self._lock:

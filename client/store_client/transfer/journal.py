@@ -46,6 +46,8 @@ class UploadAttempt:
     version: str
     area: str
     finished: bool = False
+    content: str = ""
+    """The digest of names and contents, of one bundle among many."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,6 +84,8 @@ class UploadJournal:
 
     def __init__(self, path: Path, *, writing: bool = True) -> None:
         self.attempt: UploadAttempt | None = None
+        self.bundles: dict[str, UploadAttempt] = {}
+        """The bundle versions of an upload of many, by name."""
         self.files: dict[str, KnownFile] = {}
         self.unfinished: dict[str, UnfinishedFile] = {}
         self._path = path
@@ -92,13 +96,17 @@ class UploadJournal:
             with contextlib.suppress(KeyError, TypeError):
                 # A line of another version of this client may say what this one does not know.
                 self._apply(line)
-        if writing and lines > 2 * len(self.files) + 100:
+        if writing and lines > 2 * (len(self.files) + len(self.bundles)) + 100:
             self._rewrite()
         self._descriptor = _open_append(path) if writing else None
 
     def record_attempt(self, attempt: UploadAttempt) -> None:
         """Record the bundle version that is being made."""
-        self._write({"what": "attempt", **asdict(attempt)})
+        self._write({"what": "attempt", **_attempt_fields(attempt)})
+
+    def record_bundle(self, name: str, attempt: UploadAttempt) -> None:
+        """Record one bundle version of many."""
+        self._write({"what": "bundle", "name": name, **_attempt_fields(attempt)})
 
     def change_area(self, area: str) -> None:
         """Record another upload area."""
@@ -142,6 +150,8 @@ class UploadJournal:
         match what:
             case "attempt":
                 self.attempt = UploadAttempt(**line)
+            case "bundle":
+                self.bundles[name] = UploadAttempt(**line)
             case "file":
                 sums, stamp = FileChecksums(**line.pop("checksums")), FileStamp(*line.pop("stamp"))
                 self.files[name] = KnownFile(stamp=stamp, checksums=sums, **line)
@@ -159,9 +169,13 @@ class UploadJournal:
             for what, known in (("file", self.files), ("unfinished", self.unfinished))
             for name, one in known.items()
         ]
+        lines += [
+            {"what": "bundle", "name": name, **_attempt_fields(one)}
+            for name, one in self.bundles.items()
+        ]
         if self.attempt:
             # Last: that an upload is finished is looked for at the end.
-            lines.append({"what": "attempt", **asdict(self.attempt)})
+            lines.append({"what": "attempt", **_attempt_fields(self.attempt)})
         write_private_bytes(self._path, b"".join(map(_encode_line, lines)))
 
 
@@ -183,6 +197,11 @@ def remove_finished(folder: Path, *, now: float) -> int:
     for path in old:
         remove_file(path.with_suffix(".lock"))
     return sum(remove_file(path) for path in old)
+
+
+def _attempt_fields(attempt: UploadAttempt) -> dict[str, Any]:
+    fields = asdict(attempt)
+    return fields if attempt.content else {n: v for n, v in fields.items() if n != "content"}
 
 
 def _record_fields(one: KnownFile | UnfinishedFile) -> dict[str, Any]:

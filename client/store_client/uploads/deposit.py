@@ -13,7 +13,7 @@ from typing import Any
 from uuid import uuid4
 
 from store_client.checksums import ETAG_CHUNK
-from store_client.errors import Conflict, Damaged, Refused, TimedOut
+from store_client.errors import Conflict, Damaged, NotAllowed, Refused, StoreError, TimedOut
 from store_client.http.session import HttpSession
 from store_client.identifiers import create_version
 from store_client.transfer.engine import TransferContext
@@ -51,8 +51,12 @@ class FileDepositor:
         journal: UploadJournal,
         shared: TransferContext,
         staging: Staging,
+        *,
+        failures: dict[str, StoreError] | None = None,
     ) -> None:
         self.tasks: dict[str, str] = {}
+        self.failures = failures
+        """Errors of files by name, if they are to be kept instead of raised."""
         self._options, self._session = options, session
         self._journal, self._shared, self._staging = journal, shared, staging
         self._lock = Lock()
@@ -87,7 +91,7 @@ class FileDepositor:
             for each in arrived:
                 if each.one.name not in together:
                     # Alone, its problem is solved or reported.
-                    self._put_alone(each)
+                    self._put_or_record(each)
                 else:
                     self._record_stored(each.one, each.kept)
 
@@ -131,6 +135,15 @@ class FileDepositor:
         with self._lock:
             self.tasks.update(tasks)
         return {each.one.name for each in arrived if each.kept.uuid in taken}
+
+    def _put_or_record(self, each: _PendingFile) -> None:
+        """Deposit a file; its error is raised, or kept where bundles fail by themselves."""
+        try:
+            self._put_alone(each)
+        except (Damaged, Refused) as error:
+            if self.failures is None or isinstance(error, NotAllowed):
+                raise
+            self.failures[each.one.name] = error
 
     def _put_alone(self, each: _PendingFile) -> None:
         self._shared.stop.check()
@@ -265,11 +278,11 @@ class BundlePutter:
             except Conflict as error:
                 if error.code != "file_pending":
                     raise
-                self._check_tasks(MAX_POLLED)
+                self._check_tasks(files, MAX_POLLED)
             except Refused as error:
                 if error.code != "file_missing":
                     raise
-                self._check_tasks(len(files))
+                self._check_tasks(files, len(files))
                 if told_again:
                     raise Damaged(str(error)) from error
                 self._put_missing(files, known)
@@ -299,17 +312,19 @@ class BundlePutter:
             {
                 "uuid": known[one.name].uuid,
                 "version": known[one.name].version,
-                "name": one.name,
+                "name": one.entry_name,
                 "indexed": one.indexed,
             }
             for one in files
         ]
         return {"creator_uid": self._options.creator_uid, "files": entries}
 
-    def _check_tasks(self, many: int) -> None:
-        """Check some verifications; finished ones are not checked again."""
+    def _check_tasks(self, files: Sequence[PlannedFile], many: int) -> None:
+        """Check some verifications of the bundle; finished ones are not checked again."""
         tasks = self._depositor.tasks
-        for name, task in list(islice(tasks.items(), many)):
+        names = {one.name for one in files}
+        own = ((name, task) for name, task in list(tasks.items()) if name in names)
+        for name, task in islice(own, many):
             found = self._depositor.verification_error(task)
             if found:
                 raise self._depositor.damaged_error(name, found)

@@ -70,8 +70,9 @@ def upload(
     with (
         hold_lock(path.with_suffix(".lock"), "this directory is being uploaded already"),
         closing(UploadJournal(path, writing=not options.dry_run)) as journal,
+        tell_kept(journal),
         open_transfer(options.jobs, tell, stop=stop) as shared,
-        _add_hint(),
+        add_hint(),
     ):
         journals.remove_finished(client.config.uploads, now=time.time())
         one = _UploadRun(options, client, journal, shared, files)
@@ -79,8 +80,30 @@ def upload(
         return _run_upload(one, WaitPolicy(options.timeout_seconds, clock, pause))
 
 
+class UploadInterrupted(KeyboardInterrupt):
+    """Ctrl-C: how many files the store has, how many wait in staging, and how many began."""
+
+    def __init__(self, journal: UploadJournal) -> None:
+        super().__init__()
+        # Threads that were left behind may still record.
+        known = list(journal.files.values())
+        self.stored = sum(one.stored for one in known)
+        self.staged = len(known) - self.stored
+        self.begun = len(journal.unfinished)
+        self.bundles = sum(one.finished for one in list(journal.bundles.values()))
+
+
 @contextmanager
-def _add_hint() -> Iterator[None]:
+def tell_kept(journal: UploadJournal) -> Iterator[None]:
+    """Raise UploadInterrupted for Ctrl-C."""
+    try:
+        yield
+    except KeyboardInterrupt as error:
+        raise UploadInterrupted(journal) from error
+
+
+@contextmanager
+def add_hint() -> Iterator[None]:
     """Add the hint that the upload can be resumed."""
     try:
         yield
@@ -90,6 +113,7 @@ def _add_hint() -> Iterator[None]:
 
 
 def _run_upload(one: _UploadRun, patience: WaitPolicy) -> UploadReport:
+    one.shared.tell.phase("hashing")
     there = plan.find_existing(one.options, one.client.session, one.journal)
     known = _find_known_files(one, there)
     if there and is_same_bundle(there, one.files, known, one.options.creator_uid):
@@ -132,9 +156,11 @@ def _send_missing(
     )
     depositor = FileDepositor(one.options, one.client.session, one.journal, one.shared, staging)
     sent = sum(file.file.size for file in missing if file.name not in known)
+    one.shared.tell.phase("sending")
     one.shared.tell.total(len(missing), sent)
     _map_files(lambda file: depositor.deposit(file, known.get(file.name)), missing, one)
     depositor.flush()
+    one.shared.tell.phase("verifying")
     known = {**known, **{file.name: one.journal.files[file.name] for file in missing}}
     bundler = BundlePutter(one.options, one.client.session, depositor)
     attempt, entries = _put_bundle(one, bundler, attempt, known=known, patience=patience)

@@ -31,11 +31,18 @@ class PlannedFile:
     file: LocalFile
     content_type: str
     indexed: bool
+    prefix: str = ""
+    """Of the names of one bundle among many, which are uploaded together."""
 
     @property
     def name(self) -> str:
-        """The name in the bundle."""
+        """The name among all files that are uploaded together."""
         return self.file.name
+
+    @property
+    def entry_name(self) -> str:
+        """The name in the bundle."""
+        return self.file.name.removeprefix(self.prefix)
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,6 +22,7 @@ class Heard:
 
     def __init__(self) -> None:
         self.files = self.done = self.all_files = self.all_bytes = 0
+        self.phases: list[str] = []
         self._lock = Lock()
 
     def total(self, files: int, bytes: int) -> None:  # noqa: A002
@@ -36,6 +37,9 @@ class Heard:
     def file(self) -> None:
         with self._lock:
             self.files += 1
+
+    def phase(self, name: str) -> None:
+        self.phases.append(name)
 
 
 def wrote(path: Path, data: bytes) -> Path:

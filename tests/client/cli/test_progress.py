@@ -12,7 +12,6 @@ from store_client.cli.progress import (
     LogDisplay,
     ProgressCounter,
     ProgressDisplay,
-    format_duration,
     open_progress,
     progress_line,
 )
@@ -22,7 +21,9 @@ from store_client.progress import (
     NoProgress,
     ProgressState,
     TransferProgress,
+    format_duration,
     format_size,
+    remaining_s,
 )
 
 
@@ -77,8 +78,30 @@ def test_prints_a_line_every_ten_seconds_without_terminal(
         bar.bytes(500_000)
         bar.file()
     assert [record.getMessage() for record in caplog.records] == [
-        "upload: 0 of 10 files, 1.0 MB of 4.0 MB, 100.0 kB/s, 0:30 left"
+        "upload: 0 of 10 files, 1.0 MB of 4.0 MB, 100.0 kB/s, 0:56 left"
     ]
+
+
+@pytest.mark.spec("CLI-58")
+def test_remaining_time_is_of_bytes_and_files_together() -> None:
+    state = ProgressState(0.0)
+    state.all_files, state.files = 10, 5
+    assert remaining_s(state, 6.0) == pytest.approx(6.0)
+    state.all_bytes, state.bytes_ = 2_000_000, 1_000_000
+    assert remaining_s(state, 6.0) == pytest.approx(6.0)
+    state.files = 10
+    assert remaining_s(state, 6.0) == pytest.approx(6.0 * 1_000_000 / 3_560_000)
+
+
+@pytest.mark.spec("CLI-58")
+def test_progress_names_the_phase() -> None:
+    screen = io.StringIO()
+    console = Console(file=screen, force_terminal=True, width=120)
+    with ProgressCounter(ProgressBar("upload", console=console)) as bar:
+        for phase in ("hashing", "sending", "verifying"):
+            bar.phase(phase)
+            assert f"upload: {phase}" in screen.getvalue()
+            assert progress_line(bar.state, 1.0, what="upload").startswith(f"upload: {phase}, ")
 
 
 @pytest.mark.spec("CLI-58")

@@ -13,7 +13,7 @@ from tests.client.cli.people import PROGRAM
 
 UUID, VERSION = "00000000-0000-4000-8000-00000000000a", "2026-01-31T235959.000000Z"
 COMMANDS = {
-    "upload --replica aws --src-dir data": "to resume",
+    "upload --replica aws --src-dir data": "before anything was sent",
     f"files --uuid {UUID} data": "to resume",
     "download-manifest --replica aws --manifest m.tsv": "before anything was downloaded",
 }

@@ -37,6 +37,7 @@ class Heard:
 
     def __init__(self) -> None:
         self.all_files = self.all_bytes = self.done = self.files = 0
+        self.phases: list[str] = []
 
     def total(self, files: int, bytes: int) -> None:  # noqa: A002
         self.all_files += files
@@ -47,6 +48,9 @@ class Heard:
 
     def file(self) -> None:
         self.files += 1
+
+    def phase(self, name: str) -> None:
+        self.phases.append(name)
 
 
 @pytest.fixture

@@ -119,7 +119,7 @@ def test_interrupt_says_how_to_resume(
         _, err = going.communicate(timeout=30)
         assert going.returncode == 130, err
         assert re.search(
-            r"Stopped\. .* keeps (2 files and )?[0-9.]+ (bytes|kB|MB) of unfinished files;", err
+            r"Stopped\. .* keeps (2 files and )?[0-9.]+ (bytes|kB|MB) of unfinished files\.", err
         )
         assert "Traceback" not in err
         proxy.mode = Mode.PASS

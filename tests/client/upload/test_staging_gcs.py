@@ -142,6 +142,9 @@ class Stopping:
     def file(self) -> None:
         """Nothing."""
 
+    def phase(self, name: str) -> None:
+        """Nothing."""
+
 
 @pytest.mark.spec("UPL-12")
 def test_other_bytes_at_google_are_damaged_and_sent_again(

@@ -239,6 +239,9 @@ class Meddling:
     def file(self) -> None:
         """Nothing."""
 
+    def phase(self, name: str) -> None:
+        """Nothing."""
+
 
 @pytest.mark.spec("UPL-08")
 def test_file_changed_while_reading_leaves_nothing(

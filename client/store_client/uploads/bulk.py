@@ -1,0 +1,351 @@
+"""Upload many bundles at once: each lowest folder of a directory, or each row of a table.
+
+All files go through one upload area and one journal, so that the upload is resumed as a whole. Each
+bundle succeeds or fails by itself.
+"""
+
+import hashlib
+import json
+import time
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import closing
+from dataclasses import dataclass, field, replace
+from itertools import islice
+from pathlib import Path
+from typing import Literal
+from uuid import uuid4
+
+from store_client import content_types
+from store_client.atomic_files import hold_lock, write_private_bytes
+from store_client.client import Client
+from store_client.errors import Conflict, Damaged, Misused, NotAllowed, Refused, StoreError
+from store_client.identifiers import create_version
+from store_client.local_files import LocalFile, file_stamp, list_files, stat_file
+from store_client.names import name_fault
+from store_client.progress import NO_PROGRESS, TransferProgress
+from store_client.transfer import journal as journals
+from store_client.transfer.engine import TransferContext, open_transfer, run_each
+from store_client.transfer.journal import KnownFile, UploadAttempt, UploadJournal
+from store_client.uploads.deposit import BundlePutter, FileDepositor, WaitPolicy
+from store_client.uploads.job import add_hint, tell_kept
+from store_client.uploads.options import UploadOptions
+from store_client.uploads.plan import PlannedFile, check_metadata, find_known, later_version
+from store_client.uploads.staging import open_staging
+from store_client.uploads.table import RenderedBundle
+
+TOGETHER = 64
+"""Bundles whose files are sent before the bundles are made."""
+MOST_FAILURES = 100
+"""Bundles that may fail before the upload stops: so many have one cause."""
+
+BulkState = Literal["uploaded", "unchanged", "planned", "failed"]
+
+
+@dataclass(frozen=True, slots=True)
+class BundleSource:
+    """A bundle to be: its name in reports, and its files by their names in it."""
+
+    label: str
+    files: Sequence[PlannedFile]
+
+    @property
+    def size(self) -> int:
+        """Bytes of all files."""
+        return sum(one.file.size for one in self.files)
+
+
+@dataclass(frozen=True, slots=True)
+class BulkResult:
+    """What became of one bundle."""
+
+    label: str
+    state: BulkState
+    files: int
+    bytes: int
+    uuid: str = ""
+    version: str = ""
+    error: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class BulkReport:
+    """What became of all bundles, in the order of their sources."""
+
+    results: Sequence[BulkResult]
+
+    @property
+    def states(self) -> Mapping[str, int]:
+        """How many bundles have each state."""
+        return Counter(one.state for one in self.results)
+
+
+def plan_folders(options: UploadOptions) -> list[BundleSource]:
+    """Each lowest folder with files is a bundle; Misused for files in none of them."""
+    found = list_files(options.src_dir)
+    folders = {one.name.rpartition("/")[0] for one in found}
+    upper = {parent for folder in folders for parent in _parents(folder)}
+    stray = [one.name for one in found if one.name.rpartition("/")[0] in upper]
+    if stray:
+        shown = ", ".join(map(repr, stray[:5])) + (" …" if len(stray) > 5 else "")
+        raise Misused(
+            f"{len(stray)} files lie above other folders with files: {shown}",
+            hint="each lowest folder is a bundle: move these files into one, or away",
+        )
+    grouped: dict[str, list[LocalFile]] = {}
+    for one in found:
+        grouped.setdefault(one.name.rpartition("/")[0], []).append(one)
+    return [
+        BundleSource(
+            label or options.src_dir.name,
+            [_plan_file(one, f"{label}/" if label else "", options) for one in files],
+        )
+        for label, files in sorted(grouped.items())
+    ]
+
+
+def _parents(folder: str) -> Iterator[str]:
+    """The folders above a folder, also the directory itself."""
+    while folder:
+        folder = folder.rpartition("/")[0]
+        yield folder
+
+
+def plan_rows(
+    bundles: Sequence[RenderedBundle], options: UploadOptions, workspace: Path
+) -> list[BundleSource]:
+    """Plan the bundles of rows; their documents are written to the workspace. Misused."""
+    lines: dict[str, int] = {}
+    sources = []
+    for one in bundles:
+        before = lines.setdefault(one.label, one.line)
+        if before != one.line:
+            raise Misused(
+                f"lines {before} and {one.line} are both bundle {one.label!r}",
+                hint='the member "bundle" of a template names a column that differs',
+            )
+        prefix = f"{hashlib.sha256(one.label.encode()).hexdigest()[:24]}/"
+        local = {name: _keep_document(workspace, data) for name, data in one.documents.items()}
+        local |= one.files
+        if not local:
+            raise Misused(f"line {one.line}: the bundle has no files")
+        for name in local:
+            if fault := name_fault(name):
+                raise Misused(f"line {one.line}: the name {name!r} cannot be used: {fault}")
+        files = [
+            _plan_file(
+                LocalFile(prefix + name, str(path), file_stamp(stat_file(str(path)))),
+                prefix,
+                options,
+            )
+            for name, path in sorted(local.items())
+        ]
+        sources.append(BundleSource(one.label, files))
+    return sources
+
+
+def _keep_document(workspace: Path, data: bytes) -> Path:
+    """A file with that content, by its digest; an earlier run may have made it."""
+    path = workspace / hashlib.sha256(data).hexdigest()
+    if not path.is_file():
+        workspace.mkdir(parents=True, exist_ok=True, mode=0o700)
+        write_private_bytes(path, data)
+    return path
+
+
+def _plan_file(file: LocalFile, prefix: str, options: UploadOptions) -> PlannedFile:
+    name = file.name.removeprefix(prefix)
+    indexed = content_types.is_metadata(name, options.indexed)
+    kind = content_types.guess_content_type(name, indexed=indexed)
+    return PlannedFile(file, kind, indexed, prefix)
+
+
+def bulk_journal(client: Client, options: UploadOptions, origin: Path) -> Path:
+    """The journal of a directory or table that becomes many bundles."""
+    identity = ("bulk", origin.resolve(), client.config.url, options.replica, options.creator_uid)
+    return journals.journal_path(client.config.uploads, *identity)
+
+
+def upload_bundles(
+    client: Client,
+    options: UploadOptions,
+    sources: Sequence[BundleSource],
+    journal_path: Path,
+    tell: TransferProgress = NO_PROGRESS,
+) -> BulkReport:
+    """Upload all bundles; those that an earlier run made are not sent again.
+
+    A bundle that changed since is a new version of the same bundle. Errors of one bundle are in its
+    result; StoreError where nothing can go on. An interrupted upload resumes when it is called
+    again.
+    """
+    with (
+        hold_lock(journal_path.with_suffix(".lock"), "this is being uploaded already"),
+        closing(UploadJournal(journal_path, writing=not options.dry_run)) as journal,
+        tell_kept(journal),
+        open_transfer(options.jobs, tell) as shared,
+        add_hint(),
+    ):
+        journals.remove_finished(client.config.uploads, now=time.time())
+        run = _BulkRun(client, options, journal, shared)
+        return BulkReport(run.upload(sources))
+
+
+@dataclass(slots=True)
+class _BulkRun:
+    """One run of an upload of many bundles."""
+
+    client: Client
+    options: UploadOptions
+    journal: UploadJournal
+    shared: TransferContext
+    failures: dict[str, StoreError] = field(default_factory=dict)
+    results: dict[str, BulkResult] = field(default_factory=dict)
+
+    def upload(self, sources: Sequence[BundleSource]) -> list[BulkResult]:
+        """Upload what is missing, some bundles at a time."""
+        self.shared.tell.phase("hashing")
+        missing = []
+        for source in sources:
+            if made := self._finished(source):
+                self.results[source.label] = _result(source, "unchanged", made)
+            elif self.options.dry_run:
+                self.results[source.label] = _result(source, "planned")
+            else:
+                missing.append(source)
+        if not self.options.allow_invalid_json:
+            check_metadata(one for source in missing for one in source.files)
+        if missing:
+            self._send(missing)
+        return [self.results[source.label] for source in sources]
+
+    def _finished(self, source: BundleSource) -> UploadAttempt | None:
+        """The version that an earlier run made of just these files."""
+        made = self.journal.bundles.get(source.label)
+        if made is None or not made.finished:
+            return None
+        known = {}
+        for one in source.files:
+            kept = find_known(one, self.journal, None, shared=self.shared)
+            if kept is None or not kept.stored:
+                return None
+            known[one.name] = kept
+        return made if made.content == _content(source, known) else None
+
+    def _send(self, sources: Sequence[BundleSource]) -> None:
+        before = self.journal.attempt
+        area = before.area if before and not before.finished else str(uuid4())
+        attempt = UploadAttempt("", "", area)
+        self.journal.record_attempt(attempt)
+        staging = open_staging(
+            self.options, area, self.client, context=self.shared, journal=self.journal
+        )
+        depositor = FileDepositor(
+            self.options,
+            self.client.session,
+            self.journal,
+            self.shared,
+            staging,
+            failures=self.failures,
+        )
+        files = [one for source in sources for one in source.files]
+        unsent = sum(one.file.size for one in files if one.name not in self.journal.files)
+        self.shared.tell.total(len(files), unsent)
+        waiting = iter(sources)
+        while chunk := list(islice(waiting, TOGETHER)):
+            self._send_chunk(chunk, depositor)
+            failed = [one for one in self.results.values() if one.state == "failed"]
+            if len(failed) >= MOST_FAILURES:
+                raise StoreError(
+                    f"{len(failed)} bundles failed, the last so: {failed[-1].error}",
+                    hint="mend the cause, then run the same command again to resume",
+                )
+        if not any(one.state == "failed" for one in self.results.values()):
+            self.journal.record_attempt(replace(attempt, finished=True))
+            staging.clear()
+
+    def _send_chunk(self, chunk: Sequence[BundleSource], depositor: FileDepositor) -> None:
+        self.shared.tell.phase("sending")
+        files = [(source, one) for source in chunk for one in source.files]
+        for _ in run_each(
+            lambda item: self._deposit(item[1], depositor),
+            files,
+            jobs=self.options.jobs,
+            stop=self.shared.stop,
+        ):
+            pass
+        depositor.flush()
+        self.shared.tell.phase("verifying")
+        for _ in run_each(
+            lambda source: self._make_bundle(source, depositor),
+            chunk,
+            jobs=self.options.jobs,
+            stop=self.shared.stop,
+        ):
+            pass
+
+    def _deposit(self, one: PlannedFile, depositor: FileDepositor) -> None:
+        try:
+            depositor.deposit(one, find_known(one, self.journal, None, shared=self.shared))
+        except (Damaged, Misused) as error:
+            self.failures[one.name] = error
+
+    def _make_bundle(self, source: BundleSource, depositor: FileDepositor) -> None:
+        """Make one bundle; its errors become its result."""
+        failed = next((one for one in source.files if one.name in self.failures), None)
+        try:
+            if failed:
+                raise self.failures.pop(failed.name)
+            attempt = self._put(source, depositor)
+        except NotAllowed:
+            raise
+        except (Refused, Damaged, Misused) as error:
+            self.results[source.label] = _result(source, "failed", error=str(error))
+            return
+        self.results[source.label] = _result(source, "uploaded", attempt)
+
+    def _put(self, source: BundleSource, depositor: FileDepositor) -> UploadAttempt:
+        known = {one.name: self.journal.files[one.name] for one in source.files}
+        content = _content(source, known)
+        before = self.journal.bundles.get(source.label)
+        if before and before.content == content and not before.finished:
+            attempt = before
+        elif before and before.finished:
+            version = later_version(before.version)
+            attempt = UploadAttempt(before.uuid, version, "", content=content)
+        else:
+            # A version that was asked for, with other files, may exist or not.
+            uuid = before.uuid if before else str(uuid4())
+            version = later_version(before.version) if before else create_version()
+            attempt = UploadAttempt(uuid, version, "", content=content)
+        if attempt is not before:
+            self.journal.record_bundle(source.label, attempt)
+        putter = BundlePutter(self.options, self.client.session, depositor)
+        patience = WaitPolicy(self.options.timeout_seconds, sleep=self.shared.stop.pause)
+        try:
+            putter.put(attempt, source.files, known, patience=patience)
+        except Conflict as error:
+            if error.code != "bundle_already_exists":
+                raise
+            attempt = replace(attempt, version=later_version(attempt.version))
+            self.journal.record_bundle(source.label, attempt)
+            putter.put(attempt, source.files, known, patience=patience)
+        made = replace(attempt, finished=True)
+        self.journal.record_bundle(source.label, made)
+        return made
+
+
+def _result(
+    source: BundleSource, state: BulkState, made: UploadAttempt | None = None, error: str = ""
+) -> BulkResult:
+    uuid, version = (made.uuid, made.version) if made else ("", "")
+    return BulkResult(source.label, state, len(source.files), source.size, uuid, version, error)
+
+
+def _content(source: BundleSource, known: Mapping[str, KnownFile]) -> str:
+    """The digest of what the bundle has: names, contents, types, and what is indexed."""
+    entries = [
+        [one.entry_name, known[one.name].checksums.sha256, one.content_type, one.indexed]
+        for one in source.files
+    ]
+    return hashlib.sha256(json.dumps(sorted(entries)).encode()).hexdigest()

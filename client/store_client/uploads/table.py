@@ -1,0 +1,275 @@
+"""A table whose rows become bundles: columns to metadata and files, by a template.
+
+A template is JSON:
+
+    {
+      "bundle": "{run}",
+      "files": {
+        "run.json": {"run": "{run}", "organism": "{organism}", "megabases": "{mbases:number}"},
+        "{run}.fastq.gz": "@reads/{run}.fastq.gz"
+      }
+    }
+
+`{column}` stands for a cell. An object or a list becomes a JSON file; a text that begins with `@`
+is the path of a local file below the folder of the table. A text that is a single
+`{column:number}`, `:integer` or `:boolean` becomes such a value; a member whose cell is empty is
+left out. `{{` is a brace. Without a template a row is one file metadata.json with all its cells,
+and a column `file` or `file:NAME` names a local file.
+"""
+
+import csv
+import io
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from difflib import get_close_matches
+from pathlib import Path
+from string import Formatter
+from typing import Any
+
+from store_client.errors import Misused, name_os_errors
+
+METADATA_NAME = "metadata.json"
+FILE_COLUMN = "file"
+MOST_ROWS = 100_000
+
+
+@dataclass(frozen=True, slots=True)
+class TableRow:
+    """A row: the line where it begins, and its cells by column."""
+
+    line: int
+    cells: Mapping[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class RenderedBundle:
+    """The bundle of a row: JSON documents and local files, by their names in it."""
+
+    label: str
+    line: int
+    documents: Mapping[str, bytes]
+    files: Mapping[str, Path]
+
+
+@dataclass(frozen=True, slots=True)
+class BundleTemplate:
+    """Makes a bundle of a row."""
+
+    source: str
+    bundle: str
+    files: Mapping[str, Any]
+
+    def render(self, row: TableRow, folder: Path) -> RenderedBundle:
+        """Make the bundle of a row; Misused names line and column."""
+        cells, documents, files = row.cells, dict[str, bytes](), dict[str, Path]()
+        for pattern, content in self.files.items():
+            name = str(_fill(pattern, cells, self._where(row, pattern), needed=True))
+            if name in documents or name in files:
+                raise Misused(f"{self._where(row, pattern)}: two files have the name {name!r}")
+            if isinstance(content, str):
+                filled = _fill(content, cells, self._where(row, pattern), needed=True)
+                said = str(filled).removeprefix("@")
+                files[name] = local_path(folder, said, self._where(row, pattern))
+            else:
+                value = _fill_all(content, cells, self._where(row, pattern))
+                documents[name] = _dump(value)
+        label = str(_fill(self.bundle, cells, self._where(row, "bundle"), needed=True))
+        return RenderedBundle(label, row.line, documents, files)
+
+    def _where(self, row: TableRow, place: str) -> str:
+        return f"line {row.line}, {self.source}: {place}"
+
+
+def read_table(path: Path) -> list[TableRow]:
+    """Read a table, separated by tabs, or by commas if its name ends with .csv; Misused."""
+    with name_os_errors(f"read {path}", Misused):
+        data = path.read_bytes()
+    try:
+        text = data.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        line = data[: error.start].count(b"\n") + 1
+        raise Misused(f"{path}, line {line}: not UTF-8 text") from None
+    separator = "," if path.suffix.lower() == ".csv" else "\t"
+    rows = list(_read_rows(path, text, separator))
+    if not rows:
+        raise Misused(f"{path} has no rows below its heading")
+    if len(rows) > MOST_ROWS:
+        raise Misused(f"{path} has more than {MOST_ROWS} rows", hint="split it")
+    return rows
+
+
+def _read_rows(path: Path, text: str, separator: str) -> Iterator[TableRow]:
+    reader = csv.reader(io.StringIO(text, newline=""), delimiter=separator, strict=True)
+    columns: list[str] = []
+    try:
+        for cells in reader:
+            if not any(cell.strip() for cell in cells):
+                continue
+            if not columns:
+                columns = _check_columns(path, [cell.strip() for cell in cells])
+                continue
+            if len(cells) > len(columns):
+                raise csv.Error(f"{len(cells)} cells, but {len(columns)} columns")
+            filled = [*cells, *[""] * (len(columns) - len(cells))]
+            yield TableRow(
+                reader.line_num,
+                dict(zip(columns, (cell.strip() for cell in filled), strict=True)),
+            )
+    except csv.Error as error:
+        raise Misused(f"{path}, line {reader.line_num}: {error}") from error
+
+
+def _check_columns(path: Path, columns: Sequence[str]) -> list[str]:
+    if "" in columns:
+        raise Misused(f"{path}, line 1: column {columns.index('') + 1} has no name")
+    twice = sorted({name for name in columns if columns.count(name) > 1})
+    if twice:
+        raise Misused(f"{path}, line 1: two columns {', '.join(twice)}")
+    return list(columns)
+
+
+def read_template(path: Path, columns: Sequence[str]) -> BundleTemplate:
+    """Read a template; Misused names what is wrong, and the nearest of an unknown column."""
+    found = _read_json(path)
+    files = found.get("files") if isinstance(found, dict) else None
+    if not isinstance(files, dict) or not files:
+        raise Misused(f'{path} has no member "files"', hint="see: store upload --help")
+    if unknown := sorted(found.keys() - {"bundle", "files"}):
+        raise Misused(f"{path}: unknown member {unknown[0]!r}; known are bundle and files")
+    label = found.get("bundle", "{" + columns[0] + "}")
+    if not isinstance(label, str):
+        raise Misused(f"{path}: bundle must be a text such as {{{columns[0]}}}")
+    for name, content in files.items():
+        is_path = isinstance(content, str) and content.startswith("@")
+        if not is_path and not isinstance(content, dict | list):
+            raise Misused(f"{path}: {name} must be an object, a list, or a file's path as @PATH")
+    for text in _texts({"bundle": label, "files": files}):
+        _check_columns_of(path, text, columns)
+    return BundleTemplate(str(path), label, files)
+
+
+def _read_json(path: Path) -> Any:
+    with name_os_errors(f"read {path}", Misused):
+        data = path.read_bytes()
+    try:
+        return json.loads(data)
+    except (ValueError, RecursionError) as error:
+        raise Misused(f"{path} is not JSON: {error}") from error
+
+
+def render_plainly(row: TableRow, folder: Path) -> RenderedBundle:
+    """The bundle of a row without a template."""
+    named = {name: cell for name, cell in row.cells.items() if _is_file_column(name) and cell}
+    files = {
+        name.partition(":")[2] or Path(cell).name: local_path(folder, cell, f"line {row.line}")
+        for name, cell in named.items()
+    }
+    metadata = {
+        name: cell for name, cell in row.cells.items() if cell and not _is_file_column(name)
+    }
+    label = next(iter(row.cells.values())) or f"line {row.line}"
+    return RenderedBundle(label, row.line, {METADATA_NAME: _dump(metadata)}, files)
+
+
+def _is_file_column(name: str) -> bool:
+    return name == FILE_COLUMN or name.startswith(f"{FILE_COLUMN}:")
+
+
+def local_path(folder: Path, said: str, where: str) -> Path:
+    """A path below the folder: a table of others must not send just any file; Misused."""
+    path = folder / said
+    if not path.resolve().is_relative_to(folder.resolve()):
+        raise Misused(f"{where}: {said!r} is not below {folder}", hint="name it: --data-dir")
+    return path
+
+
+def _dump(value: Any) -> bytes:
+    return json.dumps(value, ensure_ascii=False, indent=1).encode()
+
+
+def _texts(value: Any) -> Iterator[str]:
+    """All texts of a template, also the names of members."""
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, Mapping):
+        for name, item in value.items():
+            yield name
+            yield from _texts(item)
+    elif isinstance(value, list):
+        for item in value:
+            yield from _texts(item)
+
+
+KINDS = ("", "number", "integer", "boolean")
+
+
+def _check_columns_of(path: Path, text: str, columns: Sequence[str]) -> None:
+    for column, kind in _placeholders(path, text):
+        if column not in columns:
+            near = get_close_matches(column, columns, n=3, cutoff=0.5)
+            hint = f"did you mean: {', '.join(near)}?" if near else f"columns: {', '.join(columns)}"
+            raise Misused(f"{path}: the table has no column {column!r}", hint=hint)
+        if kind not in KINDS:
+            raise Misused(f"{path}: {column}: {kind!r} is none of number, integer, boolean")
+
+
+def _placeholders(path: Path, text: str) -> list[tuple[str, str]]:
+    try:
+        parts = list(Formatter().parse(text))
+    except ValueError as error:
+        raise Misused(f"{path}: {text!r}: {error}", hint="a brace as such is {{ or }}") from None
+    return [(column, kind or "") for _, column, kind, _ in parts if column is not None]
+
+
+_LEFT_OUT = object()
+
+
+def _fill_all(value: Any, cells: Mapping[str, str], where: str) -> Any:
+    """Fill in all texts; members whose cell is empty are left out."""
+    if isinstance(value, str):
+        return _fill(value, cells, where, needed=False)
+    if isinstance(value, Mapping):
+        filled = {
+            str(_fill(name, cells, where, needed=True)): _fill_all(item, cells, f"{where}.{name}")
+            for name, item in value.items()
+        }
+        return {name: item for name, item in filled.items() if item is not _LEFT_OUT}
+    if isinstance(value, list):
+        items = [_fill_all(item, cells, f"{where}[{n}]") for n, item in enumerate(value)]
+        return [item for item in items if item is not _LEFT_OUT]
+    return value
+
+
+def _fill(text: str, cells: Mapping[str, str], where: str, *, needed: bool) -> Any:
+    """Fill in cells; `needed` names the column of an empty one in an error."""
+    parts = list(Formatter().parse(text))
+    columns = [column for _, column, _, _ in parts if column is not None]
+    empty = next((column for column in columns if not cells[column]), None)
+    if empty is not None and needed:
+        raise Misused(f"{where}: the cell of column {empty!r} is empty")
+    if empty is not None and len(columns) == 1:
+        return _LEFT_OUT
+    if len(parts) == 1 and columns and not parts[0][0]:
+        return _convert(cells[columns[0]], parts[0][2] or "", f"{where}: column {columns[0]!r}")
+    return "".join(
+        literal + (cells[column] if column is not None else "") for literal, column, _, _ in parts
+    )
+
+
+def _convert(cell: str, kind: str, where: str) -> Any:
+    try:
+        if kind == "number":
+            found = float(cell)
+            if found in (float("inf"), float("-inf")) or found != found:
+                raise ValueError
+            return int(found) if found.is_integer() and "." not in cell else found
+        if kind == "integer":
+            return int(cell)
+        if kind == "boolean":
+            return {"true": True, "yes": True, "1": True, "false": False, "no": False, "0": False}[
+                cell.lower()
+            ]
+    except (ValueError, KeyError):
+        raise Misused(f"{where}: {cell!r} is no {kind}") from None
+    return cell

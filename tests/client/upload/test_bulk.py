@@ -1,0 +1,260 @@
+"""Many bundles in one upload: each by itself, resumed as a whole, one report."""
+
+import csv
+import json
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from store_client.client import Client
+from store_client.configuration import Configuration
+from store_client.errors import Misused
+from store_client.uploads.bulk import BulkReport, bulk_journal, plan_folders, upload_bundles
+from store_client.uploads.options import UploadOptions
+from tests.client.cli.people import Typist, showing
+from tests.client.conftest import Served
+from tests.client.upload.recording import Recording, client_of
+from tests.storage.contracts.real_data import VARIABLE
+
+pytestmark = pytest.mark.spec("UPL-64")
+
+
+@pytest.fixture
+def typist(store: Served, tmp_path: Path) -> Typist:
+    return Typist(tmp_path / "user", showing("admin"), {"STORE_CLIENT_URL": store.url})
+
+
+@pytest.fixture
+def study(tmp_path: Path) -> Path:
+    """Five folders, two of them below another."""
+    root = tmp_path / "study"
+    for number, name in enumerate(("a", "b", "c", "deep/d", "deep/e")):
+        folder = root / name
+        folder.mkdir(parents=True)
+        (folder / "sample.json").write_text(json.dumps({"sample": name, "number": number}))
+        (folder / "reads.txt").write_bytes(b"ACGT" * (number + 1))
+    return root
+
+
+def uploaded(client: Client, root: Path, **more: Any) -> BulkReport:
+    options = UploadOptions(root, "aws", **more)
+    sources = plan_folders(options)
+    return upload_bundles(client, options, sources, bulk_journal(client, options, root))
+
+
+def listed(client: Client) -> dict[str, list[str]]:
+    """Names of files by `uuid.version` of all bundles."""
+    found = {}
+    for one in client.items("get_bundles_all", replica="aws"):
+        bundle = client.call("get_bundle", replica="aws", **one)["bundle"]
+        found[f"{one['uuid']}.{one['version']}"] = [file["name"] for file in bundle["files"]]
+    return found
+
+
+def test_each_lowest_folder_becomes_a_bundle(recorded: Client, study: Path) -> None:
+    done = uploaded(recorded, study)
+    assert [one.label for one in done.results] == ["a", "b", "c", "deep/d", "deep/e"]
+    assert done.states == {"uploaded": 5}
+    names = listed(recorded)
+    assert list(names.values()) == [["reads.txt", "sample.json"]] * 5
+    assert {f"{one.uuid}.{one.version}" for one in done.results} == names.keys()
+
+
+def test_files_above_other_folders_are_refused(study: Path) -> None:
+    (study / "deep" / "notes.txt").write_text("x")
+    with pytest.raises(Misused, match=r"1 files .*'deep/notes\.txt'"):
+        plan_folders(UploadOptions(study, "aws"))
+
+
+def test_another_run_sends_what_changed_as_a_new_version(
+    recorded: Client, recording: Recording, study: Path
+) -> None:
+    first = {one.label: one for one in uploaded(recorded, study).results}
+    recording.asked.clear()
+    again = uploaded(recorded, study)
+    assert again.states == {"unchanged": 5}
+    assert recording.asked == []
+    (study / "b" / "sample.json").write_text('{"sample": "changed"}')
+    (study / "f").mkdir()
+    (study / "f" / "x.json").write_text("{}")
+    third = {one.label: one for one in uploaded(recorded, study).results}
+    states = {label: one.state for label, one in third.items()}
+    assert states == dict.fromkeys(first, "unchanged") | {"b": "uploaded", "f": "uploaded"}
+    assert third["b"].uuid == first["b"].uuid
+    assert third["b"].version > first["b"].version
+
+
+def test_a_dry_run_sends_nothing(recorded: Client, recording: Recording, study: Path) -> None:
+    assert uploaded(recorded, study, dry_run=True).states == {"planned": 5}
+    assert recording.asked == []
+
+
+DEATHS = [
+    ("POST /v1/area", 1),
+    ("PUT /v1/area", 5),
+    ("PUT /v1/files", 1),
+    ("PUT /v1/bundles", 1),
+    ("PUT /v1/bundles", 4),
+    ("DELETE /v1/area", 1),
+]
+
+
+def signalled(
+    config: Configuration, study: Path, number: signal.Signals, when: tuple[str, int]
+) -> "subprocess.CompletedProcess[str]":
+    program = [sys.executable, "-m", "tests.client.upload.recording", str(config.home), config.url]
+    words = ["upload", str(study), "--each-folder", "--jobs", "2"]
+    return subprocess.run(
+        [*program, str(int(number)), when[0], str(when[1]), *words],
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+
+
+@pytest.mark.parametrize("when", DEATHS)
+def test_a_killed_upload_is_resumed_as_a_whole(
+    store: Served, config: Configuration, study: Path, when: tuple[str, int]
+) -> None:
+    died = signalled(config, study, signal.SIGKILL, when)
+    assert died.returncode == -9, died.stderr
+    with client_of(config, Recording()) as client:
+        done = uploaded(client, study)
+        assert {one.state for one in done.results} <= {"uploaded", "unchanged"}
+        assert {f"{one.uuid}.{one.version}" for one in done.results} == listed(client).keys()
+
+
+def test_an_interrupted_upload_tells_what_is_kept_and_how_to_go_on(
+    store: Served, config: Configuration, study: Path
+) -> None:
+    died = signalled(config, study, signal.SIGINT, ("PUT /v1/bundles", 2))
+    assert died.returncode == 130, died.stderr
+    assert "the store has taken 10 files" in died.stderr
+    again = f"store upload {study} --each-folder --jobs 2 --url {config.url}"
+    assert died.stderr.splitlines()[-3] == f"  {again}"
+
+
+class RefusingOne(httpx.BaseTransport):
+    """Refuses the bundle that has a certain file, as a store with schemas does."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.through = httpx.HTTPTransport()
+
+    def handle_request(self, request: httpx.Request) -> httpx.Response:
+        is_bundle = request.method == "PUT" and request.url.path.startswith("/v1/bundles/")
+        if is_bundle and self.name in request.read().decode():
+            problem = {"status": 422, "code": "metadata_invalid", "detail": "it is not so"}
+            return httpx.Response(422, json=problem, request=request)
+        return self.through.handle_request(request)
+
+    def close(self) -> None:
+        self.through.close()
+
+
+def test_one_bundle_that_fails_leaves_the_others_whole(
+    store: Served, config: Configuration, recorded: Client, study: Path
+) -> None:
+    (study / "c" / "bad.json").write_text("{}")
+    with client_of(config, RefusingOne("bad.json")) as refused:
+        first = {one.label: one for one in uploaded(refused, study).results}
+    assert {label for label, one in first.items() if one.state == "failed"} == {"c"}
+    assert "it is not so" in first["c"].error
+    (study / "c" / "bad.json").unlink()
+    second = uploaded(recorded, study)
+    assert second.states == {"unchanged": 4, "uploaded": 1}
+    assert len(listed(recorded)) == 5
+
+
+def test_a_failed_bundle_is_in_the_report_and_the_exit_code(
+    store: Served, config: Configuration, study: Path, tmp_path: Path
+) -> None:
+    report = tmp_path / "report.tsv"
+    typist = Typist(
+        tmp_path / "user",
+        lambda config: client_of(config, RefusingOne("deep.json")),
+        {"STORE_CLIENT_URL": store.url},
+    )
+    (study / "deep" / "e" / "deep.json").write_text("{}")
+    words = ("upload", str(study), "--each-folder", "--no-progress", "--report", str(report))
+    done = typist.types(*words)
+    assert done.exit_code == 1
+    assert "1 of 5 bundles failed; the first: " in done.stderr
+    with report.open(newline="") as table:
+        rows = {row["label"]: row for row in csv.DictReader(table, delimiter="\t")}
+    assert {label: row["state"] for label, row in rows.items()} == {
+        **dict.fromkeys(("a", "b", "c", "deep/d"), "uploaded"),
+        "deep/e": "failed",
+    }
+    assert "it is not so" in rows["deep/e"]["error"]
+
+
+def test_a_row_of_a_table_becomes_a_bundle(typist: Typist, tmp_path: Path) -> None:
+    (tmp_path / "reads").mkdir()
+    for run in ("R1", "R2"):
+        (tmp_path / "reads" / f"{run}.txt").write_text(run)
+    (tmp_path / "runs.tsv").write_text("run\torganism\nR1\tDanio rerio\nR2\tMus musculus\n")
+    template = {"files": {"run.json": {"organism": "{organism}"}, "{run}.txt": "@reads/{run}.txt"}}
+    (tmp_path / "template.json").write_text(json.dumps(template))
+    words = ("upload", "--table", str(tmp_path / "runs.tsv"), "--template")
+    words = (*words, str(tmp_path / "template.json"), "--no-progress")
+    made = typist.reads(*words)
+    assert [(row["label"], row["state"], row["files"]) for row in made] == [
+        ("R1", "uploaded", 2),
+        ("R2", "uploaded", 2),
+    ]
+    found = typist.reads("file", "cat", f"{made[1]['uuid']}/run.json")
+    assert found == {"organism": "Mus musculus"}
+    assert typist.types("file", "cat", f"{made[0]['uuid']}/R1.txt").stdout == "R1"
+    assert {row["state"] for row in typist.reads(*words)} == {"unchanged"}
+    workspaces = list(tmp_path.rglob("*.d"))
+    assert workspaces == []
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (("{study}", "--each-folder", "--bundle-uuid", "0b" * 16), "one bundle, not for many"),
+        (("{study}", "--report", "r.tsv"), "--each-folder or --table"),
+        (("{study}", "--template", "{study}/a/sample.json"), "go with --table"),
+        (("{study}", "--table", "{study}/a/sample.json"), "name one directory, or one --table"),
+    ],
+)
+def test_options_that_do_not_go_together_are_refused(
+    typist: Typist, study: Path, words: tuple[str, ...], told: str
+) -> None:
+    done = typist.types("upload", *(word.format(study=study) for word in words))
+    assert done.exit_code == 2
+    assert told in done.stderr
+
+
+def test_two_rows_of_one_name_are_refused(typist: Typist, tmp_path: Path) -> None:
+    (tmp_path / "runs.tsv").write_text("run\tx\nR1\t1\nR1\t2\n")
+    done = typist.types("upload", "--table", str(tmp_path / "runs.tsv"))
+    assert done.exit_code == 2
+    assert "lines 2 and 3 are both bundle 'R1'" in done.stderr
+
+
+def test_real_runs_become_bundles(typist: Typist, tmp_path: Path) -> None:
+    folder = os.environ.get(VARIABLE)
+    if not folder:
+        pytest.skip(f"{VARIABLE} names no folder with real metadata")
+    template = {
+        "bundle": "{Run_s}",
+        "files": {
+            "run.json": {"run": "{Run_s}", "megabases": "{MBases_l:number}"},
+            "sample.json": {"organism": "{Organism_s}", "project": "{BioProject_s}"},
+        },
+    }
+    (tmp_path / "template.json").write_text(json.dumps(template))
+    path = Path(folder) / "runs" / "GSE44183.tsv"
+    words = ("upload", "--table", str(path), "--template", str(tmp_path / "template.json"))
+    made = typist.reads(*words, "--no-progress")
+    rows = len(path.read_text().splitlines()) - 1
+    assert [row["state"] for row in made] == ["uploaded"] * rows

@@ -24,10 +24,10 @@ import platformdirs
 
 from store_client.atomic_files import lock_file, read_json, write_json
 from store_client.errors import Misused
+from store_client.identifiers import REPLICAS
 
 DEFAULT_URL = "http://127.0.0.1:8000"
 """A store on this machine."""
-REPLICAS = ("aws", "gcp")
 DEFAULT_REPLICA = "aws"
 PROFILES = "profiles.json"
 HOME, URL, PROFILE = "STORE_CLIENT_HOME", "STORE_CLIENT_URL", "STORE_CLIENT_PROFILE"

@@ -1,14 +1,15 @@
 """How people name objects: `UUID`, `UUID.VERSION`, the address of a page, or a DRS id."""
 
+import csv
 import json
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 from urllib.parse import parse_qs, unquote, urlsplit
 
 from store_client.errors import Misused
-from store_client.identifiers import is_uuid, parse_version
+from store_client.identifiers import REPLICAS, is_uuid, is_version, parse_version, quote_text
 
 HINT = "give UUID, UUID.VERSION, or the URL of its page"
 _IN_PATH = re.compile(
@@ -36,52 +37,131 @@ def parse_reference(text: str, noun: str) -> Reference:
     try:
         found = urlsplit(said)
     except ValueError:
-        raise Misused(f"{noun}: {text!r} is not a URL", hint=HINT) from None
+        raise Misused(f"{noun}: {quote_text(text)} is not a URL", hint=HINT) from None
     if found.scheme == "drs":
         return _parse_name(unquote(found.path.lstrip("/") or found.netloc), noun)
     place = _IN_PATH.search(found.path)
     if found.scheme not in ("http", "https") or place is None:
-        raise Misused(f"{noun}: {text!r} is not the URL of a {noun}", hint=HINT)
+        raise Misused(f"{noun}: {quote_text(text)} is not the URL of a {noun}", hint=HINT)
     if place["noun"].lower() != noun:
-        raise Misused(f"{text!r} is a {place['noun'].lower()}, not a {noun}")
+        raise Misused(f"{quote_text(text)} is a {place['noun'].lower()}, not a {noun}")
     named = _parse_name(unquote(place["name"]), noun)
     query = parse_qs(found.query)
     version = query.get("version", [named.version])[-1]
+    replica = query.get("replica", [""])[-1]
     if version:
         parse_version(version)
-    return Reference(named.uuid, version, query.get("replica", [""])[-1])
+    if replica and replica not in REPLICAS:
+        raise Misused(f"{noun}: there is no replica {quote_text(replica)}")
+    return Reference(named.uuid, version, replica)
 
 
 def _parse_name(text: str, noun: str) -> Reference:
     uuid, dot, version = text.partition(".")
     if not is_uuid(uuid):
-        raise Misused(f"{noun}: {text!r} is not a uuid", hint=HINT)
+        raise Misused(f"{noun}: {quote_text(text)} is not a uuid", hint=HINT)
     if dot:
         parse_version(version)
     return Reference(uuid.lower(), version)
 
 
 def read_references(lines: Iterable[str], noun: str) -> Iterator[Reference]:
-    """Yield the objects of lines: a name, a table's first column, or what `store` wrote as JSON.
+    """Yield the objects of lines: names, a table, or what `store` wrote as JSON.
 
-    Empty lines and a heading are passed over; Misused names the line.
+    Tables are separated by tabs or commas. With a heading, id and version are in the columns that
+    it names; without one they are the first two. Misused names the line.
     """
-    for number, line in enumerate(lines, 1):
-        said = line.strip()
-        first = re.split(r"[\t,]", said, maxsplit=1)[0].strip('"')
-        if not said or (number == 1 and first in ("uuid", "bundle_uuid", "bundle_fqid")):
-            continue
-        try:
-            yield parse_reference(_name_in_json(said) if said.startswith("{") else first, noun)
-        except Misused as error:
-            raise Misused(f"line {number}: {error}", hint=error.hint) from None
-
-
-def _name_in_json(line: str) -> str:
+    counted = _CountedLines(lines)
     try:
-        found: Any = json.loads(line)
+        yield from _parse_lines(counted, noun)
+    except Misused as error:
+        raise Misused(f"line {counted.number}: {error}", hint=error.hint) from None
+    except UnicodeDecodeError:
+        raise Misused(f"{noun}: the list is not UTF-8 text") from None
+
+
+class _CountedLines:
+    """Lines that are not empty, with the number of the latest."""
+
+    def __init__(self, lines: Iterable[str]) -> None:
+        self.number = 0
+        self._lines = iter(lines)
+
+    def __iter__(self) -> Iterator[str]:
+        for line in self._lines:
+            self.number += 1
+            if said := line.strip().removeprefix("\ufeff"):
+                yield said
+
+    def read_rest(self) -> str:
+        """All that follows; the number stays."""
+        return "".join(self._lines)
+
+
+def _parse_lines(lines: _CountedLines, noun: str) -> Iterator[Reference]:
+    heading: Sequence[str] | None = None
+    for line in lines:
+        if line.startswith("["):
+            for item in _parse_json(line + lines.read_rest(), noun):
+                yield _parse_record(item, noun)
+        elif line.startswith("{"):
+            yield _parse_record(_parse_json(line, noun), noun)
+        elif heading is None:
+            cells = _split_line(line)
+            heading = cells if _names_id(cells, noun) else ()
+            if not heading:
+                yield _parse_cells(cells, noun)
+        elif heading:
+            yield _parse_record(dict(zip(heading, _split_line(line), strict=False)), noun)
+        else:
+            yield _parse_cells(_split_line(line), noun)
+
+
+def _split_line(line: str) -> list[str]:
+    separator = "\t" if "\t" in line else ","
+    try:
+        return [cell.strip() for cell in next(csv.reader([line], delimiter=separator))]
+    except csv.Error:  # a cell is too long
+        return [line]
+
+
+def _id_columns(noun: str) -> tuple[str, ...]:
+    return (f"{noun}_uuid", f"{noun}_fqid", "uuid", noun)
+
+
+def _names_id(cells: Sequence[str], noun: str) -> bool:
+    """Whether a line is the heading of a table."""
+    return not set(cells).isdisjoint(_id_columns(noun))
+
+
+def _parse_cells(cells: Sequence[str], noun: str) -> Reference:
+    """The object of a row without a heading; further columns may be anything."""
+    named = parse_reference(cells[0], noun)
+    if named.version or len(cells) < 2 or not is_version(cells[1]):
+        return named
+    return Reference(named.uuid, cells[1], named.replica)
+
+
+def _parse_json(text: str, noun: str) -> Any:
+    try:
+        return json.loads(text)
     except (ValueError, RecursionError):
-        return line
-    uuid = found.get("uuid") or found.get("bundle_uuid") or found.get("bundle_fqid") or ""
-    version = found.get("version") or found.get("bundle_version")
-    return f"{uuid}.{version}" if version else str(uuid)
+        raise Misused(f"{noun}: {quote_text(text)} is not JSON", hint=HINT) from None
+
+
+def _parse_record(record: Any, noun: str) -> Reference:
+    """The object that a row, or an object of JSON, names by its columns."""
+    if isinstance(record, str):
+        return parse_reference(record, noun)
+    if not isinstance(record, Mapping):
+        raise Misused(f"{noun}: {quote_text(str(record))} has no id", hint=HINT)
+    column = next((name for name in _id_columns(noun) if record.get(name)), "")
+    if not column:
+        columns = ", ".join(_id_columns(noun))
+        raise Misused(f"{noun}: there is no id", hint=f"it is looked for in the columns {columns}")
+    named = parse_reference(str(record[column]), noun)
+    version = record.get("version" if column == "uuid" else f"{noun}_version")
+    if named.version or not version:
+        return named
+    parse_version(str(version))
+    return Reference(named.uuid, str(version), named.replica)

@@ -1,6 +1,5 @@
 """The commands `store file show|cat|cp`."""
 
-import sys
 from dataclasses import replace as with_changes
 from pathlib import Path
 from urllib.parse import unquote
@@ -8,15 +7,16 @@ from urllib.parse import unquote
 import click
 
 from store_client.cli.context import CommandContext, command
-from store_client.cli.nouns import page_query, replica_option, web_option
+from store_client.cli.nouns import page_query, read_stdin, replica_option, web_option
 from store_client.cli.operations import write_verified
 from store_client.cli.progress import open_progress
 from store_client.downloads import listing
 from store_client.downloads.job import open_job
 from store_client.downloads.options import JOBS, MAX_JOBS, DownloadOptions
 from store_client.errors import Misused, NotFound
+from store_client.identifiers import quote_text
 from store_client.progress import format_size
-from store_client.references import Reference, parse_reference, read_references
+from store_client.references import Reference, parse_reference
 from store_client.transfer.streams import RemoteFile
 
 FILE_HELP = "A file is UUID[.VERSION], or BUNDLE/NAME: a name in a bundle."
@@ -113,16 +113,18 @@ def _read_names(named: tuple[str, ...]) -> list[str]:
     found: list[str] = []
     for one in named:
         if one == "-":
-            found += [str(each) for each in read_references(sys.stdin or (), "file")]
+            found += map(str, read_stdin("file"))
         else:
             found.append(one)
+    if not found:
+        raise Misused("there is no file on standard input")
     return found
 
 
 def _resolve(here: CommandContext, said: str, replica: str | None) -> tuple[RemoteFile, str]:
     """Find a file by its id, its page, or its name in a bundle; and the replica to read."""
     bundle, slash, name = said.removeprefix(f"{PREFIX}bundle/").partition("/")
-    if slash and "://" not in bundle and not said.startswith(f"{PREFIX}file/"):
+    if slash and not bundle.endswith(":"):
         within = parse_reference(bundle, "bundle")
         chosen = here.replica(replica)
         wanted = unquote(name) if said.startswith(PREFIX) else name
@@ -133,7 +135,7 @@ def _resolve(here: CommandContext, said: str, replica: str | None) -> tuple[Remo
             if one.name == wanted:
                 return one, chosen
         raise NotFound(
-            f"bundle {listed.fqid} has no file {wanted!r}",
+            f"bundle {listed.fqid} has no file {quote_text(wanted)}",
             hint=f"its files: store bundle files {within.uuid}",
         )
     wanted_file = parse_reference(said.removeprefix(f"{PREFIX}file/"), "file")

@@ -18,7 +18,6 @@ from store_client.auth.tokens import anonymous_session, open_tokens
 from store_client.cli.answers import AnswerOptions, write_record
 from store_client.cli.context import CommandContext, command
 from store_client.configuration import (
-    REPLICAS,
     Configuration,
     default_profile,
     normalize_url,
@@ -29,6 +28,7 @@ from store_client.configuration import (
 from store_client.configuration import list_profiles as all_profiles
 from store_client.errors import Misused, NotAllowed, Refused, Unreachable
 from store_client.http.session import HttpSession
+from store_client.identifiers import REPLICAS
 
 LOGIN_EPILOG = """\b
 Examples:

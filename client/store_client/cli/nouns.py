@@ -6,8 +6,8 @@ from typing import Any, TypeVar
 
 import click
 
-from store_client.configuration import REPLICAS
 from store_client.errors import Misused
+from store_client.identifiers import REPLICAS
 from store_client.references import Reference, parse_reference, read_references
 
 Decorator = Callable[[Callable[..., Any]], Callable[..., Any]]
@@ -44,7 +44,7 @@ def id_argument(noun: str, name: str = "named", *, required: bool = True) -> Dec
         name,
         required=required,
         metavar=noun.upper(),
-        callback=lambda ctx, param, value: value and parse_reference(value, noun),
+        callback=lambda ctx, param, value: None if value is None else parse_reference(value, noun),
     )
 
 
@@ -52,13 +52,14 @@ def parse_ids(said: Sequence[str], noun: str) -> list[Reference]:
     """Parse ids; `-` stands for the lines of standard input, each read once."""
     found: list[Reference] = []
     for one in said:
-        found += _read_stdin(noun) if one == "-" else [parse_reference(one, noun)]
+        found += read_stdin(noun) if one == "-" else [parse_reference(one, noun)]
     if not found:
         raise Misused(f"there is no {noun} on standard input")
     return list(dict.fromkeys(found))
 
 
-def _read_stdin(noun: str) -> list[Reference]:
+def read_stdin(noun: str) -> list[Reference]:
+    """The objects that the lines of standard input name."""
     if sys.stdin is None:
         raise Misused("standard input is closed")
     return list(read_references(sys.stdin, noun))

@@ -68,6 +68,18 @@ def build_query(
     return {"query": parts[0] if len(parts) == 1 else {"bool": {"filter": parts}}}
 
 
+def join_words(words: Iterable[str]) -> str:
+    """Words as the search box takes them: one with spaces is a phrase, perhaps in a field."""
+    return " ".join(map(_quote_phrase, words))
+
+
+def _quote_phrase(word: str) -> str:
+    if '"' in word or not re.search(r"\s", word):
+        return word
+    field = _FIELD.match(word)
+    return f'{field[0]}"{word[field.end() :]}"' if field else f'"{word}"'
+
+
 def parse_filter(text: str) -> tuple[str, str]:
     """Parse `field=value`; Misused."""
     field, equals, value = text.partition("=")

@@ -21,9 +21,16 @@ from store_client.cli.summaries import show_download
 from store_client.downloads.bundles import download_several
 from store_client.downloads.manifests import REQUIRED
 from store_client.downloads.options import DownloadOptions
-from store_client.errors import Misused, NotFound, name_os_errors
+from store_client.errors import Misused, NotFound
 from store_client.references import Reference, parse_reference
-from store_client.search import FieldNames, build_query, named_fields, parse_filter, read_field
+from store_client.search import (
+    FieldNames,
+    build_query,
+    join_words,
+    named_fields,
+    parse_filter,
+    read_field,
+)
 
 ABOUT = """Find bundles by words of their metadata, by fields, or by a query.
 
@@ -90,7 +97,7 @@ def search(
         raise Misused("give words and filters, or --es-query, not both")
     if manifest and directory:
         raise Misused("give --manifest or --download, not both")
-    said = " ".join(f'"{word}"' if " " in word else word for word in words)
+    said = join_words(words)
     wanted = _parse_names(fields)
     names = None
     if parsed or facets or set(wanted) - {*OWN_COLUMNS, "page"} or named_fields(said):
@@ -249,6 +256,8 @@ def _take_results(
     manifest: Path | None,
     directory: Path | None,
 ) -> None:
+    if manifest and not manifest.absolute().parent.is_dir():
+        raise Misused(f"there is no directory {manifest.parent}")
     found = [
         hit["bundle_fqid"]
         for hit in islice(here.client.items("post_search", replica=replica, es_query=query), limit)
@@ -291,8 +300,7 @@ def _write_manifest(here: CommandContext, path: Path, found: Sequence[str], repl
             }
             table.writerow([row[name] for name in MANIFEST_COLUMNS])
             count += 1
-    with name_os_errors(f"write {path}", Misused):
-        write_atomically(path, text.getvalue().encode())
+    write_atomically(path, text.getvalue().encode())
     return count
 
 

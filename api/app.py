@@ -19,6 +19,7 @@ from api import (
     events,
     files,
     integrity,
+    metadata_schemas,
     replication,
     search,
     subscriptions,
@@ -52,6 +53,7 @@ from storage.stores import Stores
 OPERATIONS = operations_of(
     bundles,
     archives,
+    metadata_schemas,
     checkouts,
     files,
     collections,

@@ -198,11 +198,13 @@ def _format_bundle(
         201: ResponseDoc("Written.", BundleWritten),
         200: ResponseDoc("The same content is already stored.", BundleWritten),
     },
-    errors=(409, 503),
+    errors=(409, 422, 503),
     max_body_bytes=None,
     decode=decode_bundle,
     description="The order of files does not matter. The request waits for files that are still"
-    " being verified, as long as `Prefer: wait=<seconds>` or `respond-async` says.",
+    " being verified, as long as `Prefer: wait=<seconds>` or `respond-async` says."
+    " Metadata that does not satisfy the schemas of the store (`GET /schemas`) is 422"
+    " `metadata_invalid`.",
 )
 def put_bundle(context: StoreContext[WriteParameters, BundleBody]) -> Response:
     """Write a bundle version."""
@@ -259,10 +261,11 @@ def _write_when_complete(
     body=PatchBody,
     body_optional=True,
     responses={200: ResponseDoc("A new version was written.", BundleName)},
-    errors=(404, 409),
+    errors=(404, 409, 422),
     description="Writes the version that follows the patched one, which stays as it is. Entries to"
-    " remove that the bundle does not have are ignored. A request with the header"
-    " `Idempotency-Key` that comes again is answered like the first time.",
+    " remove that the bundle does not have are ignored. Added metadata has to satisfy the schemas"
+    " of the store. A request with the header `Idempotency-Key` that comes again is"
+    " answered like the first time.",
 )
 def patch_bundle(context: StoreContext[WriteParameters, PatchBody]) -> Response:
     """Add files to a bundle and remove files from it."""

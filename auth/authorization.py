@@ -28,6 +28,7 @@ RESOURCES: Mapping[str, str] = MappingProxyType(
         "put_bundle": "bundles/{uuid}.{version}",
         "patch_bundle": "bundles/{uuid}.{version}",
         "delete_bundle": "bundles/{uuid}.{version}",
+        "get_schemas": "schemas/*",
         "post_bundles_checkout": "bundles/{uuid}.{version}",
         CHECKOUT_ELSEWHERE: "bundles/{uuid}.{version}",
         "get_bundles_checkout": "checkouts/{checkout_job_id}",
@@ -97,7 +98,7 @@ OPEN_OPERATIONS: frozenset[str] = frozenset(
         *("get_bundles_all", "get_bundle", "get_file", "head_file", "get_file_bundles", "get_task"),
         ARCHIVE,
         *("post_bundles_checkout", "get_bundles_checkout", "post_search"),
-        *("post_search_facets", "get_search_fields"),
+        *("post_search_facets", "get_search_fields", "get_schemas"),
         *("get_events", "get_event", "get_events_feed", "get_subscriptions"),
         # The service itself
         *("get_health", "get_replication", "get_integrity"),

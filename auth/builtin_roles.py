@@ -21,7 +21,7 @@ READ_ACTIONS = (
     *("GetBundlesAll", "GetBundle", "GetBundleArchive"),
     *("PostBundlesCheckout", "GetBundlesCheckout", "PostBundlesCheckoutElsewhere"),
     *("GetFile", "HeadFile", "GetFileBundles", "GetTask", "PostSearch"),
-    *("PostSearchFacets", "GetSearchFields"),
+    *("PostSearchFacets", "GetSearchFields", "GetSchemas"),
     *("GetEvents", "GetEvent", "GetEventsFeed", "GetReplication"),
     "GetIntegrity",
 )

@@ -305,6 +305,11 @@ class Settings:
     worker_poll_ms: int = _setting(25, "longest poll interval of Redis while messages arrive, ms")
 
     # Metadata
+    metadata_schemas: str = _setting(
+        "",
+        "JSON file of patterns of file names and JSON Schemas for the metadata of new bundles;"
+        " empty: no validation",
+    )
     document_cache_bytes: int = _setting(64 * 1024 * 1024, "document cache of a worker, bytes")
     search_fields: int = _setting(10_000, "maximum number of fields of a search document")
     search_timeout_s: float = _setting(10.0, "time limit of one search, seconds")

@@ -6,10 +6,11 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import NamedTuple
 
-from pipelines import flow, formats, manifests, records
+from pipelines import flow, formats, manifests, metadata_validation, records
 from pipelines.idempotency import IdempotentRequest
 from pipelines.limits import PENDING_RETRY_S, SEGMENT_ENTRIES
 from pipelines.manifests import ManifestKind, PatchedVersion, Publication, WriteResult
+from pipelines.metadata_validation import MetadataFile
 from storage import keys
 from storage.catalog import Tx, bundles, events, files, jobs, versions
 from storage.catalog import purges as catalog_purges
@@ -86,11 +87,12 @@ def put(stores: Stores, new: BundleDraft, author: str, *, request_id: str = "") 
     """Write and publish a bundle version; the same content again succeeds.
 
     Raise ConflictError (other content, or under a tombstone), Invalid (`file_missing`),
-    FilesPending.
+    FilesPending, MetadataInvalid.
     """
     if not new.entries:
         raise Invalid("A bundle has at least one file.", errors={"/files": ["Must not be empty."]})
     formats.check_file_names([name for name, _, _ in new.entries])
+    _validate_metadata(stores, new)
     row, facts = _reserve(stores, new, author)
     if facts is None:
         # The first writer of these entries chose their order, which the record keeps.
@@ -105,6 +107,36 @@ def put(stores: Stores, new: BundleDraft, author: str, *, request_id: str = "") 
         follow = manifests.complete_reservation(stores, BUNDLE, row, record, request_id=request_id)
     # Of equal concurrent writers, the one that published the version created it.
     return WriteResult(new.fqid, created=bool(follow), jobs=follow, manifest=manifest)
+
+
+def _validate_metadata(stores: Stores, new: BundleDraft) -> None:
+    """Validate the metadata of a version, unless it exists: it was valid when it was written."""
+    if not any(
+        metadata_validation.find_schemas(stores, name, indexed=indexed)
+        for name, _, indexed in (new.entries if stores.metadata_schemas else ())
+    ):
+        return
+    with stores.catalog.read() as tx:
+        row, is_buried = bundles.find_with_tombstone(tx, new.fqid)
+        if row is not None or is_buried:
+            return
+        visible = check_files(tx, new.replica, [file for _, file, _ in new.entries])
+    metadata_validation.validate_metadata(
+        stores, new.replica, _choose_metadata(stores, new.entries, visible)
+    )
+
+
+def _choose_metadata(
+    stores: Stores, entries: Sequence[EntryRow], visible: Sequence[files.FoundFile]
+) -> list[MetadataFile]:
+    """Return the files that have schemas; `visible` are the files of the entries, in order."""
+    chosen: list[MetadataFile] = []
+    if not stores.metadata_schemas:
+        return chosen
+    for (name, _, indexed), (_, _, _, size, _, sha256, _, _) in zip(entries, visible, strict=True):
+        if schemas := metadata_validation.find_schemas(stores, name, indexed=indexed):
+            chosen.append(MetadataFile(name, size, sha256, schemas))
+    return chosen
 
 
 class _FilesAppeared(Exception):
@@ -243,15 +275,15 @@ def patch_bundle(
     """Write the version after the patched one; a repeated idempotency key gets the same response.
 
     Raise NotFoundError if the version is not visible in the replica, Invalid (`duplicate_filename`,
-    `file_missing`, no file left), FilesPending.
+    `file_missing`, no file left), FilesPending, MetadataInvalid.
     """
     return manifests.patch_version(
         stores,
         BUNDLE,
         patch.base,
         patch.replica,
-        read=lambda tx, ident: _read_base(tx, ident, patch),
-        build=lambda base: _build_patched(base, patch, author),
+        read=lambda tx, ident: _read_base(stores, tx, ident, patch),
+        build=lambda base: _build_patched(stores, base, patch, author),
         repeatable=repeatable,
         request_id=request_id,
     )
@@ -259,15 +291,19 @@ def patch_bundle(
 
 @dataclass(frozen=True, slots=True)
 class _PatchBase:
-    """The patched version; `kept` entries remain, `added` are JSON, `runs` are the new manifest."""
+    """The patched version; `kept` entries remain, `added` are JSON, `runs` are the new manifest.
+
+    `metadata` are the added files that have schemas.
+    """
 
     row: BundleVersion
     kept: Sequence[ManifestEntry]
     added: bytes
     runs: Sequence[bundles.ManifestRun]
+    metadata: Sequence[MetadataFile]
 
 
-def _read_base(tx: Tx, ident: int, patch: BundlePatch) -> _PatchBase:
+def _read_base(stores: Stores, tx: Tx, ident: int, patch: BundlePatch) -> _PatchBase:
     row = bundles.get(tx, ident)
     entries = bundles.list_entries(tx, ident, start=0, limit=row.file_count, span=SEGMENT_ENTRIES)
     removals = {(entry.name, entry.file, entry.indexed) for entry in patch.remove}
@@ -298,13 +334,15 @@ def _read_base(tx: Tx, ident: int, patch: BundlePatch) -> _PatchBase:
         read_rows,
     )
     kept = [entry for place, entry in enumerate(entries) if place not in removed]
-    return _PatchBase(row, kept, records.encode_entries(patch.add, facts), runs)
+    added = records.encode_entries(patch.add, facts)
+    return _PatchBase(row, kept, added, runs, _choose_metadata(stores, patch.add, visible))
 
 
 def _build_patched(
-    base: _PatchBase, patch: BundlePatch, author: str
+    stores: Stores, base: _PatchBase, patch: BundlePatch, author: str
 ) -> PatchedVersion[BundleVersion]:
     _check_names(base.kept, patch)
+    metadata_validation.validate_metadata(stores, patch.replica, base.metadata)
     creator_uid = base.row.creator_uid
     entries = [*((entry.name, entry.file, entry.indexed) for entry in base.kept), *patch.add]
     digest = records.bundle_digest(creator_uid, entries)

@@ -13,6 +13,7 @@ from pipelines import areas, bundles, flow, formats, ingest
 from pipelines.bundles import BundleDraft, FilesPending
 from pipelines.flow import Heartbeat, Step
 from pipelines.ingest import AcceptedIngest, IngestRequest
+from pipelines.metadata_validation import MetadataInvalid
 from storage import keys
 from storage.catalog import deposits, files, jobs, now_us
 from storage.catalog import ingest as tasks
@@ -203,10 +204,10 @@ def _describe_file(
     file = DepositedFile(name, source, FQID(uuid, deposit.version), indexed, "waiting")
     if task is not None:
         file = replace(file, size=task.size, bytes_done=task.bytes_done)
-    if file.fqid in stored:
-        return replace(file, state="verified", bytes_done=file.size or 0)
     if message := deposit.faults.get(name):
         return replace(file, state="failed", message=message)
+    if file.fqid in stored:
+        return replace(file, state="verified", bytes_done=file.size or 0)
     if task is None:
         return file
     if task.state == "FAILED":
@@ -289,6 +290,8 @@ def _write_bundle(
             raise NotReady(error.detail, retry_after_s=POLL_S) from error
         except Unavailable:
             raise
+        except MetadataInvalid as error:
+            faults = _describe_faults(error)
         except DomainError as error:
             faults = {"": error.detail}
     with stores.catalog.write() as tx:
@@ -296,6 +299,15 @@ def _write_bundle(
         jobs.finish(tx, claim)
     stores.pubsub.publish(flow.deposit_topic(deposit.id))
     return follow
+
+
+def _describe_faults(error: MetadataInvalid) -> dict[str, str]:
+    """Return what is wrong with metadata files by name, and with all of them as ""."""
+    faults = {"": error.detail}
+    for fault in error.faults:
+        said = f"{fault.pointer}: {fault.message}" if fault.pointer else fault.message
+        faults[fault.name] = f"{faults[fault.name]}; {said}" if fault.name in faults else said
+    return faults
 
 
 def _find_failures(stores: Stores, deposit: Deposit, heartbeat: Heartbeat) -> dict[str, str]:

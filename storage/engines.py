@@ -4,7 +4,7 @@ Only this module has imports inside functions: a process that serves folders nev
 clients of S3, Google Cloud Storage, OpenSearch or Redis.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, Protocol, runtime_checkable
 from urllib.parse import unquote, urlsplit
 
@@ -16,7 +16,14 @@ from storage.catalog import Catalog, revisions
 from storage.datagrams import open_socket_folder
 from storage.encryption import derive_key
 from storage.model import Replica
-from storage.protocols import BlobStore, CredentialIssuer, PubSub, SearchIndex, SourceObject
+from storage.protocols import (
+    BlobStore,
+    CredentialIssuer,
+    MetadataSchema,
+    PubSub,
+    SearchIndex,
+    SourceObject,
+)
 from storage.pubsub import LocalPubSub
 from storage.rate_limits import MemoryRateLimiter, RateLimiter
 
@@ -128,6 +135,15 @@ def open_search_index(settings: Settings, replica: Replica) -> SearchIndex:
     from storage.search.opensearch.index import open_opensearch
 
     return open_opensearch(settings.search_url, replica, time_limit_s=seconds, field_limit=fields)
+
+
+def open_schemas(settings: Settings) -> Sequence[MetadataSchema]:
+    """Open the schemas of metadata; none without the setting."""
+    if not settings.metadata_schemas:
+        return ()
+    from storage.metadata_schemas import open_metadata_schemas
+
+    return open_metadata_schemas(settings.metadata_schemas)
 
 
 def open_pubsub(settings: Settings) -> PubSub:

@@ -7,7 +7,7 @@ The docstrings are the contracts; every backend is enrolled in one contract suit
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
-from typing import Any, Protocol, runtime_checkable
+from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 from storage.errors import Invalid
 from storage.model import FQID
@@ -486,6 +486,35 @@ class SearchIndex(Protocol):
 
     def ping(self) -> str:
         """Return the engine's name and version; Unavailable if it cannot be reached."""
+
+
+class SchemaFault(NamedTuple):
+    """What is wrong with a value: the JSON pointer of the part, and the reason."""
+
+    pointer: str
+    message: str
+
+
+class MetadataSchema(Protocol):
+    """A JSON Schema for the metadata files whose names match `pattern`.
+
+    `documents` are the schema and all that it refers to, by name; `digest` is that of them.
+    """
+
+    @property
+    def pattern(self) -> str: ...
+    @property
+    def name(self) -> str: ...
+    @property
+    def documents(self) -> Mapping[str, Any]: ...
+    @property
+    def digest(self) -> str: ...
+
+    def matches(self, name: str) -> bool:
+        """Return whether it is for files of this name."""
+
+    def find_faults(self, value: Any, *, most: int) -> list[SchemaFault]:
+        """Return at most `most` faults of a value."""
 
 
 class PubSub(Protocol):

@@ -1,6 +1,6 @@
 """The open stores that business logic receives."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from storage.cache import ByteCache
@@ -8,7 +8,14 @@ from storage.catalog import Catalog
 from storage.circuit_breaker import CircuitBreaker
 from storage.json_codec import MemoryBudget
 from storage.model import Replica
-from storage.protocols import BlobStore, CredentialIssuer, PubSub, SearchIndex, Sources
+from storage.protocols import (
+    BlobStore,
+    CredentialIssuer,
+    MetadataSchema,
+    PubSub,
+    SearchIndex,
+    Sources,
+)
 from storage.rate_limits import RateLimiter
 from storage.writability import WriteProbes
 
@@ -49,3 +56,7 @@ class Stores:
     """For large parsed JSON values of this process."""
     rate_limiter: RateLimiter | None = None
     """Counts requests; None without limits."""
+    metadata_schemas: Sequence[MetadataSchema] = ()
+    """What the metadata of new bundles has to satisfy."""
+    valid_metadata: ByteCache = field(default_factory=lambda: ByteCache(16_384))
+    """Metadata files, by SHA-256 and digest of a schema, that this process found valid."""

@@ -100,6 +100,7 @@ STORE: tuple[Row, ...] = (
     Row("patch_collection",               "401 401 403 403 403 200 403 403 403", "PATCH /v1/collections?uuid=<collection>&version=<version>&replica=aws", {}, owner=OF_ITS_OWNER),
     Row("delete_collection",              "401 401 403 403 403 200 403 403 403", "DELETE /v1/collections/<left>?replica=aws", owner=OF_ITS_OWNER),
     Row("post_search",                    "200 401 403 200 200 200 200 200 200", "POST /v1/search?replica=aws", {"es_query": {}}),
+    Row("get_schemas",                    "200 401 403 200 200 200 200 200 200", "GET /v1/schemas"),
     Row("post_search_facets",             "200 401 403 200 200 200 200 200 200", "POST /v1/search/facets?replica=aws", {"es_query": {}, "fields": ["uuid"]}),
     Row("get_search_fields",              "200 401 403 200 200 200 200 200 200", "GET /v1/search/fields?replica=aws"),
     Row("get_events",                     "200 401 403 200 200 200 200 200 200", "GET /v1/events?replica=aws"),

@@ -78,6 +78,7 @@ ALLOWED_IN = {
     "redis": {"storage", "workers"},
     "psycopg": {"storage"},
     "jmespath": {"pipelines"},
+    "jsonschema_rs": {"storage", "store_client"},
     "crcmod": {"storage"},
     "joserfc": {"auth", "store_client"},
     "authlib": {"auth"},

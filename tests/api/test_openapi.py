@@ -42,6 +42,7 @@ SPECIFIED = {
     "get_replication": ("get", "/replication"),
     "get_integrity": ("get", "/integrity"),
     "post_search": ("post", "/search"),
+    "get_schemas": ("get", "/schemas"),
     "post_search_facets": ("post", "/search/facets"),
     "get_search_fields": ("get", "/search/fields"),
     "get_events": ("get", "/events"),

@@ -46,6 +46,7 @@ STORY = (
     "get_bundle",
     "get_bundle_archive",
     "post_search",
+    "get_schemas",
     "post_search_facets",
     "get_search_fields",
     "dry_run_subscription",

@@ -37,7 +37,7 @@ WRITES = {
 }
 READS = {
     *("get_bundles_all", "get_bundle", "get_file", "head_file", "get_file_bundles", "post_search"),
-    *("post_search_facets", "get_search_fields"),
+    *("post_search_facets", "get_search_fields", "get_schemas"),
     *("post_bundles_checkout", "get_bundles_checkout", "get_subscriptions"),
     *("get_events", "get_event"),
 }

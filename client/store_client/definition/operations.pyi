@@ -260,6 +260,10 @@ class Operations:
         """Show replication status."""
 
     @_operation
+    def get_schemas(self, *, headers: Headers = None) -> Any:
+        """List the schemas of metadata."""
+
+    @_operation
     def get_search_fields(
         self, *, replica: Replica, prefix: str | None = None, per_page: int | None = None,
         search_after: str | None = None, headers: Headers = None,

@@ -1,0 +1,144 @@
+"""Validate the metadata of new bundles against the operator's schemas.
+
+A file that was found valid is not read again while the process remembers it, so that a request that
+ran out of time continues where it stopped.
+"""
+
+import time
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import NamedTuple
+
+from pipelines import documents, failover
+from storage.errors import NotFoundError, Unavailable, Unprocessable
+from storage.json_codec import estimate_parsed_size
+from storage.model import Replica
+from storage.protocols import MetadataSchema
+from storage.stores import Stores
+
+MAX_FAULTS = 50
+"""Faults that one error lists."""
+DETAILED_BYTES = 256 * 1024
+"""Largest file of which more than the first fault is listed: listing all takes long."""
+TIME_LIMIT_S = 30.0
+"""After this time no other file is begun."""
+_SHOWN = 3
+_VALID = b"\1"
+
+
+class MetadataFile(NamedTuple):
+    """A metadata file of a new bundle; `schemas` are those for its name."""
+
+    name: str
+    size: int
+    sha256: str
+    schemas: Sequence[MetadataSchema]
+
+
+class MetadataFault(NamedTuple):
+    """What is wrong with the value at a JSON pointer of a metadata file."""
+
+    name: str
+    pointer: str
+    message: str
+
+
+class MetadataInvalid(Unprocessable):
+    """Metadata does not satisfy the schemas of the store."""
+
+    code = "metadata_invalid"
+
+    def __init__(self, faults: Sequence[MetadataFault]) -> None:
+        listed: dict[str, list[str]] = {}
+        for fault in faults:
+            listed.setdefault(f"{fault.name}#{fault.pointer}", []).append(fault.message)
+        names = list(dict.fromkeys(fault.name for fault in faults))
+        shown = ", ".join(names[:_SHOWN]) + (", …" if len(names) > _SHOWN else "")
+        super().__init__(
+            f"The metadata does not satisfy the schemas of this store: {shown}.", errors=listed
+        )
+        self.faults = faults
+
+
+def find_schemas(stores: Stores, name: str, *, indexed: bool) -> list[MetadataSchema]:
+    """Return the schemas for a file of a bundle; only indexed files are metadata."""
+    if not indexed:
+        return []
+    return [schema for schema in stores.metadata_schemas if schema.matches(name)]
+
+
+def validate_metadata(
+    stores: Stores,
+    replica: Replica,
+    files: Sequence[MetadataFile],
+    *,
+    time_limit_s: float = TIME_LIMIT_S,
+    clock: Callable[[], float] = time.monotonic,
+) -> None:
+    """Validate files that the replica has.
+
+    Raise MetadataInvalid, and Unavailable if it takes too long: a retry continues.
+    """
+    waiting = [file for file in files if _list_unseen(stores, file)]
+    faults: list[MetadataFault] = []
+    ends = clock() + time_limit_s
+    for start in range(0, len(waiting), stores.copy_parallel):
+        if start and clock() > ends:
+            raise Unavailable(
+                f"Validated {start} of {len(waiting)} metadata files in {time_limit_s:g} s; send"
+                " the request again to continue.",
+                retry_after_s=1,
+            )
+        for found in _validate_batch(
+            stores, replica, waiting[start : start + stores.copy_parallel]
+        ):
+            faults += found
+        if len(faults) >= MAX_FAULTS:
+            break
+    if faults:
+        raise MetadataInvalid(faults[:MAX_FAULTS])
+
+
+def _validate_batch(
+    stores: Stores, replica: Replica, files: Sequence[MetadataFile]
+) -> list[list[MetadataFault]]:
+    if len(files) == 1:
+        return [_validate_file(stores, replica, files[0])]
+    with ThreadPoolExecutor(len(files)) as pool:
+        return list(pool.map(lambda file: _validate_file(stores, replica, file), files))
+
+
+def _list_unseen(stores: Stores, file: MetadataFile) -> list[MetadataSchema]:
+    """Return the schemas that the file was not validated against in this process."""
+    return [
+        schema
+        for schema in file.schemas
+        if stores.valid_metadata.get(_cache_key(file, schema)) is None
+    ]
+
+
+def _cache_key(file: MetadataFile, schema: MetadataSchema) -> str:
+    return f"{file.sha256} {schema.digest}"
+
+
+def _validate_file(stores: Stores, replica: Replica, file: MetadataFile) -> list[MetadataFault]:
+    if file.size > documents.MAX_FILE_BYTES:
+        message = f"is larger than {documents.MAX_FILE_BYTES} bytes, and cannot be validated"
+        return [MetadataFault(file.name, "", message)]
+    try:
+        content = failover.read_blob(stores, replica, file.sha256)
+    except NotFoundError as error:
+        raise Unavailable(f"The content of {file.name} cannot be read now.") from error
+    with stores.memory.reserve(estimate_parsed_size(content)):
+        try:
+            value, _ = documents.parse_metadata(content)
+        except documents.UnreadableMetadata as error:
+            return [MetadataFault(file.name, "", str(error))]
+        faults: list[MetadataFault] = []
+        for schema in _list_unseen(stores, file):
+            most = MAX_FAULTS if file.size <= DETAILED_BYTES else 1
+            found = schema.find_faults(value, most=most)
+            if not found:
+                stores.valid_metadata.put(_cache_key(file, schema), _VALID)
+            faults += [MetadataFault(file.name, *fault) for fault in found]
+        return faults

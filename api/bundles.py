@@ -261,7 +261,7 @@ def _write_when_complete(
     body=PatchBody,
     body_optional=True,
     responses={200: ResponseDoc("A new version was written.", BundleName)},
-    errors=(404, 409, 422),
+    errors=(404, 409, 422, 503),
     description="Writes the version that follows the patched one, which stays as it is. Entries to"
     " remove that the bundle does not have are ignored. Added metadata has to satisfy the schemas"
     " of the store. A request with the header `Idempotency-Key` that comes again is"

@@ -25,7 +25,9 @@ class SchemaPattern(ResponseSchema):
     )
     digest = fields.String(
         required=True,
-        metadata=describe_field("SHA-256 that changes with the schema or what it refers to."),
+        metadata=describe_field(
+            "SHA-256 that changes with the schema or what it refers to.", example="0" * 64
+        ),
     )
 
 

@@ -155,7 +155,7 @@ def test_a_replica_is_aws_or_gcp_wherever_one_is_named(replica: str) -> None:
 def test_data_operations_require_replica() -> None:
     without = {one.name for one in OPERATIONS if "replica" not in one.query.load_fields}
     assert without == {
-        *("get_collections", "get_task", "get_replication", "get_integrity"),
+        *("get_collections", "get_task", "get_replication", "get_integrity", "get_schemas"),
         # An area is of no replica: its files become some replica's by put_file.
         *(one.name for one in OPERATIONS if one.path.startswith("/area/")),
     }

@@ -38,7 +38,8 @@ class MetadataSchemaList(ResponseSchema):
     documents = JsonObject(
         required=True,
         metadata=describe_field(
-            "All schemas by name. They refer to each other by relative name or by `$id`."
+            "All schemas by name. They refer to each other by relative name or by `$id`.",
+            example={"sample.json": {"type": "object", "required": ["organism"]}},
         ),
     )
 

@@ -40,6 +40,7 @@ FENCE = re.compile(r"^```(\w*)\n(.*?)^```$", re.DOTALL | re.MULTILINE)
 OF_THE_CLIENT = (
     "client/README.md",
     "docs/index.md",
+    "docs/first-steps.md",
     "docs/depositing.md",
     "docs/downloading.md",
     "docs/subscribing.md",
@@ -94,6 +95,13 @@ FOUND = """for _ in {1..200}; do
   sleep 0.1
 done;"""
 """The same by the client."""
+
+THREE_FOUND = """for _ in {1..200}; do
+  if store search run:R1 | grep -q uuid && store search run:R2 | grep -q uuid &&
+    store search sex:male | grep -q uuid; then break; fi
+  sleep 0.1
+done;"""
+"""The same of the first steps."""
 
 STARTED = """for _ in {1..200}; do
   if store post-search --replica aws --output lines --es-query '{}' |
@@ -278,6 +286,21 @@ def test_start_page_works_as_printed(stage: Stage, tmp_path: Path) -> None:
     fqid = f"{bundle['bundle_uuid']}.{bundle['version']}"
     assert json.dumps({"uuid": bundle["bundle_uuid"], "version": bundle["version"]}) in shown
     assert f"bundles/{fqid}/reads/lane1.fastq.gz" in shown
+
+
+@pytest.mark.spec("DOC-01")
+def test_first_steps_work_as_printed(stage: Stage, tmp_path: Path) -> None:
+    shown = by_the_client("docs/first-steps.md", stage, tmp_path, waiting=THREE_FOUND)
+    assert '"roles": ["store_admin", "store_ingest", "user_default"]' in shown
+    rows = (tmp_path / "report.tsv").read_text(encoding="utf-8").splitlines()[1:]
+    assert [row.split("\t")[:2] for row in rows] == [["R1", "uploaded"], ["R2", "uploaded"]]
+    assert '\n-  "sex": "female"\n+  "sex": "male"\n' in shown
+    bundle = json.loads((tmp_path / "second.json").read_text(encoding="utf-8"))
+    fqid = f"{bundle['bundle_uuid']}.{bundle['version']}"
+    brought = tmp_path / "data" / fqid / "specimen.json"
+    assert json.loads(brought.read_text(encoding="utf-8"))["sex"] == "male"
+    assert '{"result": true, "reason": "allow"' in shown
+    assert '"what": "post_v1_user", "target": "user/ada@example.org"' in shown
 
 
 @pytest.mark.spec("DOC-02")

@@ -4,7 +4,8 @@
     organism:danio liver         a word in a field
     "adult heart" -mouse         a phrase, and a word that may not occur
 
-Fields may be named by their last parts, as `organism` for `files.sample_json.organism`.
+Fields may be named by their last parts: `organism` stands for `files.sample_json.organism`, and for
+all others that end so.
 """
 
 import re
@@ -21,25 +22,31 @@ OWN_FIELDS = ("uuid", "version", "bundle", "page")
 """Of every result, whatever its metadata is."""
 
 
+DEPOSITED = "files."
+"""Where the metadata of depositors is in a document."""
+MOST_FIELDS = 20
+"""Fields that one short name may stand for."""
+
+
 @dataclass(frozen=True, slots=True)
 class FieldNames:
     """The fields that bundles have; they are found by their last parts."""
 
     known: tuple[str, ...]
 
-    def resolve(self, name: str) -> str:
-        """The whole name; Misused for an unknown or ambiguous one, with the nearest."""
+    def resolve(self, name: str) -> tuple[str, ...]:
+        """The fields of that name, or of names that end so; Misused if none, or too many, are."""
         if name in self.known:
-            return name
-        ending = [one for one in self.known if one.endswith(f".{name}")]
+            return (name,)
+        ending = tuple(one for one in self.known if one.endswith(f".{name}"))
         # What depositors wrote comes before what the store adds of its own.
-        found = [one for one in ending if one.startswith("files.")] or ending
-        if len(found) == 1:
-            return found[0]
-        if found:
+        found = tuple(one for one in ending if one.startswith(DEPOSITED)) or ending
+        if len(found) > MOST_FIELDS:
             shown = ", ".join(found[:5])
-            raise Misused(f"the field {name!r} is ambiguous", hint=f"name more of it: {shown}")
-        raise Misused(f"there is no field {name!r}", hint=self._advice(name))
+            raise Misused(f"{len(found)} fields end with {name!r}", hint=f"name more: {shown} …")
+        if not found:
+            raise Misused(f"there is no field {name!r}", hint=self._advice(name))
+        return found
 
     def _advice(self, name: str) -> str:
         last = {one.rpartition(".")[2]: one for one in self.known}
@@ -56,13 +63,16 @@ def build_query(
 ) -> Mapping[str, Any]:
     """Build the `es_query`; without `names` fields must be named wholly.
 
-    Filters of one field are alternatives; all else must hold together.
+    Filters of one field are alternatives; all else must hold together. A short name stands for all
+    fields that end with it.
     """
     parts = [_parse_words(words.strip(), names)] if words.strip() else []
-    values: dict[str, list[str]] = {}
+    values: dict[tuple[str, ...], list[str]] = {}
     for field, value in filters:
-        values.setdefault(names.resolve(field) if names else field, []).append(value)
-    parts += [_build_filter(field, said) for field, said in values.items()]
+        values.setdefault(names.resolve(field) if names else (field,), []).append(value)
+    for fields, said in values.items():
+        any_of = [_build_filter(field, said) for field in fields]
+        parts.append(any_of[0] if len(any_of) == 1 else {"bool": {"should": any_of}})
     if not parts:
         return {"query": {"match_all": {}}}
     return {"query": parts[0] if len(parts) == 1 else {"bool": {"filter": parts}}}
@@ -101,9 +111,16 @@ def _parse_words(words: str, names: FieldNames | None) -> Mapping[str, Any]:
     text = words
     if names:
         for name in dict.fromkeys(fields):
-            whole = names.resolve(name)
+            whole = _as_pattern(names.resolve(name), name)
             text = re.sub(rf"(?<![\w.]){re.escape(name)}:(?=\S)", f"{whole}:", text)
     return {"query_string": {"query": text, "default_operator": "and"}}
+
+
+def _as_pattern(fields: Sequence[str], name: str) -> str:
+    """One field, or a pattern for all that end so."""
+    if len(fields) == 1:
+        return fields[0]
+    return f"{DEPOSITED}*.{name}" if fields[0].startswith(DEPOSITED) else f"*.{name}"
 
 
 def _is_field(name: str, names: FieldNames) -> bool:

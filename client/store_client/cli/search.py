@@ -111,7 +111,7 @@ def search(
     else:
         bundles_too = not facets or bool(wanted) or here.answer.chosen == "table"
         if facets:
-            counted = [_resolve(names, one) for one in facets]
+            counted = [field for one in facets for field in _resolve(names, one)]
             _show_facets(here, query, counted, chosen, aside=bundles_too)
         if bundles_too:
             _show_results(here, query, columns, chosen, limit=limit)
@@ -137,13 +137,13 @@ def _parse_names(text: str | None) -> list[str]:
     return [name.strip() for name in (text or "").split(",") if name.strip()]
 
 
-def _resolve(names: FieldNames | None, name: str) -> str:
-    return name if names is None else names.resolve(name)
+def _resolve(names: FieldNames | None, name: str) -> tuple[str, ...]:
+    return (name,) if names is None else names.resolve(name)
 
 
-def _resolve_column(name: str, names: FieldNames | None) -> str:
-    """The field of a column; "" for the store's own columns."""
-    return "" if name in (*OWN_COLUMNS, "page") else _resolve(names, name)
+def _resolve_column(name: str, names: FieldNames | None) -> tuple[str, ...]:
+    """The fields of a column; none for the store's own columns."""
+    return () if name in (*OWN_COLUMNS, "page") else _resolve(names, name)
 
 
 def _show_facets(
@@ -176,7 +176,7 @@ class _Results:
 
     here: CommandContext
     query: Mapping[str, Any]
-    columns: Mapping[str, str]
+    columns: Mapping[str, tuple[str, ...]]
     replica: str
     most: int | None
     total: int = 0
@@ -202,15 +202,15 @@ class _Results:
                     continue
                 own = _own_columns(self.here, named, hit, self.replica)
                 yield {
-                    name: _join_values(read_field(hit["metadata"], field)) if field else own[name]
-                    for name, field in self.columns.items()
+                    name: _read_column(hit["metadata"], fields) if fields else own[name]
+                    for name, fields in self.columns.items()
                 }
 
 
 def _show_results(
     here: CommandContext,
     query: Mapping[str, Any],
-    columns: Mapping[str, str],
+    columns: Mapping[str, tuple[str, ...]],
     replica: str,
     *,
     limit: int | None,
@@ -239,8 +239,9 @@ def _own_columns(
     }
 
 
-def _join_values(values: Sequence[Any]) -> Any:
-    """One value as it is, several as their different texts."""
+def _read_column(document: Any, fields: Sequence[str]) -> Any:
+    """The value of the fields: one as it is, several as their different texts."""
+    values = [value for field in fields for value in read_field(document, field)]
     found = list(dict.fromkeys(str(value) for value in values if value is not None))
     if len(found) == 1:
         return next(value for value in values if value is not None)
@@ -309,7 +310,10 @@ def _search_page(
 ) -> str:
     pairs = [("q", said)] if said else []
     for field, value in filters:
-        whole = _resolve(names, field).replace("%", "%25").replace(":", "%3A")
+        fields = _resolve(names, field)
+        if len(fields) > 1:
+            raise Misused(f"the page takes one field: {', '.join(fields)}")
+        whole = fields[0].replace("%", "%25").replace(":", "%3A")
         pairs.append(("filter", f"{whole}:{value}"))
     pairs += [("replica", replica)] if replica != "aws" else []
     return "/search" + (f"?{urlencode(pairs)}" if pairs else "")

@@ -106,16 +106,34 @@ def test_word_before_colon_that_is_no_field_says_so_only_if_dotted(admin: Typist
     assert found(admin, "CL:9999999") == set()
 
 
-def test_ambiguous_field_lists_the_candidates(shelf: Shelf, admin: Typist) -> None:
+def test_a_short_name_stands_for_all_fields_that_end_so(shelf: Shelf, admin: Typist) -> None:
     shelf.depositor.bundle(
         0x40, {"a.json": b'{"twice": "x"}', "b.json": b'{"twice": "y"}', "c.json": b'{"once": 1}'}
     )
     until(lambda: admin.types("search", "fields", "twice").stdout)
-    done = admin.types("search", "--facet", "twice")
+    counted = rows(admin.types("search", "--facet", "twice").stdout)
+    assert [(row["field"], row["value"]) for row in counted] == [
+        ("files.a_json.twice", "x"),
+        ("files.b_json.twice", "y"),
+    ]
+    for words in (["twice:x"], ["twice:y"], ["--filter", "twice=y"], ["--filter", "twice=x"]):
+        (row,) = rows(admin.types("search", *words, "--fields", "twice").stdout)
+        assert row == {"twice": "x, y"}
+    assert found(admin, "--filter", "twice=z") == set()
+    done = admin.types("search", "--filter", "twice=y", "--web")
+    assert done.exit_code == 2
+    assert "files.a_json.twice, files.b_json.twice" in done.stderr
+
+
+def test_a_name_that_very_many_fields_end_with_has_to_be_longer(
+    shelf: Shelf, admin: Typist
+) -> None:
+    document = json.dumps({f"part{n}": {"many": n} for n in range(21)}).encode()
+    shelf.depositor.bundle(0x41, {"m.json": document})
+    until(lambda: len(rows(admin.types("search", "fields", "many").stdout)) == 21)
+    done = admin.types("search", "--facet", "many")
     assert (done.exit_code, done.stdout) == (2, "")
-    assert "'twice' is ambiguous" in done.stderr
-    assert "files.a_json.twice" in done.stderr
-    assert "files.b_json.twice" in done.stderr
+    assert "21 fields end with 'many'" in done.stderr
 
 
 def test_fields_are_columns(shelf: Shelf, admin: Typist) -> None:

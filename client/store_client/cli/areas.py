@@ -115,6 +115,7 @@ def _fetch_uri(here: CommandContext, found: str) -> str:
 @command(
     "areas",
     help="List the upload areas of this store that this client knows, and which is selected.",
+    example="store area list",
 )
 def areas(here: CommandContext) -> None:
     """List the known areas with their state in the store."""
@@ -153,6 +154,7 @@ def _fetch_state(here: CommandContext, found: str) -> str:
 @command(
     "forget",
     help=f"Forget an upload area; the store keeps it and its files. {AREA_HELP}",
+    example="store area forget 3fa9",
 )
 @click.argument("uuid_or_alias")
 def forget(here: CommandContext, uuid_or_alias: str) -> None:
@@ -164,7 +166,11 @@ def forget(here: CommandContext, uuid_or_alias: str) -> None:
         here.note("No area is selected now.")
 
 
-@command("delete", help=f"Delete an upload area and its files. {AREA_HELP}")
+@command(
+    "delete",
+    help=f"Delete an upload area and its files. {AREA_HELP}",
+    example="store area delete 3fa9",
+)
 @click.argument("uuid_or_alias")
 @yes_option
 def delete(here: CommandContext, uuid_or_alias: str, yes: bool) -> None:
@@ -259,6 +265,10 @@ class FilesNotSent(StoreError):
 
 
 FILES_EPILOG = """\b
+Example:
+  store area upload reads/ notes.json
+
+\b
 Names in the area:
   store files reads.bam            reads.bam
   store files run7                 those below run7, as a/b.txt for run7/a/b.txt
@@ -348,7 +358,9 @@ def _result_row(one: AreaFileResult) -> dict[str, Any]:
     return row
 
 
-@command("list", help="List the files of the selected upload area.")
+@command(
+    "list", help="List the files of the selected upload area.", example="store area files --long"
+)
 @click.option("-l", "--long", is_flag=True, help="Show size, content type, checksums and status.")
 @click.option("--no-paginate", is_flag=True, help="Show the first page only.")
 @UUID
@@ -387,6 +399,7 @@ def _show_table(here: CommandContext, shown: Iterator[Any], *, long: bool) -> No
 @command(
     "status",
     help="Show the verification status of a file in the selected upload area.",
+    example="store area status reads.fastq.gz",
 )
 @click.argument("filename")
 @UUID
@@ -409,6 +422,7 @@ def status(here: CommandContext, filename: str, area: str | None) -> None:
 @command(
     "report",
     help="Write a table of all files of the selected upload area, with their states, to a file.",
+    example="store area report --output-file-name area.tsv",
 )
 @click.option(
     "--output-file-name",

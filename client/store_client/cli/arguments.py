@@ -191,7 +191,7 @@ def build_option(parameter: "OperationParameter", *, paged: bool) -> click.Optio
     """Build the option of a parameter: `--per-page` of `per_page`."""
     schema = parameter.schema
     kind = schema.get("type")
-    name = re.sub(r"[^A-Za-z0-9]+", "-", parameter.name).strip("-") or "value"
+    name = option_name(parameter.name)
     more: dict[str, Any] = {"type": _click_type(parameter), "required": parameter.required}
     declared = f"--{name}"
     if kind == "array":
@@ -206,6 +206,11 @@ def build_option(parameter: "OperationParameter", *, paged: bool) -> click.Optio
         hidden=paged and parameter.name in POINTERS,
         **more,
     )
+
+
+def option_name(name: str) -> str:
+    """The option of a parameter, without dashes: `per-page` of `per_page`."""
+    return re.sub(r"[^A-Za-z0-9]+", "-", name).strip("-") or "value"
 
 
 def build_header_option() -> click.Option:

@@ -88,7 +88,12 @@ def show(here: CommandContext, ids: tuple[Reference, ...], replica: str | None, 
         )
 
 
-@command("files", help="List the files of a bundle.", as_answer=True)
+@command(
+    "files",
+    help="List the files of a bundle.",
+    as_answer=True,
+    example="store bundle files UUID --format csv",
+)
 @id_argument("bundle")
 @replica_option
 @limit_option
@@ -99,7 +104,12 @@ def files(here: CommandContext, named: Reference, replica: str | None, limit: in
     here.show_rows(bundle["files"], columns, empty="The bundle has no files.", limit=limit)
 
 
-@command("versions", help="List the versions of a bundle, the newest first.", as_answer=True)
+@command(
+    "versions",
+    help="List the versions of a bundle, the newest first.",
+    as_answer=True,
+    example="store bundle versions UUID",
+)
 @id_argument("bundle")
 @replica_option
 @limit_option
@@ -152,7 +162,12 @@ def diff(
             _print_patch(here, old.get(change["name"]), new.get(change["name"]), chosen)
 
 
-@command("delete", help="Delete a bundle, or one version of it.", as_answer=True)
+@command(
+    "delete",
+    help="Delete a bundle, or one version of it.",
+    as_answer=True,
+    example="store bundle delete UUID.VERSION --reason 'the wrong sample'",
+)
 @ids_argument("bundle")
 @replica_option
 @click.option("--reason", required=True, help="Why; it is kept with the record of the deletion.")

@@ -29,7 +29,7 @@ MOST_LINKS = 1000
 """Of one request; further links are added by requests that follow."""
 
 
-@command("list", help="List your collections.", as_answer=True)
+@command("list", help="List your collections.", as_answer=True, example="store collection list")
 @limit_option
 def list_(here: CommandContext, limit: int | None) -> None:
     """List ids and versions of the caller's collections."""
@@ -37,7 +37,12 @@ def list_(here: CommandContext, limit: int | None) -> None:
     here.show_rows(found, ("uuid", "version"), empty="You have no collections.", limit=limit)
 
 
-@command("show", help="Show a collection and what it links to.", as_answer=True)
+@command(
+    "show",
+    help="Show a collection and what it links to.",
+    as_answer=True,
+    example="store collection show UUID --json name,contents",
+)
 @id_argument("collection")
 @replica_option
 @web_option
@@ -101,7 +106,12 @@ def create(
     here.show_record({**made, "count": len(links), "page": page})
 
 
-@command("delete", help="Delete collections of yours.", as_answer=True)
+@command(
+    "delete",
+    help="Delete collections of yours.",
+    as_answer=True,
+    example="store collection delete UUID",
+)
 @ids_argument("collection")
 @replica_option
 @yes_option

@@ -237,6 +237,7 @@ def command(
     *,
     help: str = "",  # noqa: A002
     epilog: str = "",
+    example: str = "",
     as_answer: bool = False,
 ) -> Callable[[Callable[..., Any]], StoreCommand]:
     """Make a function `def f(here, ...)` a command with the common options.
@@ -246,9 +247,15 @@ def command(
 
     def decorate(function: Callable[..., Any]) -> StoreCommand:
         own: list[click.Parameter] = list(reversed(getattr(function, "__click_params__", [])))
-        return build_command(name, function, own, help=help, more=epilog, as_answer=as_answer)
+        more = format_example(example) if example else epilog
+        return build_command(name, function, own, help=help, more=more, as_answer=as_answer)
 
     return decorate
+
+
+def format_example(line: str) -> str:
+    """One example as the end of a command's help."""
+    return f"\b\nExample:\n  {line}"
 
 
 def build_command(

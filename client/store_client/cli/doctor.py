@@ -259,6 +259,7 @@ COLOURS = {OK: "green", WARN: "yellow", FAIL: "red"}
     "doctor",
     help="Find problems and how to solve them. Exit code: 7 if the store does "
     "not answer, 4 if it rejects your login, 1 for any other problem, else 0.",
+    example="store doctor --url https://store.example",
 )
 def doctor(here: CommandContext) -> None:
     """Print one line for each check."""

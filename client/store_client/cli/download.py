@@ -157,7 +157,11 @@ def download(
     show_download(here, one, f"in {one.directory}", title=f"Bundle {exact}", page=page)
 
 
-@command("download-manifest", help=ABOUT_MANIFEST)
+@command(
+    "download-manifest",
+    help=ABOUT_MANIFEST,
+    example="store download-manifest --manifest cohort.tsv --layout bundle",
+)
 @click.option(
     "--manifest", required=True, type=click.Path(dir_okay=False), help="The table, a TSV file."
 )
@@ -187,7 +191,11 @@ def download_manifest(here: CommandContext, manifest: str, layout: str, **given:
     show_download(here, report, f"listed with their paths in {report.manifest}")
 
 
-@command("download-collection", help=ABOUT_COLLECTION)
+@command(
+    "download-collection",
+    help=ABOUT_COLLECTION,
+    example="store collection download UUID --download-dir figures",
+)
 @click.argument("collection", required=False)
 @click.option("--uuid", help="The collection, as without this option.")
 @replica_option

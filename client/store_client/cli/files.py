@@ -33,7 +33,12 @@ Examples:
 PREFIX = "store://"
 
 
-@command("show", help=f"Show size, type and checksums of files. {FILE_HELP}", as_answer=True)
+@command(
+    "show",
+    help=f"Show size, type and checksums of files. {FILE_HELP}",
+    as_answer=True,
+    example="store file show BUNDLE/sample.json",
+)
 @click.argument("named", nargs=-1, required=True, metavar="FILE...")
 @replica_option
 @web_option

@@ -22,6 +22,7 @@ Names and options come from the cached definition; completion never contacts the
 @command(
     "create-version",
     help="Print a version for the current time, for the next write.",
+    example="VERSION=$(store create-version)",
 )
 def create_version(here: CommandContext) -> None:
     """Print a version alone on its line, for `$(...)`."""
@@ -35,6 +36,7 @@ def create_version(here: CommandContext) -> None:
 @command(
     "clear-cache",
     help="Clear the cached API definitions; the next command fetches them again.",
+    example="store clear-cache",
 )
 def clear_cache(here: CommandContext) -> None:
     """Clear the definitions of all stores."""

@@ -84,7 +84,7 @@ def login(
     _show_login(here, found)
 
 
-@command("logout", help="End the login and forget the credentials.")
+@command("logout", help="End the login and forget the credentials.", example="store logout")
 def logout(here: CommandContext) -> None:
     """Delete the login, even if the service cannot be reached."""
     with anonymous_session(here.config) as session:
@@ -173,7 +173,7 @@ def _command_name(operation: str) -> str:
     return operation.replace("_", "-")
 
 
-@command("profiles", help="List the profiles.")
+@command("profiles", help="List the profiles.", example="store profiles --default work")
 @click.option("--default", "chosen", metavar="NAME", help="Make this the default profile.")
 @click.option(
     "--replica", type=click.Choice(REPLICAS), help="Default replica of the profile in use."

@@ -6,6 +6,7 @@ A raw file is verified while it is written: exit code 0 means that it is intact.
 import hashlib
 import importlib
 import re
+import shlex
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from difflib import get_close_matches
@@ -15,8 +16,20 @@ from urllib.parse import urljoin
 import click
 
 from store_client.cli import output, registry
-from store_client.cli.arguments import HEADERS, build_header_option, build_option, collect_arguments
-from store_client.cli.context import CommandContext, ProgramRun, build_command, is_interactive
+from store_client.cli.arguments import (
+    HEADERS,
+    build_header_option,
+    build_option,
+    collect_arguments,
+    option_name,
+)
+from store_client.cli.context import (
+    CommandContext,
+    ProgramRun,
+    build_command,
+    format_example,
+    is_interactive,
+)
 from store_client.cli.terminal import escape_line, escape_text, format_cell
 from store_client.errors import Damaged, Misused, StoreError
 
@@ -25,7 +38,7 @@ if TYPE_CHECKING:
 
     from store_client.calls import OperationCall
     from store_client.client import Client
-    from store_client.definition import ApiDefinition, ApiOperation
+    from store_client.definition import ApiDefinition, ApiOperation, OperationParameter
 
 
 def show_operation(
@@ -263,7 +276,9 @@ def build_operation(operation: "ApiOperation") -> click.Command:
         show_operation(here, operation, wanted, all_pages=not no_paginate)
 
     about = "\n\n".join(part for part in (operation.summary, operation.about) if part)
-    more = "Needs a token: store login." if operation.token == "must" else ""
+    more = format_example(_example_line(operation))
+    if operation.token == "must":
+        more = f"{more}\n\nNeeds a token: store login."
     return build_command(
         escape_line(operation.command),
         run,
@@ -271,6 +286,29 @@ def build_operation(operation: "ApiOperation") -> click.Command:
         help=escape_text(about),
         more=more,
     )
+
+
+def _example_line(operation: "ApiOperation") -> str:
+    """A command line with what is required."""
+    words = [f"store {operation.command}"]
+    for parameter in operation.parameters:
+        if parameter.required:
+            name = option_name(parameter.name)
+            words.append(f"--{name} {_example_value(parameter)}")
+    return escape_line(" ".join(words))
+
+
+def _example_value(parameter: "OperationParameter") -> str:
+    schema = parameter.schema
+    values = [value for value in schema.get("enum") or () if value is not None]
+    if values:
+        return str(values[0])
+    example = schema.get("example")
+    if schema.get("type") in ("object", "array") or schema.get("format") == "binary":
+        return f"@{option_name(parameter.name)}.json" if schema.get("type") else "FILE"
+    if schema.get("format") == "uuid":
+        return "UUID"
+    return shlex.quote(str(example)) if example else option_name(parameter.name).upper()
 
 
 def _find_fresh(

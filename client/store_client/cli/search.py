@@ -117,7 +117,12 @@ def search(
             _show_results(here, query, columns, chosen, limit=limit)
 
 
-@command("fields", help="List the fields that bundles have.", as_answer=True)
+@command(
+    "fields",
+    help="List the fields that bundles have.",
+    as_answer=True,
+    example="store search fields organ",
+)
 @click.argument("text", default="")
 @replica_option
 def fields(here: CommandContext, text: str, replica: str | None) -> None:

@@ -28,7 +28,7 @@ COLUMNS = ("uuid", "state", "subscription_type", "callback_url", "owner")
 DELIVERY_COLUMNS = ("recorded", "event_type", "state", "bundle", "id")
 
 
-@command("list", help="List your subscriptions.", as_answer=True)
+@command("list", help="List your subscriptions.", as_answer=True, example="store subscription list")
 @replica_option
 def list_(here: CommandContext, replica: str | None) -> None:
     """List them with their states and receivers."""
@@ -36,7 +36,9 @@ def list_(here: CommandContext, replica: str | None) -> None:
     here.show_rows(found["subscriptions"], COLUMNS, empty="You have no subscriptions.")
 
 
-@command("show", help="Show a subscription.", as_answer=True)
+@command(
+    "show", help="Show a subscription.", as_answer=True, example="store subscription show UUID"
+)
 @id_argument("subscription")
 @replica_option
 @web_option
@@ -88,7 +90,12 @@ def create(
     here.show_record({**made, "page": here.page_url(_page_path(made["uuid"], chosen))})
 
 
-@command("deliveries", help="List the deliveries of a subscription.", as_answer=True)
+@command(
+    "deliveries",
+    help="List the deliveries of a subscription.",
+    as_answer=True,
+    example="store subscription deliveries UUID --state dead",
+)
 @id_argument("subscription")
 @replica_option
 @click.option("--state", help="Only those: delivered, pending, dead and so on.")
@@ -113,7 +120,7 @@ def deliveries(
 def _changing(name: str, operation: str, about: str) -> Any:
     """A command that calls one operation for a subscription, and shows the answer."""
 
-    @command(name, help=about, as_answer=True)
+    @command(name, help=about, as_answer=True, example=f"store subscription {name} UUID")
     @id_argument("subscription")
     @replica_option
     def change(here: CommandContext, named: Reference, replica: str | None) -> None:
@@ -128,7 +135,12 @@ pause = _changing("pause", "pause_subscription", "Stop the deliveries for now; n
 resume = _changing("resume", "resume_subscription", "Send deliveries again, missed ones first.")
 
 
-@command("delete", help="Delete subscriptions of yours.", as_answer=True)
+@command(
+    "delete",
+    help="Delete subscriptions of yours.",
+    as_answer=True,
+    example="store subscription delete UUID",
+)
 @ids_argument("subscription")
 @replica_option
 @yes_option

@@ -66,6 +66,7 @@ def test_client_commands_are_found_and_take_log_level(offline: Typist) -> None:
         done = offline.types(*name.split(), "--help")
         assert done.output.startswith(f"Usage: store {name} ")
         assert LEVELS in done.output
+        assert re.search(r"^ *(Examples?:|Completion works)", done.output, re.MULTILINE), name
 
 
 @pytest.mark.spec("CLI-54")

@@ -3,6 +3,7 @@
 import hashlib
 import io
 import json
+import re
 import zipfile
 from dataclasses import replace
 from pathlib import Path
@@ -323,3 +324,15 @@ def test_operations_are_listed_under_what_they_are_about(
         operation_section(ApiOperation("x", service, "GET", f"https://store.example{path}"))
         == heading
     )
+
+
+@pytest.mark.spec("CLI-40")
+def test_help_of_every_operation_has_an_example_that_parses(admin: Typist) -> None:
+    shown = admin.types("api", "--help").output
+    names = re.findall(r"^  ([a-z][a-z0-9.-]+) ", shown, re.MULTILINE)
+    assert len(names) > 80
+    for name in names:
+        text = admin.types(name, "--help").output
+        if (line := re.search(r"^ *store (.*)$", text, re.MULTILINE)) is None:
+            pytest.fail(f"{name} has no example")
+        assert line[1].split()[0] == name

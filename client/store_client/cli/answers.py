@@ -18,7 +18,7 @@ from typing import Any
 import click
 
 from store_client.cli import output
-from store_client.cli.terminal import escape_text, format_cell
+from store_client.cli.terminal import escape_text, format_cell, style_text
 from store_client.errors import Misused
 
 FORMATS = ("table", "tsv", "csv", "json", "lines")
@@ -88,9 +88,8 @@ def write_record(record: Record, asked: AnswerOptions, *, hidden: Sequence[str] 
         shown = {name: value for name, value in picked.items() if name not in hidden}
         width = max(map(len, shown), default=0)
         for name, value in shown.items():
-            click.echo(
-                f"{click.style(f'{name}:'.ljust(width + 1), bold=True)} {format_cell(value)}"
-            )
+            label = style_text(f"{name}:".ljust(width + 1), bold=True)
+            click.echo(f"{label} {format_cell(value)}")
     elif form in ("csv", "tsv"):
         _write_separated([picked], asked.fields or tuple(picked), "," if form == "csv" else "\t")
     else:

@@ -20,7 +20,7 @@ from store_client.auth.identity import clock_skew, fetch_identity
 from store_client.auth.oauth import fetch_service, is_unencrypted
 from store_client.auth.tokens import open_tokens
 from store_client.cli.context import CommandContext, command
-from store_client.cli.terminal import escape_line
+from store_client.cli.terminal import escape_line, style_text
 from store_client.configuration import DEFAULT_URL, PROFILE, URL, Configuration
 from store_client.definition import load_definition
 from store_client.errors import NotAllowed, StoreError, Unreachable
@@ -276,7 +276,7 @@ def doctor(here: CommandContext) -> None:
 
 
 def _print_finding(finding: DoctorFinding) -> None:
-    mark = click.style(f"{finding.verdict:4}", fg=COLOURS[finding.verdict])
+    mark = style_text(f"{finding.verdict:4}", fg=COLOURS[finding.verdict])
     click.echo(f"{mark}  {finding.about:14} {escape_line(finding.text)}")
     if finding.advice and finding.verdict != OK:
         click.echo(f"{'':20}→ {escape_line(finding.advice)}")

@@ -42,9 +42,9 @@ def format_cell(value: Any) -> str:
     return escape_line(json.dumps(value, ensure_ascii=False, default=str))
 
 
-def emphasize(text: str) -> str:
-    """The text in bold, unless NO_COLOR is set."""
-    return text if os.environ.get("NO_COLOR") else click.style(text, bold=True)
+def style_text(text: str, **style: Any) -> str:
+    """The text in a style of click, unless NO_COLOR is set."""
+    return text if os.environ.get("NO_COLOR") else click.style(text, **style)
 
 
 def escape_json(text: str) -> str:

@@ -8,18 +8,26 @@ import hashlib
 import json
 import time
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field, replace
 from itertools import islice
 from pathlib import Path
-from typing import Literal
+from typing import Literal, TypeVar
 from uuid import uuid4
 
 from store_client import content_types
 from store_client.atomic_files import hold_lock, write_private_bytes
 from store_client.client import Client
-from store_client.errors import Conflict, Damaged, Misused, NotAllowed, Refused, StoreError
+from store_client.errors import (
+    Conflict,
+    Damaged,
+    Misused,
+    NotAllowed,
+    NotFound,
+    Refused,
+    StoreError,
+)
 from store_client.identifiers import create_version
 from store_client.local_files import LocalFile, file_stamp, list_files, stat_file
 from store_client.names import name_fault
@@ -38,6 +46,9 @@ TOGETHER = 64
 """Bundles whose files are sent before the bundles are made."""
 MOST_FAILURES = 100
 """Bundles that may fail before the upload stops: so many have one cause."""
+
+T = TypeVar("T")
+R = TypeVar("R")
 
 BulkState = Literal["uploaded", "unchanged", "planned", "failed"]
 
@@ -205,19 +216,37 @@ class _BulkRun:
     def upload(self, sources: Sequence[BundleSource]) -> list[BulkResult]:
         """Upload what is missing, some bundles at a time."""
         self.shared.tell.phase("hashing")
-        missing = []
-        for source in sources:
-            if made := self._finished(source):
+        finished = [(source, self._finished(source)) for source in sources]
+        for index, is_there in self._map(lambda item: self._is_there(item[1]), finished):
+            source, made = finished[index]
+            if made and is_there:
                 self.results[source.label] = _result(source, "unchanged", made)
-            elif self.options.dry_run:
-                self.results[source.label] = _result(source, "planned")
-            else:
-                missing.append(source)
+            elif made:
+                # It was deleted, and its name cannot be used again.
+                another = replace(made, uuid=str(uuid4()), finished=False)
+                self.journal.record_bundle(source.label, another)
+        missing = [source for source in sources if source.label not in self.results]
         if not self.options.allow_invalid_json:
             check_metadata(one for source in missing for one in source.files)
-        if missing:
+        if self.options.dry_run:
+            self.results |= {source.label: _result(source, "planned") for source in missing}
+        elif missing:
             self._send(missing)
         return [self.results[source.label] for source in sources]
+
+    def _map(self, function: Callable[[T], R], items: Sequence[T]) -> Iterator[tuple[int, R]]:
+        return run_each(function, items, jobs=self.options.jobs, stop=self.shared.stop)
+
+    def _is_there(self, made: UploadAttempt | None) -> bool:
+        """Whether the store still has a bundle version."""
+        if made is None:
+            return False
+        params = {"replica": self.options.replica, "version": made.version, "per_page": 10}
+        try:
+            self.client.session.request("GET", f"/v1/bundles/{made.uuid}", params=params)
+        except NotFound:
+            return False
+        return True
 
     def _finished(self, source: BundleSource) -> UploadAttempt | None:
         """The version that an earlier run made of just these files."""
@@ -266,22 +295,12 @@ class _BulkRun:
 
     def _send_chunk(self, chunk: Sequence[BundleSource], depositor: FileDepositor) -> None:
         self.shared.tell.phase("sending")
-        files = [(source, one) for source in chunk for one in source.files]
-        for _ in run_each(
-            lambda item: self._deposit(item[1], depositor),
-            files,
-            jobs=self.options.jobs,
-            stop=self.shared.stop,
-        ):
+        files = [one for source in chunk for one in source.files]
+        for _ in self._map(lambda one: self._deposit(one, depositor), files):
             pass
         depositor.flush()
         self.shared.tell.phase("verifying")
-        for _ in run_each(
-            lambda source: self._make_bundle(source, depositor),
-            chunk,
-            jobs=self.options.jobs,
-            stop=self.shared.stop,
-        ):
+        for _ in self._map(lambda source: self._make_bundle(source, depositor), chunk):
             pass
 
     def _deposit(self, one: PlannedFile, depositor: FileDepositor) -> None:

@@ -1,10 +1,14 @@
 """The commands `store collection list|show|create|delete`."""
 
+from concurrent.futures import ThreadPoolExecutor
+from itertools import islice
 from pathlib import Path
+from typing import Any
 from uuid import uuid4
 
 import click
 
+from store_client.cli.answers import TERMINAL_ROWS
 from store_client.cli.arguments import JsonValue
 from store_client.cli.context import CommandContext, command
 from store_client.cli.nouns import (
@@ -16,7 +20,7 @@ from store_client.cli.nouns import (
     web_option,
     yes_option,
 )
-from store_client.errors import Misused
+from store_client.errors import Misused, NotFound
 from store_client.identifiers import create_version
 from store_client.references import Reference, read_references
 
@@ -25,16 +29,34 @@ Examples:
   store collection create --name "Kidney, first release" --bundles cohort.txt
   store search kidney | store collection create --name Kidney --bundles -
 """
+AT_ONCE = 8
+"""Collections whose names are asked for at once."""
 MOST_LINKS = 1000
 """Of one request; further links are added by requests that follow."""
 
 
 @command("list", help="List your collections.", as_answer=True, example="store collection list")
+@replica_option
 @limit_option
-def list_(here: CommandContext, limit: int | None) -> None:
-    """List ids and versions of the caller's collections."""
+def list_(here: CommandContext, replica: str | None, limit: int | None) -> None:
+    """List the caller's collections; on a terminal with their names, which are asked for."""
     found = here.client.items("get_collections")
-    here.show_rows(found, ("uuid", "version"), empty="You have no collections.", limit=limit)
+    if here.answer.chosen == "table":
+        chosen = here.replica(replica)
+        with ThreadPoolExecutor(AT_ONCE) as pool:
+            listed = list(islice(found, (limit or TERMINAL_ROWS) + 1))
+            found = iter(list(pool.map(lambda row: _add_name(here, row, chosen), listed)))
+    columns = ("uuid", "version", "name", "links")
+    here.show_rows(found, columns, empty="You have no collections.", limit=limit)
+
+
+def _add_name(here: CommandContext, row: dict[str, Any], replica: str) -> dict[str, Any]:
+    """The row with the collection's name; without where it has not come to the replica yet."""
+    try:
+        found = here.client.call("get_collection", replica=replica, **row)
+    except NotFound:
+        return row
+    return {**row, "name": found["name"], "links": len(found["contents"])}
 
 
 @command(

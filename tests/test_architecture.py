@@ -56,7 +56,7 @@ CLIENT_FLOORS = (
     "calls",
     "client",
     "transfer",
-    "areas downloads",
+    "areas downloads listener",
     "remote",
     "uploads",
     "library",

@@ -45,11 +45,19 @@ class Refused(StoreError):
     exit_code = 3
 
     def __init__(
-        self, message: str, *, hint: str = "", status: int = 0, problem: Mapping[str, Any] = {}
+        self,
+        message: str,
+        *,
+        hint: str = "",
+        status: int = 0,
+        problem: Mapping[str, Any] = {},
+        next_url: str = "",
     ) -> None:
         super().__init__(message, hint=hint)
         self.status = status
         self.problem = dict(problem)
+        self.next_url = next_url
+        """Where to continue, if the server says so."""
 
     @property
     def code(self) -> str:

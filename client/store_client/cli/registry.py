@@ -46,6 +46,12 @@ ENTRIES = (
     CommandEntry("search fields", "search:fields", "List the fields that bundles have."),
     CommandEntry("download", "download:download", "Download bundles.", EVERYDAY),
     CommandEntry("upload", "upload:upload", "Upload a directory as a bundle.", EVERYDAY),
+    CommandEntry(
+        "listen",
+        "listen:listen",
+        "Follow bundles as they appear, and forward test webhooks.",
+        EVERYDAY,
+    ),
     CommandEntry("bundle list", "bundles:list_", "List bundles."),
     CommandEntry("bundle show", "bundles:show", "Show a bundle."),
     CommandEntry("bundle files", "bundles:files", "List the files of a bundle."),

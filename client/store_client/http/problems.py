@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from store_client.atomic_files import parse_json_object
 from store_client.errors import Conflict, NotAllowed, NotFound, Refused, StoreError, Unreachable
-from store_client.http.urls import retry_after, strip_query
+from store_client.http.urls import next_link, retry_after, strip_query
 
 if TYPE_CHECKING:
     import httpx
@@ -63,7 +63,8 @@ def error_from_response(answer: "httpx.Response") -> StoreError:
     if status >= HTTPStatus.INTERNAL_SERVER_ERROR:
         return Unreachable(message, hint=hint)
     kind = ERROR_TYPES.get(status, Refused)
-    return kind(message, hint=hint, status=status, problem=problem)
+    following = next_link(answer.headers) or ""
+    return kind(message, hint=hint, status=status, problem=problem, next_url=following)
 
 
 def _parse_problem(answer: "httpx.Response") -> dict[str, Any]:

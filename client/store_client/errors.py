@@ -40,7 +40,10 @@ class Misused(StoreError):
 
 
 class Refused(StoreError):
-    """The server refused the request (4xx): `status`, `code` and the problem document."""
+    """The server refused the request (4xx): `status`, `code` and the problem document.
+
+    `next_url` is where to continue, if the server says so.
+    """
 
     exit_code = 3
 
@@ -57,7 +60,6 @@ class Refused(StoreError):
         self.status = status
         self.problem = dict(problem)
         self.next_url = next_url
-        """Where to continue, if the server says so."""
 
     @property
     def code(self) -> str:

@@ -31,6 +31,8 @@ log = logging.getLogger(__name__)
 
 WAIT_S = 20
 """How long the store waits for news before it answers that there is none."""
+SHORTEST_WAIT_S = 1.0
+"""Between two requests without news, if the store or a proxy does not wait."""
 BACKOFF_S = (1, 2, 4, 8, 15)
 """Waits after requests that failed in spite of their retries; the last one is repeated."""
 REMEMBERED = 10_000
@@ -88,7 +90,11 @@ class EventFeed:
         while True:
             if fresh := [one for one in events if self._is_new(one)]:
                 yield fresh
+            began = time.monotonic()
             events, self._cursor = call_until_answered(self._read_on, self._sleep)
+            waited_s = time.monotonic() - began
+            if not events and waited_s < SHORTEST_WAIT_S:
+                self._sleep(SHORTEST_WAIT_S - waited_s)
 
     def _read_on(self) -> tuple[Sequence[FeedEvent], str]:
         try:

@@ -17,7 +17,16 @@ from pipelines.deliveries import build_request
 from pipelines.recovery import epochs
 from storage.catalog import events
 from storage.stores import Stores
-from store_client import Client, Misused, NotAllowed, Refused, StoreError, TimedOut, Unreachable
+from store_client import (
+    Client,
+    Damaged,
+    Misused,
+    NotAllowed,
+    Refused,
+    StoreError,
+    TimedOut,
+    Unreachable,
+)
 from store_client.configuration import Configuration
 from store_client.http import HttpSession
 from store_client.listener import (
@@ -58,6 +67,36 @@ def happens(depositor: Depositor, stores: Stores) -> Callable[..., str]:
 def assign(stores: Stores) -> None:
     with stores.catalog.write() as tx:
         events.assign_sequence(tx)
+
+
+Scripted = Callable[..., Client]
+
+
+@pytest.fixture
+def scripted(client: Client, config: Configuration) -> Scripted:
+    """Makes clients of a store that gives these answers, the last again and again.
+
+    Its dry runs may lack a member.
+    """
+    definition = client.session.request("GET", "/v1/swagger.json").json()
+    body = definition["paths"]["/subscriptions/dry-run"]["post"]["requestBody"]
+    name = body["content"]["application/json"]["schema"]["$ref"].rpartition("/")[2]
+
+    def make(answers: list[httpx.Response], *, without: str = "") -> Client:
+        definition["components"]["schemas"][name]["properties"].pop(without, None)
+
+        def respond(request: httpx.Request) -> httpx.Response:
+            if request.url.path == "/v1/swagger.json":
+                return httpx.Response(200, json=definition)
+            if request.url.path == "/swagger.json":
+                return httpx.Response(404, json={})
+            return answers.pop(0) if len(answers) > 1 else answers[0]
+
+        session = HttpSession(config.url, transport=httpx.MockTransport(respond), sleep=no_sleep)
+        own = replace(config, home=config.home / "scripted", cache=config.cache / "scripted")
+        return Client(config=own, session=session)
+
+    return make
 
 
 def no_sleep(_: float) -> None:
@@ -108,14 +147,46 @@ def test_feed_continues_after_the_catalog_was_restored(
 
 
 @pytest.mark.spec("LSN-02")
-def test_feed_reports_a_cursor_that_stays_invalid(client: Client) -> None:
-    feed = EventFeed(client, "aws", sleep=no_sleep)
-    feed.open()
-    other = EventFeed(client, "gcp", sleep=no_sleep)
-    other.open()
-    feed._cursor = other._cursor
-    with pytest.raises(Refused, match=r"cursor|token"):
-        next(feed.follow())
+def test_feed_reports_a_cursor_that_is_refused_for_good(scripted: Scripted) -> None:
+    refusal = httpx.Response(400, json={"title": "Bad", "code": "illegal_token"})
+    with scripted([httpx.Response(200, json={"events": [], "cursor": "x"}), refusal]) as client:
+        feed = EventFeed(client, "aws", sleep=no_sleep)
+        feed.open()
+        with pytest.raises(Refused, match="Bad"):
+            next(feed.follow())
+
+
+class Waited(Exception):
+    """Ends a feed that goes on for ever."""
+
+
+@pytest.mark.spec("LSN-02")
+def test_a_store_that_does_not_wait_is_not_asked_again_and_again(scripted: Scripted) -> None:
+    waits: list[float] = []
+
+    def wait(seconds: float) -> None:
+        waits.append(seconds)
+        if len(waits) == 3:
+            raise Waited
+
+    with scripted([httpx.Response(200, json={"events": [], "cursor": "x"})]) as client:
+        feed = EventFeed(client, "aws", sleep=wait)
+        feed.open()
+        with pytest.raises(Waited):
+            next(feed.follow())
+    assert all(0.5 < seconds <= 1 for seconds in waits)
+
+
+@pytest.mark.spec("LSN-02")
+@pytest.mark.parametrize(
+    "answer", [[], {"events": []}, {"cursor": "x"}, {"events": 1, "cursor": ""}]
+)
+def test_answers_that_are_no_feed_are_reported(scripted: Scripted, answer: Any) -> None:
+    with (
+        scripted([httpx.Response(200, json=answer)]) as client,
+        pytest.raises(Damaged, match="not an event feed"),
+    ):
+        EventFeed(client, "aws", sleep=no_sleep).open()
 
 
 @pytest.mark.spec("LSN-02")
@@ -460,21 +531,6 @@ def test_rejects_urls_that_are_none_of_a_receiver(url: str) -> None:
 
 
 @pytest.mark.spec("LSN-03")
-def test_a_store_of_an_earlier_release_is_named(client: Client, config: Configuration) -> None:
-    definition = client.session.request("GET", "/v1/swagger.json").json()
-    body = definition["paths"]["/subscriptions/dry-run"]["post"]["requestBody"]
-    name = body["content"]["application/json"]["schema"]["$ref"].rpartition("/")[2]
-    del definition["components"]["schemas"][name]["properties"]["event_ids"]
-
-    def respond(request: httpx.Request) -> httpx.Response:
-        if request.url.path == "/v1/swagger.json":
-            return httpx.Response(200, json=definition)
-        return httpx.Response(404, json={})
-
-    session = HttpSession(config.url, transport=httpx.MockTransport(respond), sleep=no_sleep)
-    earlier = replace(config, home=config.home / "earlier", cache=config.cache / "earlier")
-    with (
-        Client(config=earlier, session=session) as old,
-        pytest.raises(StoreError, match="too old"),
-    ):
+def test_a_store_of_an_earlier_release_is_named(scripted: Scripted) -> None:
+    with scripted([], without="event_ids") as old, pytest.raises(StoreError, match="too old"):
         finder(old).check()

@@ -90,8 +90,9 @@ class _CountedLines:
     def __iter__(self) -> Iterator[str]:
         for line in self._lines:
             self.number += 1
-            if said := line.strip().removeprefix("\ufeff"):
-                yield said
+            said = line.strip(" \r\n").removeprefix("\ufeff")
+            if said.strip():
+                yield said  # a first cell may be empty
 
     def read_rest(self) -> str:
         """All that follows; the number stays."""
@@ -107,14 +108,14 @@ def _parse_lines(lines: _CountedLines, noun: str) -> Iterator[Reference]:
         elif line.startswith("{"):
             yield _parse_record(_parse_json(line, noun), noun)
         elif heading is None:
-            cells = _split_line(line)
+            cells = _split_line(line.strip())
             heading = cells if _names_id(cells, noun) else ()
             if not heading:
                 yield _parse_cells(cells, noun)
         elif heading:
             yield _parse_record(dict(zip(heading, _split_line(line), strict=False)), noun)
         else:
-            yield _parse_cells(_split_line(line), noun)
+            yield _parse_cells(_split_line(line.strip()), noun)
 
 
 def _split_line(line: str) -> list[str]:

@@ -160,7 +160,7 @@ def _compile(asked: AnswerOptions) -> Any:
     try:
         return jq.compile(asked.jq)
     except ValueError as error:
-        raise Misused(f"--jq: {error}") from error
+        raise Misused(f"--jq: {str(error).splitlines()[0]}") from error
 
 
 def _pick_fields(rows: Iterable[Record], fields: tuple[str, ...] | None) -> Iterator[Record]:

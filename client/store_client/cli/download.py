@@ -8,19 +8,14 @@ from typing import Any
 
 import click
 
+from store_client import downloads
 from store_client.cli.arguments import JsonValue
 from store_client.cli.context import CommandContext, command
 from store_client.cli.nouns import Decorator, page_query, parse_ids, replica_option
 from store_client.cli.progress import open_progress
 from store_client.cli.summaries import show_download
 from store_client.downloads import options as defaults
-from store_client.downloads.bundles import download as bring_bundle
-from store_client.downloads.bundles import download_collection as bring_collection
-from store_client.downloads.bundles import download_matches as bring_matches
-from store_client.downloads.bundles import download_several as bring_several
-from store_client.downloads.manifests import LAYOUTS
-from store_client.downloads.manifests import download_manifest as bring_manifest
-from store_client.downloads.options import DownloadOptions, Filters
+from store_client.downloads.options import LAYOUTS, DownloadOptions, Filters
 from store_client.errors import Misused
 from store_client.progress import format_size
 from store_client.references import Reference, parse_reference
@@ -137,7 +132,7 @@ def download(
     replica = given["replica"] or next((one.replica for one in named if one.replica), "")
     with _run_download(here, {**given, "replica": here.replica(replica)}) as options:
         if len(named) == 1:
-            one = bring_bundle(
+            one = downloads.download(
                 here.client,
                 named[0].uuid,
                 options=options,
@@ -145,10 +140,12 @@ def download(
                 filters=filters,
             )
         elif es_query is not None:
-            found = bring_matches(here.client, es_query, options=options, filters=filters)
+            found = downloads.download_matches(
+                here.client, es_query, options=options, filters=filters
+            )
         else:
             texts = [str(each) for each in named]
-            found = bring_several(here.client, texts, options=options, filters=filters)
+            found = downloads.download_several(here.client, texts, options=options, filters=filters)
     if len(named) != 1:
         show_download(here, found, f"of {found.bundles} bundles in {found.directory}")
         return
@@ -180,7 +177,7 @@ def download_manifest(here: CommandContext, manifest: str, layout: str, **given:
     """Download the files of a manifest."""
     given["replica"] = here.replica(given["replica"])
     with _run_download(here, given) as options:
-        report = bring_manifest(
+        report = downloads.download_manifest(
             here.client,
             Path(manifest),
             options=options,
@@ -212,7 +209,9 @@ def download_collection(
     version = version or named.version
     given["replica"] = here.replica(given["replica"] or named.replica)
     with _run_download(here, given) as options:
-        report = bring_collection(here.client, named.uuid, options=options, version=version)
+        report = downloads.download_collection(
+            here.client, named.uuid, options=options, version=version
+        )
     show_download(here, report, f"in {report.directory}")
 
 

@@ -1,7 +1,9 @@
 """The commands `store file show|cat|cp`."""
 
+import importlib
 from dataclasses import replace as with_changes
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote
 
 import click
@@ -10,14 +12,14 @@ from store_client.cli.context import CommandContext, command
 from store_client.cli.nouns import page_query, read_stdin, replica_option, web_option
 from store_client.cli.operations import write_verified
 from store_client.cli.progress import open_progress
-from store_client.downloads import listing
-from store_client.downloads.job import open_job
 from store_client.downloads.options import JOBS, MAX_JOBS, DownloadOptions
 from store_client.errors import Misused, NotFound
 from store_client.identifiers import quote_text
 from store_client.progress import format_size
 from store_client.references import Reference, parse_reference
-from store_client.transfer.streams import RemoteFile
+
+if TYPE_CHECKING:
+    from store_client.transfer.streams import RemoteFile
 
 FILE_HELP = "A file is UUID[.VERSION], or BUNDLE/NAME: a name in a bundle."
 CAT_EXAMPLES = """\b
@@ -80,7 +82,7 @@ def cat(here: CommandContext, named: tuple[str, ...], replica: str | None) -> No
     """Print each file; Damaged at its end if it is not intact."""
     for one in _read_names(named):
         found, chosen = _resolve(here, one, replica)
-        url = found.url or listing.renew_url(here.client, chosen, found)
+        url = found.url or _listing().renew_url(here.client, chosen, found)
         write_verified(here.client, url, found.sha256)
 
 
@@ -106,7 +108,9 @@ def cp(
         raise Misused(f"there is no directory {path.parent}")
     with open_progress(enabled=not (no_progress or here.quiet), what="download") as bar:
         options = DownloadOptions(chosen, directory=path.parent, jobs=jobs, tell=bar)
-        with open_job(here.client, options) as running:
+        with importlib.import_module("store_client.downloads.job").open_job(
+            here.client, options
+        ) as running:
             running.run(running.file_tasks([with_changes(found, name=path.name)], path.parent))
     here.note(f"{path} has {format_size(found.size)}; its SHA-256 is right.")
     if not here.quiet:
@@ -126,14 +130,14 @@ def _read_names(named: tuple[str, ...]) -> list[str]:
     return found
 
 
-def _resolve(here: CommandContext, said: str, replica: str | None) -> tuple[RemoteFile, str]:
+def _resolve(here: CommandContext, said: str, replica: str | None) -> tuple["RemoteFile", str]:
     """Find a file by its id, its page, or its name in a bundle; and the replica to read."""
     bundle, slash, name = said.removeprefix(f"{PREFIX}bundle/").partition("/")
     if slash and not bundle.endswith(":"):
         within = parse_reference(bundle, "bundle")
         chosen = here.replica(replica)
         wanted = unquote(name) if said.startswith(PREFIX) else name
-        listed = listing.list_bundle(
+        listed = _listing().list_bundle(
             here.client, chosen, within.uuid, version=within.version or None
         )
         for one in listed.files:
@@ -146,4 +150,10 @@ def _resolve(here: CommandContext, said: str, replica: str | None) -> tuple[Remo
     wanted_file = parse_reference(said.removeprefix(f"{PREFIX}file/"), "file")
     chosen = here.replica(replica or wanted_file.replica)
     version = wanted_file.version or None
-    return listing.find_file(here.client, chosen, wanted_file.uuid, version=version), chosen
+    found = _listing().find_file(here.client, chosen, wanted_file.uuid, version=version)
+    return found, chosen
+
+
+def _listing() -> Any:
+    """Imported late: help and completion do without it."""
+    return importlib.import_module("store_client.downloads.listing")

@@ -100,9 +100,9 @@ class CommandGroup(click.Group):
 
 
 def suggest_commands(name: str, known: Sequence[str]) -> list[str]:
-    """Commands that were perhaps meant: alike in spelling, or with that verb."""
-    near = difflib.get_close_matches(name, known, n=3, cutoff=0.6)
-    return near or [one for one in registry.COMMANDS if one.endswith(f" {name}")][:3]
+    """Commands that were perhaps meant: with that verb, or alike in spelling."""
+    verbs = [one for one in registry.COMMANDS if one.endswith(f" {name}")]
+    return (verbs + difflib.get_close_matches(name, known, n=3, cutoff=0.6))[:3]
 
 
 class NounGroup(CommandGroup):

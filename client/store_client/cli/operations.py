@@ -311,11 +311,19 @@ def _example_value(parameter: "OperationParameter") -> str:
     return shlex.quote(str(example)) if example else option_name(parameter.name).upper()
 
 
+def _resembles_command(name: str) -> bool:
+    """Whether a name is a mistyped command or noun, or a verb without its noun."""
+    built_in = (*registry.COMMANDS, *registry.NOUNS)
+    return bool(get_close_matches(name, built_in, cutoff=TYPING_ERROR)) or any(
+        one.endswith(f" {name}") for one in built_in
+    )
+
+
 def _find_fresh(
     place: ProgramRun, name: str, known: "ApiDefinition | None"
 ) -> "ApiOperation | None":
     """Find an operation in the current definition; the cached one may be too old."""
-    if known is None and get_close_matches(name, registry.COMMANDS, cutoff=TYPING_ERROR):
+    if known is None and _resembles_command(name):
         return None  # nothing that a store would have to be waited for
     client = place.client(place.config())
     try:

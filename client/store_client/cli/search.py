@@ -11,6 +11,7 @@ from urllib.parse import urlencode
 
 import click
 
+from store_client import downloads
 from store_client.atomic_files import write_atomically
 from store_client.cli.answers import TERMINAL_ROWS
 from store_client.cli.arguments import JsonValue
@@ -18,9 +19,7 @@ from store_client.cli.context import CommandContext, command
 from store_client.cli.nouns import page_query, replica_option
 from store_client.cli.progress import open_progress
 from store_client.cli.summaries import show_download
-from store_client.downloads.bundles import download_several
-from store_client.downloads.manifests import REQUIRED
-from store_client.downloads.options import DownloadOptions
+from store_client.downloads.options import REQUIRED, DownloadOptions
 from store_client.errors import Misused, NotFound
 from store_client.references import Reference, parse_reference
 from store_client.search import (
@@ -280,7 +279,7 @@ def _take_results(
     assert directory is not None
     with open_progress(enabled=not here.quiet, what="download") as bar:
         options = DownloadOptions(replica, directory=directory, tell=bar)
-        report = download_several(here.client, found, options=options)
+        report = downloads.download_several(here.client, found, options=options)
     show_download(here, report, f"of {report.bundles} bundles in {directory}")
 
 

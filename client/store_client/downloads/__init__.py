@@ -15,7 +15,12 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from store_client.downloads.bundles import download, download_collection, download_matches
+    from store_client.downloads.bundles import (
+        download,
+        download_collection,
+        download_matches,
+        download_several,
+    )
     from store_client.downloads.manifests import download_manifest
     from store_client.downloads.options import DownloadOptions, Filters
 
@@ -26,6 +31,7 @@ __all__ = [
     "download_collection",
     "download_manifest",
     "download_matches",
+    "download_several",
 ]
 
 _LIVES_IN = {
@@ -35,6 +41,7 @@ _LIVES_IN = {
     "download_collection": "bundles",
     "download_manifest": "manifests",
     "download_matches": "bundles",
+    "download_several": "bundles",
 }
 """Modules of the exports."""
 

@@ -20,21 +20,19 @@ from store_client.atomic_files import write_atomically
 from store_client.downloads import listing
 from store_client.downloads.job import DownloadJob, open_job
 from store_client.downloads.listing import BundleListing, StoreCalls
-from store_client.downloads.options import DownloadOptions, Filters, ManifestReport
+from store_client.downloads.options import (
+    LAYOUTS,
+    REQUIRED,
+    DownloadOptions,
+    Filters,
+    ManifestReport,
+)
 from store_client.errors import Misused, name_os_errors
 from store_client.identifiers import check_uuid, is_sha256, parse_version
 from store_client.names import name_fault, safe_path
 from store_client.transfer.engine import Task
 from store_client.transfer.streams import RemoteFile
 
-REQUIRED = (
-    "bundle_uuid",
-    "bundle_version",
-    "file_name",
-    "file_uuid",
-    "file_sha256",
-    "file_size",
-)
 VERSION, PATH = "file_version", "file_path"
 """Columns that written copies have (Download manifest)."""
 
@@ -187,7 +185,6 @@ def _check_cells(name: str, sha256: str, size: str) -> None:
         raise Misused(f"file_size {size!r} is not a number of bytes")
 
 
-LAYOUTS = ("none", "bundle")
 MAX_SINGLE_FILES = 3
 """Up to so many files of a bundle are requested one by one."""
 

@@ -15,6 +15,17 @@ JOBS = 8
 MAX_JOBS = 64
 CACHE = ".store"
 """The cache directory, created in the current one (Download rules)."""
+REQUIRED = (
+    "bundle_uuid",
+    "bundle_version",
+    "file_name",
+    "file_uuid",
+    "file_sha256",
+    "file_size",
+)
+"""Columns that a manifest must have (Download manifest)."""
+LAYOUTS = ("none", "bundle")
+"""What is made of a manifest's files: only the cache, or directories of bundles, too."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -45,7 +45,10 @@ def print_table(rows: Sequence[Mapping[str, Any]], *, title: str = "") -> None:
     console.print(shown)
 
 
-NEVER_WRAPPED = ("uuid", "version", "name", "bundle", "field", "value", "count", "size", "moment")
+NEVER_WRAPPED = (
+    *("uuid", "version", "name", "bundle", "id", "sha256", "page", "callback_url"),
+    *("field", "value", "count", "size", "moment"),
+)
 """Columns that are copied from a terminal: whole, or not shown."""
 
 
@@ -56,13 +59,15 @@ def print_rows(rows: Sequence[Mapping[str, Any]], columns: Sequence[str], *, tit
     """
     console = _open_console()
     cells = [[format_cell(row.get(name)) for name in columns] for row in rows]
-    kept = _columns_that_fit(columns, cells, console.width)
+    widths = _fit_columns(columns, cells, console.width)
+    kept = len(widths)
     table = Table(box=None, pad_edge=False)
-    for place, name in enumerate(columns[:kept]):
+    for place, (name, width) in enumerate(zip(columns, widths, strict=False)):
         numeric = all(isinstance(row.get(name), int | float | None) for row in rows)
         table.add_column(
             escape_line(name),
             no_wrap=True,
+            width=width,
             overflow="ellipsis" if place else "ignore",
             justify="right" if numeric else "left",
         )
@@ -80,17 +85,24 @@ def print_rows(rows: Sequence[Mapping[str, Any]], columns: Sequence[str], *, tit
     _show_text(captured.get(), console)
 
 
-def _columns_that_fit(columns: Sequence[str], cells: list[list[str]], width: int) -> int:
-    """How many columns fit next to each other, at least the first."""
-    used = 0
+def _fit_columns(columns: Sequence[str], cells: list[list[str]], width: int) -> list[int]:
+    """The widths of the columns that fit next to each other, at least of the first."""
+    wanted, widths = [], []
+    left = width + GAP
     for place, name in enumerate(columns):
         widest = max([cell_len(name), *(cell_len(line[place]) for line in cells)])
         # Prose may be cut; what is copied may not.
         needed = widest if name in NEVER_WRAPPED else min(widest, PROSE)
-        used += needed + (GAP if place else 0)
-        if place and used > width:
-            return place
-    return len(columns)
+        if place and needed + GAP > left:
+            break
+        wanted.append(widest)
+        widths.append(needed)
+        left -= needed + GAP
+    for place, widest in enumerate(wanted):
+        more = max(0, min(left, widest - widths[place]))
+        widths[place] += more
+        left -= more
+    return widths
 
 
 GAP = 2

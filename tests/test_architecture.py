@@ -60,6 +60,8 @@ CLIENT_FLOORS = (
     "remote",
     "uploads",
     "library",
+    "frames",
+    "async_client",
     "cli",
     "",
 )

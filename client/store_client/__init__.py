@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from store_client import webhooks as webhooks
+    from store_client.async_client import AsyncClient
     from store_client.client import Client
     from store_client.errors import (
         Conflict,
@@ -21,10 +22,12 @@ if TYPE_CHECKING:
         TimedOut,
         Unreachable,
     )
+    from store_client.frames import search_frame
     from store_client.identifiers import create_version
     from store_client.library import download, open, upload  # noqa: A004
 
 __all__ = [
+    "AsyncClient",
     "Client",
     "Conflict",
     "Damaged",
@@ -38,14 +41,17 @@ __all__ = [
     "create_version",
     "download",
     "open",
+    "search_frame",
     "upload",
 ]
 
 _LIVES_IN = {
+    "AsyncClient": "async_client",
     "Client": "client",
     "create_version": "identifiers",
     "download": "library",
     "open": "library",
+    "search_frame": "frames",
     "upload": "library",
 }
 """Modules of the exports; errors are in `errors`."""

@@ -5,6 +5,7 @@ import inspect
 import threading
 import time
 from collections.abc import Iterator, Mapping
+from itertools import chain
 from typing import TYPE_CHECKING, Any
 
 from store_client.auth.tokens import open_tokens
@@ -193,10 +194,14 @@ class Client(Operations):
 
     def items(self, name: str, /, **arguments: Any) -> Iterator[Any]:
         """Iterate over the items of all pages; Misused for an operation without pages."""
+        return chain.from_iterable(self.item_pages(name, **arguments))
+
+    def item_pages(self, name: str, /, **arguments: Any) -> Iterator[list[Any]]:
+        """Iterate over the lists of items of all pages; as `items`."""
         call = self._build_call(name, arguments)
         if not call.operation.paged:
             raise Misused(f"{name} has no pages", hint=f"use client.{call.operation.method_name}()")
-        return (item for page in iterate_pages(self.session, call) for item in page_items(*page))
+        return (page_items(*page) for page in iterate_pages(self.session, call))
 
     def close(self) -> None:
         """Close all connections."""

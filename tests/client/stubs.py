@@ -21,7 +21,7 @@ Operations of a store that is newer than this file are found at run time, withou
 """
 
 # ruff: noqa: A002
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, BinaryIO, Concatenate, Generic, Literal, ParamSpec
 from uuid import UUID
@@ -36,10 +36,17 @@ class TypedMethod(Generic[P]):
     def iterate(self, *args: P.args, **kwargs: P.kwargs) -> Iterator[Any]: ...
     def pages(self, *args: P.args, **kwargs: P.kwargs) -> Iterator[Any]: ...
 
+class AsyncTypedMethod(Generic[P]):
+    async def __call__(self, *args: P.args, **kwargs: P.kwargs) -> Any: ...
+    def iterate(self, *args: P.args, **kwargs: P.kwargs) -> AsyncIterator[Any]: ...
+    def pages(self, *args: P.args, **kwargs: P.kwargs) -> AsyncIterator[Any]: ...
+
 def _operation(method: Callable[Concatenate[Any, P], Any]) -> TypedMethod[P]: ...
+def _async_operation(method: Callable[Concatenate[Any, P], Any]) -> AsyncTypedMethod[P]: ...
 
 class Operations:
 '''
+ASYNC_HEAD = "\nclass AsyncOperations:\n"
 WIDTH = 100
 TYPES = {
     "string": "str",
@@ -64,7 +71,8 @@ def written() -> str:
     documents = (CachedDocument("http://x/v1", store), CachedDocument("http://x", auth))
     found = CachedDefinition(*documents, fetched=0.0).parse().operations.values()
     shown = sorted(found, key=lambda one: one.method_name)
-    return HEAD + "\n".join(map(method, shown))
+    methods = "\n".join(map(method, shown))
+    return HEAD + methods + ASYNC_HEAD + methods.replace("@_operation", "@_async_operation")
 
 
 def method(operation: ApiOperation) -> str:

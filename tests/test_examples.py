@@ -299,6 +299,10 @@ def test_first_steps_work_as_printed(stage: Stage, tmp_path: Path) -> None:
     fqid = f"{bundle['bundle_uuid']}.{bundle['version']}"
     brought = tmp_path / "data" / fqid / "specimen.json"
     assert json.loads(brought.read_text(encoding="utf-8"))["sex"] == "male"
+    received = (tmp_path / "hooks.txt").read_text(encoding="utf-8").splitlines()
+    forwarded = re.findall(r"CREATE     (\S+)  204 \(", shown)
+    assert [f"CREATE {one}" for one in forwarded] == received[:2]
+    assert '{"event_type": "TEST"}' in shown
     assert '{"result": true, "reason": "allow"' in shown
     assert '"what": "post_v1_user", "target": "user/ada@example.org"' in shown
 

@@ -50,7 +50,9 @@ BIGGEST_PATCH = 4_000_000
 @limit_option
 def list_(here: CommandContext, replica: str | None, prefix: str | None, limit: int | None) -> None:
     """List bundles, newest pages as they arrive."""
-    found = here.client.items("get_bundles_all", replica=here.replica(replica), **_given(prefix))
+    found = here.client.items(
+        "get_bundles_all", replica=here.replica(replica), **_prefix_argument(prefix)
+    )
     here.show_rows(found, ("uuid", "version"), empty="There are no such bundles.", limit=limit)
 
 
@@ -222,7 +224,7 @@ def _version(one: Reference) -> dict[str, str]:
     return {"version": one.version} if one.version else {}
 
 
-def _given(prefix: str | None) -> dict[str, str]:
+def _prefix_argument(prefix: str | None) -> dict[str, str]:
     return {"prefix": prefix} if prefix else {}
 
 

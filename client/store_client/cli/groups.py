@@ -35,17 +35,17 @@ class CommandGroup(click.Group):
             **more,
         )
 
-    def listed(self, ctx: click.Context) -> list[Row]:
+    def list_rows(self, ctx: click.Context) -> list[Row]:
         """The commands that help shows."""
         raise NotImplementedError
 
-    def found_names(self, ctx: click.Context) -> list[str]:
+    def known_names(self, ctx: click.Context) -> list[str]:
         """All names that may be typed here, as far as they are known without a request."""
-        return [name for _, name, _ in self.listed(ctx)]
+        return [name for _, name, _ in self.list_rows(ctx)]
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         """All names that may be typed here, as far as they are known without a request."""
-        return self.found_names(ctx)
+        return self.known_names(ctx)
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """Parse the line; without any word this is a request for help."""
@@ -67,7 +67,7 @@ class CommandGroup(click.Group):
         if ctx.resilient_parsing or args[0].startswith("-"):
             return super().resolve_command(ctx, args)
         place = ctx.command_path
-        near = suggest_commands(args[0], self.found_names(ctx))
+        near = suggest_commands(args[0], self.known_names(ctx))
         hint = f"did you mean: {', '.join(near)}?" if near else f"see: {place} --help"
         raise Misused(f"there is no command {args[0]!r}", hint=hint)
 
@@ -82,15 +82,15 @@ class CommandGroup(click.Group):
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """List the commands by section."""
-        rows = self.listed(ctx)
+        rows = self.list_rows(ctx)
         for section in dict.fromkeys(row[0] for row in rows):
             with formatter.section(section):
                 formatter.write_dl([row[1:] for row in rows if row[0] == section], col_max=WIDEST)
 
     def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
         """Complete a name without importing its command; without any letter, those of help."""
-        shown = {name: about for _, name, about in self.listed(ctx)}
-        names = self.found_names(ctx) if incomplete else list(shown)
+        shown = {name: about for _, name, about in self.list_rows(ctx)}
+        names = self.known_names(ctx) if incomplete else list(shown)
         found = [
             CompletionItem(name, help=shown.get(name))
             for name in names
@@ -108,7 +108,7 @@ def suggest_commands(name: str, known: Sequence[str]) -> list[str]:
 class NounGroup(CommandGroup):
     """The commands of a noun: `store bundle show`."""
 
-    def listed(self, ctx: click.Context) -> list[Row]:
+    def list_rows(self, ctx: click.Context) -> list[Row]:
         """The verbs of the noun."""
         before = len(f"{self.name} ")
         return [
@@ -128,7 +128,7 @@ class NounGroup(CommandGroup):
 class ApiGroup(CommandGroup):
     """The operations of the API, by section."""
 
-    def listed(self, ctx: click.Context) -> list[Row]:
+    def list_rows(self, ctx: click.Context) -> list[Row]:
         """The operations that are known without a request."""
         rows: list[Row] = _operations_module().list_operations(current_run(ctx))
         return rows
@@ -142,7 +142,7 @@ class ApiGroup(CommandGroup):
         place = current_run(ctx)
         _operations_module().fetch_quickly(place)
         super().format_commands(ctx, formatter)
-        if not self.listed(ctx):
+        if not self.list_rows(ctx):
             formatter.write_paragraph()
             formatter.write_text(WITHOUT_STORE.format(url=place.config().url))
 

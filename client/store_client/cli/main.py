@@ -76,7 +76,7 @@ class StoreGroup(CommandGroup):
         with exit_on_broken_pipe():
             return super().invoke(ctx)
 
-    def listed(self, ctx: click.Context) -> list[Row]:
+    def list_rows(self, ctx: click.Context) -> list[Row]:
         """The everyday commands, the nouns, and what concerns the user and this program."""
         rows = [(one.section, one.name, one.about) for one in registry.ENTRIES if one.section]
         rows += [(registry.THINGS, name, about) for name, about in registry.NOUNS.items()]
@@ -84,9 +84,9 @@ class StoreGroup(CommandGroup):
         order = (registry.EVERYDAY, registry.THINGS, registry.IDENTITY, registry.CLIENT)
         return sorted(rows, key=lambda row: order.index(row[0]))
 
-    def found_names(self, ctx: click.Context) -> list[str]:
+    def known_names(self, ctx: click.Context) -> list[str]:
         """What help lists, former names, and the operations that are known."""
-        shown = super().found_names(ctx)
+        shown = super().known_names(ctx)
         former = [name for name in registry.COMMANDS if " " not in name and name not in shown]
         return [*shown, *former, *operation_names(ctx)]
 

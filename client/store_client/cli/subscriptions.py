@@ -117,7 +117,7 @@ def deliveries(
     here.show_rows(found, DELIVERY_COLUMNS, empty="There are no such deliveries.", limit=limit)
 
 
-def _changing(name: str, operation: str, about: str) -> Any:
+def _build_change(name: str, operation: str, about: str) -> Any:
     """A command that calls one operation for a subscription, and shows the answer."""
 
     @command(name, help=about, as_answer=True, example=f"store subscription {name} UUID")
@@ -130,9 +130,9 @@ def _changing(name: str, operation: str, about: str) -> Any:
     return change
 
 
-send_test = _changing("test", "test_subscription", "Send a test delivery now.")
-pause = _changing("pause", "pause_subscription", "Stop the deliveries for now; none is lost.")
-resume = _changing("resume", "resume_subscription", "Send deliveries again, missed ones first.")
+send_test = _build_change("test", "test_subscription", "Send a test delivery now.")
+pause = _build_change("pause", "pause_subscription", "Stop the deliveries for now; none is lost.")
+resume = _build_change("resume", "resume_subscription", "Send deliveries again, missed ones first.")
 
 
 @command(

@@ -216,7 +216,7 @@ class _BulkRun:
     def upload(self, sources: Sequence[BundleSource]) -> list[BulkResult]:
         """Upload what is missing, some bundles at a time."""
         self.shared.tell.phase("hashing")
-        finished = [(source, self._finished(source)) for source in sources]
+        finished = [(source, self._find_finished(source)) for source in sources]
         for index, is_there in self._map(lambda item: self._is_there(item[1]), finished):
             source, made = finished[index]
             if made and is_there:
@@ -248,7 +248,7 @@ class _BulkRun:
             return False
         return True
 
-    def _finished(self, source: BundleSource) -> UploadAttempt | None:
+    def _find_finished(self, source: BundleSource) -> UploadAttempt | None:
         """The version that an earlier run made of just these files."""
         made = self.journal.bundles.get(source.label)
         if made is None or not made.finished:

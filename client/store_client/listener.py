@@ -58,7 +58,7 @@ def call_until_answered(call: Callable[[], T], sleep: Sleep = time.sleep) -> T:
     while True:
         try:
             return call()
-        except (Unreachable, TimedOut) as error:
+        except (Unreachable, TimedOut, Damaged) as error:
             problem: StoreError = error
         except Refused as error:
             if error.status != TOO_MANY_REQUESTS:

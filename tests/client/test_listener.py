@@ -195,7 +195,8 @@ def test_calls_are_repeated_until_the_store_answers() -> None:
         Unreachable("down"),
         TimedOut("slow"),
         Refused("busy", status=429),
-        *[Unreachable("down")] * 4,
+        Damaged("half an answer"),
+        *[Unreachable("down")] * 3,
     ]
     waited: list[float] = []
 

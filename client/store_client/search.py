@@ -39,7 +39,7 @@ class FieldNames:
         if name in self.known:
             return (name,)
         ending = tuple(one for one in self.known if one.endswith(f".{name}"))
-        # What depositors wrote comes before what the store adds of its own.
+        # What depositors wrote comes before what the store adds.
         found = tuple(one for one in ending if one.startswith(DEPOSITED)) or ending
         if len(found) > MOST_FIELDS:
             shown = ", ".join(found[:5])

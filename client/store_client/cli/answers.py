@@ -125,7 +125,7 @@ def write_selected(value: Any, asked: AnswerOptions) -> None:
 
 
 def check_expressions(asked: AnswerOptions) -> None:
-    """Misused for an expression that cannot be read, before anything is asked."""
+    """Misused for an expression that cannot be read, before any request."""
     if asked.query and asked.jq:
         raise Misused("give --query or --jq, not both")
     if asked.query or asked.jq:

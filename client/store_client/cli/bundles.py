@@ -186,7 +186,7 @@ def delete(
     chosen = here.replica(replica or ids[0].replica)
     here.confirm(
         f"This deletes {what} in all replicas: it can no longer be read, found or downloaded, "
-        "and subscribers are told. It cannot be undone; a deposit of the same files makes "
+        "and subscribers are notified. It cannot be undone; a deposit of the same files makes "
         "another bundle.",
         sure=yes,
     )

@@ -186,10 +186,10 @@ class CommandContext:
         click.confirm("Do it?", err=True, abort=True)
 
     def note_how_to_resume(self, kept: str) -> None:
-        """Tell what an interrupted command keeps, and the command that goes on."""
+        """Tell what an interrupted command keeps, and the command that resumes."""
         self.note(f"\n{kept}")
         self.note(
-            f"To go on, run the same command again:\n  {shlex.join(['store', *self.run.words])}"
+            f"To resume, run the same command again:\n  {shlex.join(['store', *self.run.words])}"
         )
 
     def note(self, text: str) -> None:
@@ -199,7 +199,7 @@ class CommandContext:
 
 
 def is_interactive() -> bool:
-    """Whether somebody can be asked."""
+    """Whether a person can be asked."""
     return sys.stdin is not None and sys.stdin.isatty() and sys.stderr.isatty()
 
 

@@ -313,7 +313,8 @@ def _example_value(parameter: "OperationParameter") -> str:
 
 def _resembles_command(name: str) -> bool:
     """Whether a name is a mistyped command or noun, or a verb without its noun."""
-    built_in = (*registry.COMMANDS, *registry.NOUNS)
+    # Operations have names of two words at least: get-collection is no mistyped collection.
+    built_in = (*registry.COMMANDS, *(() if "-" in name else registry.NOUNS))
     return bool(get_close_matches(name, built_in, cutoff=TYPING_ERROR)) or any(
         one.endswith(f" {name}") for one in built_in
     )

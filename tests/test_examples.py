@@ -43,6 +43,7 @@ OF_THE_CLIENT = (
     "docs/first-steps.md",
     "docs/depositing.md",
     "docs/downloading.md",
+    "docs/python.md",
     "docs/subscribing.md",
 )
 """Pages whose commands are the client's, each typed in a folder of its own."""
@@ -70,6 +71,7 @@ EXCUSED: Mapping[str, str] = {
     "systemctl enable --now": "wants systemd",
     # Of the pages of the client
     ". .venv/bin/activate": "the tests run in the environment already",
+    "pip install './client[pandas]'": "downloads; these tests have the extra already",
     "pip install ./client": "downloads; the client of these tests is installed already",
     "store upload run7 --staging-bucket": "wants a bucket of Amazon's; "
     "one is stood in for by tests/client/upload/test_staging_s3.py",
@@ -102,6 +104,12 @@ THREE_FOUND = """for _ in {1..200}; do
   sleep 0.1
 done;"""
 """The same of the first steps."""
+
+AGEING = """for _ in {1..200}; do
+  if [ "$(store search study:ageing --json uuid --query 'length(@)')" = 2 ]; then break; fi
+  sleep 0.1
+done;"""
+"""The same of the page of Python."""
 
 STARTED = """for _ in {1..200}; do
   if store post-search --replica aws --output lines --es-query '{}' |
@@ -360,6 +368,43 @@ def test_bundles_are_found_and_downloaded_as_it_is_printed(stage: Stage, tmp_pat
     assert {one.name for one in (collected / "bundles").iterdir()} == set(fqids.values())
     assert "not here: 5" in shown
     assert f"('{fqids['right']}', {{'organism': 'Danio rerio', 'tissue': 'kidney'" in shown
+
+
+@pytest.mark.spec("DOC-05")
+def test_python_page_works_as_printed(stage: Stage, tmp_path: Path) -> None:
+    shown = by_the_client("docs/python.md", stage, tmp_path, waiting=AGEING)
+    assert re.findall(r"^uploaded ", shown, re.MULTILINE) == ["uploaded ", "uploaded "]
+    assert re.search(r"^pancreas +4$", shown, re.MULTILINE)
+    assert re.search(r"^ins +2 +250$", shown, re.MULTILINE)
+    assert re.search(r"^gene,count\nb'250\\n' \S+Z [0-9a-f]{8}$", shown, re.MULTILINE)
+    assert "counts.csv specimen.json\npancreas\n" in shown
+    assert "[2, 2]" in shown
+
+
+@pytest.mark.spec("DOC-05")
+def test_notebook_runs_from_start_to_end(stage: Stage, tmp_path: Path) -> None:
+    notebook = ROOT / "examples" / "analysis.ipynb"
+    script = f"""
+        export HOME=$PWD STORE_CLIENT_URL=http://127.0.0.1:8000
+        store login --access-token - < .store-home/admin.token
+        jupyter-execute --output=$PWD/done.ipynb {notebook}
+    """
+    done = run(script, stage, tmp_path)
+    assert done.returncode == 0, done.stderr
+    cells = json.loads((tmp_path / "done.ipynb").read_text(encoding="utf-8"))["cells"]
+    shown = [
+        "".join(one["data"]["text/plain"]) for cell in cells for one in cell.get("outputs", ())
+    ]
+    assert shown[0] == "['uploaded', 'uploaded', 'uploaded']"
+    assert shown[-2] == r"b'ins,2\n'"
+    assert shown[-1].splitlines()[-1].split() == ["ins", "3.0", "250.0"]
+
+
+def test_notebook_is_stored_without_outputs() -> None:
+    text = (ROOT / "examples" / "analysis.ipynb").read_text(encoding="utf-8")
+    code = [cell for cell in json.loads(text)["cells"] if cell["cell_type"] == "code"]
+    assert [cell["outputs"] for cell in code] == [[]] * len(code)
+    assert {cell["execution_count"] for cell in code} == {None}
 
 
 @pytest.mark.spec("DOC-04")

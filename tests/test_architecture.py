@@ -55,6 +55,7 @@ CLIENT_FLOORS = (
     "auth",
     "calls",
     "client",
+    "validation",
     "transfer",
     "areas downloads listener",
     "remote",

@@ -11,6 +11,9 @@ DEFAULT_TYPE = "application/octet-stream"
 METADATA_TYPE = "application/json"
 """What the index reads; any other content type of metadata would be left out of it."""
 
+METADATA = ("*.json",)
+"""Names of files that are metadata, if nothing else is said."""
+
 _BY_TYPE = {
     "application/gzip": "gz tgz bgz",
     "application/vnd.apache.parquet": "parquet",

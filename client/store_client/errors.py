@@ -13,7 +13,7 @@ StoreError                  1   any other failure
 └── TimedOut                9   the time-out was reached
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -24,13 +24,14 @@ UNREAD = 141
 
 
 class StoreError(Exception):
-    """An error; `hint` says what to do about it."""
+    """An error; `hint` says what to do about it, `details` are lines that list all of it."""
 
     exit_code = 1
 
-    def __init__(self, message: str, *, hint: str = "") -> None:
+    def __init__(self, message: str, *, hint: str = "", details: Sequence[str] = ()) -> None:
         super().__init__(message)
         self.hint = hint
+        self.details = tuple(details)
 
 
 class Misused(StoreError):
@@ -52,11 +53,12 @@ class Refused(StoreError):
         message: str,
         *,
         hint: str = "",
+        details: Sequence[str] = (),
         status: int = 0,
         problem: Mapping[str, Any] = {},
         next_url: str = "",
     ) -> None:
-        super().__init__(message, hint=hint)
+        super().__init__(message, hint=hint, details=details)
         self.status = status
         self.problem = dict(problem)
         self.next_url = next_url

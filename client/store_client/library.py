@@ -12,6 +12,7 @@ from threading import Event
 from typing import Literal, overload
 
 from store_client.client import Client
+from store_client.content_types import METADATA
 from store_client.downloads import bundles
 from store_client.downloads.options import CACHE, BundleReport, DownloadOptions, Filters
 from store_client.downloads.options import JOBS as DOWNLOAD_JOBS
@@ -23,7 +24,7 @@ from store_client.remote.files import RemoteBufferedFile, RemoteRawFile
 from store_client.remote.locations import BUNDLE, SCHEME, parse_location
 from store_client.uploads import job
 from store_client.uploads.options import JOBS as UPLOAD_JOBS
-from store_client.uploads.options import METADATA, TIMEOUT_SECONDS, UploadOptions
+from store_client.uploads.options import TIMEOUT_SECONDS, UploadOptions
 from store_client.uploads.plan import UploadReport
 
 AnyPath = str | PathLike[str]

@@ -8,7 +8,7 @@ import logging
 import os
 import stat
 import unicodedata
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
@@ -19,19 +19,38 @@ from store_client.names import name_fault, parent_folders
 log = logging.getLogger(__name__)
 
 
-def walk_files(root: str) -> Iterator[tuple[str, str]]:
-    """Yield path and name of each file, in no order."""
+def _log_left_out(path: str, message: str) -> None:
+    log.warning("left out: %s %s", path, message)
+
+
+def walk_files(
+    root: str,
+    *,
+    leave_out: Callable[[str, str], None] = _log_left_out,
+    fail: Callable[[str, Misused], None] | None = None,
+) -> Iterator[tuple[str, str]]:
+    """Yield path and name of each file, in no order; Misused for a directory that is not readable.
+
+    leave_out: gets path and reason of what is not followed.
+    fail: gets the path and the error of such a directory instead.
+    """
     folders = [(root, "")]
     while folders:
         folder, prefix = folders.pop()
-        with name_os_errors(f"read the directory {folder}", Misused), os.scandir(folder) as found:
-            entries = list(found)
+        try:
+            with name_os_errors(f"read the directory {folder}", Misused):
+                entries = list(os.scandir(folder))
+        except Misused as error:
+            if fail is None:
+                raise
+            fail(folder, error)
+            continue
         for entry in entries:
             name = prefix + entry.name
             if entry.is_dir(follow_symlinks=False):
                 folders.append((entry.path, f"{name}/"))
             elif entry.is_symlink() and entry.is_dir():
-                log.warning("left out: %s is a link to a directory", entry.path)
+                leave_out(entry.path, "is a link to a directory")
             else:
                 yield entry.path, name
 

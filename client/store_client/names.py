@@ -80,7 +80,7 @@ class LocalPaths:
         if not self._insensitive or name_fault(name) is not None:
             return name
         for candidate in (name, _disambiguate(name)):
-            key = _fold_name(candidate)
+            key = fold_name(candidate)
             parents = parent_folders(key)
             taken = self._files.get(key, name) != name or key in self._folders
             if not taken and not parents & self._files.keys():
@@ -90,7 +90,7 @@ class LocalPaths:
         raise Damaged(f"there is no valid local name for {name!r} next to the other names")
 
 
-def _fold_name(name: str) -> str:
+def fold_name(name: str) -> str:
     """Equal for names that a case-insensitive file system treats as equal."""
     return unicodedata.normalize("NFD", unicodedata.normalize("NFD", name).casefold())
 

@@ -46,6 +46,7 @@ ENTRIES = (
     CommandEntry("search fields", "search:fields", "List the fields that bundles have."),
     CommandEntry("download", "download:download", "Download bundles.", EVERYDAY),
     CommandEntry("upload", "upload:upload", "Upload a directory as a bundle.", EVERYDAY),
+    CommandEntry("validate", "validate:validate", "Validate a folder or a table.", EVERYDAY),
     CommandEntry(
         "listen",
         "listen:listen",

@@ -160,13 +160,21 @@ def exit_on_broken_pipe() -> Iterator[None]:
 
 def _report_error(error: BaseException) -> int:
     text, hint, code = _describe_error(error)
-    print_error(text, hint)
+    print_error(text, hint, getattr(error, "details", ()))
     return code
 
 
-def print_error(text: str, hint: str = "") -> None:
-    """Print an error and its hint."""
+_DETAILS = 50
+"""Details of an error that are printed."""
+
+
+def print_error(text: str, hint: str = "", details: Sequence[str] = ()) -> None:
+    """Print an error, its details and its hint."""
     click.echo(f"store: {escape_line(text)}", err=True)
+    for line in details[:_DETAILS]:
+        click.echo(f"  {escape_line(line)}", err=True)
+    if len(details) > _DETAILS:
+        click.echo(f"  … and {len(details) - _DETAILS} more", err=True)
     if hint:
         click.echo(f"  {escape_line(hint)}", err=True)
 

@@ -11,8 +11,9 @@ from store_client.cli.context import CommandContext, command
 from store_client.cli.nouns import replica_option
 from store_client.cli.progress import open_progress
 from store_client.cli.summaries import show_upload
+from store_client.content_types import METADATA
 from store_client.errors import Misused
-from store_client.uploads.options import JOBS, MAX_JOBS, METADATA, TIMEOUT_SECONDS, UploadOptions
+from store_client.uploads.options import JOBS, MAX_JOBS, TIMEOUT_SECONDS, UploadOptions
 
 if TYPE_CHECKING:
     from store_client.uploads.plan import UploadReport
@@ -119,7 +120,11 @@ bucket of your own stays there. At most 512 MiB of files are held in memory.
 )
 @click.option("--dry-run", is_flag=True, help="Show what would be sent, and send nothing.")
 @click.option(
-    "--allow-invalid-json", is_flag=True, help="Upload metadata files even if they are not JSON."
+    "--no-validate",
+    "--allow-invalid-json",
+    "allow_invalid_json",
+    is_flag=True,
+    help="Upload without validating the metadata before.",
 )
 def upload(
     here: CommandContext,

@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 
 MAX_TEXT = 500
 """Longest text of a server that is shown."""
+_INLINE = 3
+"""Fields that the message itself names; more become lines of their own."""
 
 ERROR_TYPES: Mapping[int, type[Refused]] = {
     401: NotAllowed,
@@ -51,6 +53,7 @@ HINTS_BY_CODE = {
     "area_locked": "its owner can unlock it",
     "read_only": "the store is read-only at present; try again later",
     "illegal_version": "create one: store create-version",
+    "metadata_invalid": "correct the metadata; `store validate` shows what is wrong",
     "checksum_mismatch": "the source changed or was damaged in transit: upload it again",
 }
 
@@ -58,13 +61,22 @@ HINTS_BY_CODE = {
 def error_from_response(answer: "httpx.Response") -> StoreError:
     """The error for a response with a status of 400 or more."""
     status, problem = answer.status_code, _parse_problem(answer)
-    message = _error_message(status, problem, answer)
+    details = _list_errors(problem)
+    listed = "; ".join(details) if len(details) <= _INLINE else ""
+    message = _error_message(status, problem, answer, listed)
     hint = _error_hint(status, problem, answer)
     if status >= HTTPStatus.INTERNAL_SERVER_ERROR:
         return Unreachable(message, hint=hint)
     kind = ERROR_TYPES.get(status, Refused)
     following = next_link(answer.headers) or ""
-    return kind(message, hint=hint, status=status, problem=problem, next_url=following)
+    return kind(
+        message,
+        hint=hint,
+        details=() if listed else details,
+        status=status,
+        problem=problem,
+        next_url=following,
+    )
 
 
 def _parse_problem(answer: "httpx.Response") -> dict[str, Any]:
@@ -87,19 +99,24 @@ def _parse_xml_error(answer: "httpx.Response") -> dict[str, Any]:
     return {"title": code[1], "detail": detail[1] if detail else "", "code": code[1]}
 
 
-def _error_message(status: int, problem: Mapping[str, Any], answer: "httpx.Response") -> str:
+def _list_errors(problem: Mapping[str, Any]) -> list[str]:
+    """One line for each field, or file and JSON pointer, that a problem names."""
+    errors = problem.get("errors")
+    return [
+        _single_line(f"{name}: {' '.join(map(str, why)) if isinstance(why, list) else why}")
+        for name, why in (errors.items() if isinstance(errors, dict) else ())
+    ]
+
+
+def _error_message(
+    status: int, problem: Mapping[str, Any], answer: "httpx.Response", listed: str
+) -> str:
     title, detail = problem.get("title"), problem.get("detail")
     if not title and not detail:
         html = answer.headers.get("Content-Type", "").startswith("text/html")
         page = ", with an HTML page, which is not from a store" if html else ""
         return f"{status} {status_phrase(status)} from {strip_query(str(answer.url))}{page}"
     said = ": ".join(str(part).rstrip(".") for part in (title, detail) if part)
-    errors = problem.get("errors")
-    fields = errors.items() if isinstance(errors, dict) else ()
-    listed = "; ".join(
-        f"{name}: {' '.join(map(str, why)) if isinstance(why, list) else why}"
-        for name, why in fields
-    )
     return _single_line(f"{said} ({listed})" if listed else said)
 
 

@@ -38,9 +38,10 @@ from store_client.transfer.journal import KnownFile, UploadAttempt, UploadJourna
 from store_client.uploads.deposit import BundlePutter, FileDepositor, WaitPolicy
 from store_client.uploads.job import add_hint, tell_kept
 from store_client.uploads.options import UploadOptions
-from store_client.uploads.plan import PlannedFile, check_metadata, find_known, later_version
+from store_client.uploads.plan import PlannedFile, find_known, later_version
 from store_client.uploads.staging import open_staging
 from store_client.uploads.table import RenderedBundle
+from store_client.uploads.validation import validate_planned
 
 TOGETHER = 64
 """Bundles whose files are sent before the bundles are made."""
@@ -226,8 +227,10 @@ class _BulkRun:
                 another = replace(made, uuid=str(uuid4()), finished=False)
                 self.journal.record_bundle(source.label, another)
         missing = [source for source in sources if source.label not in self.results]
-        if not self.options.allow_invalid_json:
-            check_metadata(one for source in missing for one in source.files)
+        files = [
+            (f"{source.label}/{one.entry_name}", one) for source in missing for one in source.files
+        ]
+        validate_planned(self.client, self.options, files)
         if self.options.dry_run:
             self.results |= {source.label: _result(source, "planned") for source in missing}
         elif missing:

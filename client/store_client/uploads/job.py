@@ -21,7 +21,6 @@ from store_client.uploads.plan import (
     ExistingBundle,
     PlannedFile,
     UploadReport,
-    check_metadata,
     find_known,
     is_same_bundle,
     plan_files,
@@ -29,6 +28,7 @@ from store_client.uploads.plan import (
     unchanged_report,
 )
 from store_client.uploads.staging import open_staging
+from store_client.uploads.validation import validate_planned
 
 AGAIN = "run the same command again to resume"
 
@@ -120,8 +120,9 @@ def _run_upload(one: _UploadRun, patience: WaitPolicy) -> UploadReport:
         _record_finished(one, UploadAttempt(there.uuid, there.version, "", finished=True))
         return unchanged_report(there)
     missing = [file for file in one.files if file.name not in known or not known[file.name].stored]
-    if not one.options.allow_invalid_json:
-        check_metadata(missing)
+    validate_planned(
+        one.client, one.options, [(file.name, file) for file in one.files], missing=missing
+    )
     earlier = there.uuid if there and not one.options.bundle else None
     if one.options.dry_run:
         found = planned_report(one.options, one.files, missing)

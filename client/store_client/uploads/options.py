@@ -4,6 +4,7 @@ import re
 from dataclasses import dataclass
 from pathlib import Path
 
+from store_client.content_types import METADATA
 from store_client.errors import Misused
 from store_client.identifiers import check_uuid
 
@@ -11,8 +12,6 @@ TIMEOUT_SECONDS = 1200
 """How long to wait for verification (Limits: upload time-out)."""
 JOBS = 16
 MAX_JOBS = 64
-METADATA = ("*.json",)
-"""Names of files that are metadata, if nothing else is said."""
 SCHEMES = {"aws": "s3", "gcp": "gs"}
 """Where the bucket of a replica is, when only its name is given."""
 
@@ -47,7 +46,7 @@ class UploadOptions:
     jobs: files, and parts of large files, on their way at once.
     indexed: shell patterns (case-sensitive) of names that are metadata.
     dry_run: look, and say what would be done; nothing is sent.
-    allow_invalid_json: upload metadata files also if they are not JSON.
+    allow_invalid_json: upload without validating metadata files.
     """
 
     src_dir: Path

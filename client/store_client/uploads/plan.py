@@ -1,18 +1,15 @@
 """Plan an upload: files, metadata checks, what the store already has, which version to make."""
 
-import json
-import re
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
-from pathlib import Path
-from typing import Any, Literal, NoReturn
+from typing import Any, Literal
 from uuid import uuid4
 
 from store_client import content_types
-from store_client.checksums import MB, FileChecksums
-from store_client.errors import Misused, NotFound, name_os_errors
+from store_client.checksums import FileChecksums
+from store_client.errors import NotFound
 from store_client.http.session import HttpSession
 from store_client.identifiers import create_version, parse_version
 from store_client.local_files import LocalFile, list_files
@@ -184,96 +181,6 @@ def later_version(version: str) -> str:
     """A version for now, or just after a version from a clock that is ahead."""
     after = parse_version(version) + timedelta(microseconds=1)
     return create_version(max(after, datetime.now(UTC)))
-
-
-MAX_METADATA = 32 * MB
-"""Bytes of a metadata file that the store looks into; it names larger ones in a bundle's errors."""
-_CONSTANT = re.compile(r'"(?:[^"\\]|\\.)*"|(NaN|-?Infinity)')
-_NAME = re.compile(r'("(?:[^"\\]|\\.)*")\s*:|"(?:[^"\\]|\\.)*"|[{}]')
-
-
-class DuplicateName(Exception):
-    """An object gives a name twice, of which readers keep different values."""
-
-
-def check_metadata(files: Iterable[PlannedFile]) -> None:
-    """Misused with file, line and column of the first metadata file that is not JSON."""
-    faults = [found for one in files if one.indexed and (found := metadata_fault(one)) is not None]
-    if faults:
-        more = f" (and {len(faults) - 1} more files)" if len(faults) > 1 else ""
-        raise Misused(
-            f"{faults[0]}{more}",
-            hint="correct it, or upload it as it is: --allow-invalid-json",
-        )
-
-
-def metadata_fault(one: PlannedFile) -> str | None:
-    """What is wrong with a metadata file, and where; None for JSON, and beyond the largest size."""
-    if one.file.size > MAX_METADATA:
-        return None
-    with name_os_errors(f"read {one.file.path}", Misused):
-        data = Path(one.file.path).read_bytes()
-    try:
-        text = data.decode()
-    except UnicodeDecodeError as error:
-        return f"{one.name}{_text_position(data[: error.start].decode())}: not UTF-8"
-    fault = _json_fault(text)
-    return fault and f"{one.name}{fault}"
-
-
-def _json_fault(text: str) -> str | None:
-    try:
-        # Numbers are not looked at: the store takes them of any length.
-        json.loads(
-            text,
-            parse_int=len,
-            parse_float=len,
-            parse_constant=_refuse_constant,
-            object_pairs_hook=_require_unique,
-        )
-    except json.JSONDecodeError as error:
-        at = f", line {error.lineno}, column {error.colno}"
-        return f"{at}: {error.msg.removesuffix(' at')}"
-    except RecursionError:
-        return ": nested too deeply"
-    except DuplicateName:
-        start, name = _first_duplicate(text)
-        return f"{_text_position(text[:start])}: the name {name} is given twice in one object"
-    except ValueError as error:
-        place = next((found.start() for found in _CONSTANT.finditer(text) if found[1]), 0)
-        return f"{_text_position(text[:place])}: {error}"
-    return None
-
-
-def _require_unique(pairs: list[tuple[str, object]]) -> None:
-    """Keeps nothing, so that a large file takes little memory."""
-    if len(dict(pairs)) < len(pairs):
-        raise DuplicateName
-
-
-def _first_duplicate(text: str) -> tuple[int, str]:
-    """Where an object of a JSON text gives a name for the second time, and the name in quotes."""
-    seen: list[set[str]] = []
-    for found in _NAME.finditer(text):
-        if found[0] == "{":
-            seen.append(set())
-        elif found[0] == "}":
-            seen.pop()
-        elif found[1]:
-            name = json.loads(found[1])
-            if name in seen[-1]:
-                return found.start(), found[1]
-            seen[-1].add(name)
-    return 0, ""
-
-
-def _refuse_constant(constant: str) -> NoReturn:
-    raise ValueError(f"{constant} is not JSON")
-
-
-def _text_position(before: str) -> str:
-    line, column = before.count("\n") + 1, len(before) - before.rfind("\n")
-    return f", line {line}, column {column}"
 
 
 State = Literal["uploaded", "unchanged", "planned"]

@@ -21,13 +21,14 @@ import csv
 import io
 import json
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from difflib import get_close_matches
 from pathlib import Path
 from string import Formatter
 from typing import Any
 
 from store_client.errors import Misused, name_os_errors
+from store_client.validation.findings import ERROR, WARNING, Finding, Severity
 
 METADATA_NAME = "metadata.json"
 FILE_COLUMN = "file"
@@ -83,50 +84,78 @@ class BundleTemplate:
 
 def read_table(path: Path) -> list[TableRow]:
     """Read a table, separated by tabs, or by commas if its name ends with .csv; Misused."""
+    rows, findings = scan_table(path)
+    fault = next((one for one in findings if one.severity == ERROR), None)
+    if fault is not None:
+        where = f"{path}, line {fault.line}:" if fault.line else str(path)
+        raise Misused(f"{where} {fault.message}")
+    return rows
+
+
+def scan_table(path: Path) -> tuple[list[TableRow], list[Finding]]:
+    """Read a table as far as that is possible, and find everything that is wrong with it."""
     with name_os_errors(f"read {path}", Misused):
         data = path.read_bytes()
     try:
         text = data.decode("utf-8-sig")
     except UnicodeDecodeError as error:
         line = data[: error.start].count(b"\n") + 1
-        raise Misused(f"{path}, line {line}: not UTF-8 text") from None
-    separator = "," if path.suffix.lower() == ".csv" else "\t"
-    rows = list(_read_rows(path, text, separator))
-    if not rows:
-        raise Misused(f"{path} has no rows below its heading")
-    if len(rows) > MOST_ROWS:
-        raise Misused(f"{path} has more than {MOST_ROWS} rows", hint="split it")
-    return rows
+        return [], [Finding(str(path), "not UTF-8 text", line=line)]
+    scan = _TableScan(str(path))
+    scan.read(text, "," if path.suffix.lower() == ".csv" else "\t")
+    if not scan.rows and not scan.findings:
+        scan.find("has no rows below its heading")
+    elif len(scan.rows) > MOST_ROWS:
+        scan.find(f"has more than {MOST_ROWS} rows: split it")
+    return scan.rows, scan.findings
 
 
-def _read_rows(path: Path, text: str, separator: str) -> Iterator[TableRow]:
-    reader = csv.reader(io.StringIO(text, newline=""), delimiter=separator, strict=True)
-    columns: list[str] = []
-    try:
-        for cells in reader:
-            if not any(cell.strip() for cell in cells):
-                continue
-            if not columns:
-                columns = _check_columns(path, [cell.strip() for cell in cells])
-                continue
-            if len(cells) > len(columns):
-                raise csv.Error(f"{len(cells)} cells, but {len(columns)} columns")
-            filled = [*cells, *[""] * (len(columns) - len(cells))]
-            yield TableRow(
-                reader.line_num,
-                dict(zip(columns, (cell.strip() for cell in filled), strict=True)),
-            )
-    except csv.Error as error:
-        raise Misused(f"{path}, line {reader.line_num}: {error}") from error
+@dataclass(slots=True)
+class _TableScan:
+    """Reads a table line by line."""
 
+    path: str
+    rows: list[TableRow] = field(default_factory=list)
+    findings: list[Finding] = field(default_factory=list)
+    columns: list[str] = field(default_factory=list)
 
-def _check_columns(path: Path, columns: Sequence[str]) -> list[str]:
-    if "" in columns:
-        raise Misused(f"{path}, line 1: column {columns.index('') + 1} has no name")
-    twice = sorted({name for name in columns if columns.count(name) > 1})
-    if twice:
-        raise Misused(f"{path}, line 1: two columns {', '.join(twice)}")
-    return list(columns)
+    def find(self, message: str, line: int | None = None, severity: Severity = ERROR) -> None:
+        """Note that something is wrong."""
+        self.findings.append(Finding(self.path, message, severity, line=line))
+
+    def read(self, text: str, separator: str) -> None:
+        """Read heading and rows; nothing can be told after a fault in quotes."""
+        reader = csv.reader(io.StringIO(text, newline=""), delimiter=separator, strict=True)
+        line = 1
+        try:
+            for cells in reader:
+                if any(cell.strip() for cell in cells):
+                    self._add(line, [cell.strip() for cell in cells])
+                line = reader.line_num + 1
+        except csv.Error as error:
+            self.find(str(error), reader.line_num)
+
+    def _add(self, line: int, cells: list[str]) -> None:
+        if not self.columns:
+            self.columns = cells
+            self._check_columns(line)
+            return
+        count, wanted = len(cells), len(self.columns)
+        if count > wanted:
+            self.find(f"{count} cells, but {wanted} columns", line)
+        elif count < wanted:
+            message = f"{count} cells, but {wanted} columns: the last ones count as empty"
+            self.find(message, line, WARNING)
+        filled = [*cells[:wanted], *[""] * (wanted - count)]
+        self.rows.append(TableRow(line, dict(zip(self.columns, filled, strict=True))))
+
+    def _check_columns(self, line: int) -> None:
+        for number, name in enumerate(self.columns, 1):
+            if not name:
+                self.find(f"column {number} has no name", line)
+        twice = sorted({name for name in self.columns if name and self.columns.count(name) > 1})
+        if twice:
+            self.find(f"two columns {', '.join(twice)}", line)
 
 
 def read_template(path: Path, columns: Sequence[str]) -> BundleTemplate:

@@ -2,13 +2,29 @@
 
 from pathlib import Path
 
+import httpx
 import pytest
 
+from store_client.client import Client
+from store_client.configuration import Configuration
 from store_client.errors import Misused
+from store_client.http.session import HttpSession
 from store_client.uploads.options import UploadOptions
-from store_client.uploads.plan import MAX_METADATA, PlannedFile, check_metadata, plan_files
+from store_client.uploads.plan import PlannedFile, plan_files
+from store_client.uploads.validation import validate_planned
+from store_client.validation.documents import MAX_METADATA
 
 pytestmark = pytest.mark.spec("CLI-143")
+
+
+def validate(folder: Path, *, indexed: tuple[str, ...] = ("*.json",), **contents: bytes) -> None:
+    """As an upload to a store of an earlier release does, which lists no schemas."""
+    transport = httpx.MockTransport(lambda _: httpx.Response(404))
+    config = Configuration(folder, folder, "http://store.example")
+    client = Client(config=config, session=HttpSession(config.url, transport=transport))
+    options = UploadOptions(folder, "aws", indexed=indexed)
+    planned = files(folder, indexed=indexed, **contents)
+    validate_planned(client, options, [(one.name, one) for one in planned])
 
 
 def files(
@@ -41,14 +57,14 @@ def files(
 )
 def test_rejects_invalid_json_with_position(tmp_path: Path, data: bytes, told: str) -> None:
     with pytest.raises(Misused) as refused:
-        check_metadata(files(tmp_path, a=data))
+        validate(tmp_path, a=data)
     assert str(refused.value).startswith(told)
     assert "--allow-invalid-json" in refused.value.hint
 
 
 def test_counts_further_errors(tmp_path: Path) -> None:
     with pytest.raises(Misused, match=r"^b\.json, line 1.* \(and 1 more files\)$"):
-        check_metadata(files(tmp_path, a=b"{}", b=b"{", c=b"]"))
+        validate(tmp_path, a=b"{}", b=b"{", c=b"]")
 
 
 @pytest.mark.parametrize(
@@ -61,13 +77,13 @@ def test_counts_further_errors(tmp_path: Path) -> None:
     ],
 )
 def test_accepts_valid_json(tmp_path: Path, data: bytes) -> None:
-    check_metadata(files(tmp_path, a=data))
+    validate(tmp_path, a=data)
 
 
 def test_skips_data_files_and_ignored_metadata(
     tmp_path: Path,
 ) -> None:
-    check_metadata(files(tmp_path, a=b"{", indexed=("*.meta",)))
+    validate(tmp_path, a=b"{", indexed=("*.meta",))
     with (tmp_path / "a.json").open("wb") as file:
         file.truncate(MAX_METADATA + 1)
-    check_metadata(files(tmp_path))
+    validate(tmp_path)

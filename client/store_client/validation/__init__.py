@@ -1,0 +1,1 @@
+"""Validation of folders, metadata documents and tables, before anything is sent."""

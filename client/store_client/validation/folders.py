@@ -1,0 +1,159 @@
+"""Validate a folder that is to become a bundle."""
+
+import hashlib
+import os
+import stat
+import unicodedata
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import NamedTuple
+
+from store_client.checksums import MB
+from store_client.content_types import METADATA, is_metadata
+from store_client.errors import Misused
+from store_client.local_files import walk_files
+from store_client.names import fold_name, name_fault, parent_folders
+from store_client.validation.documents import (
+    MAX_METADATA,
+    oversized_findings,
+    validate_document,
+)
+from store_client.validation.findings import WARNING, Finding, ValidationReport, sort_findings
+from store_client.validation.schemas import NO_SCHEMAS, SchemaSet
+
+MAX_FILE = 5 * 1024**4
+"""Bytes of a file that an upload area takes, unless the operators set another limit."""
+
+
+class _FoundFile(NamedTuple):
+    """A readable file of the folder."""
+
+    name: str
+    path: str
+    size: int
+
+
+@dataclass(slots=True)
+class _FolderScan:
+    """What a walk through the folder found."""
+
+    root: str
+    findings: list[Finding]
+    files: list[_FoundFile]
+
+    def run(self) -> None:
+        """Find all files, and what cannot be read."""
+        for path, name in walk_files(self.root, leave_out=self._leave_out, fail=self._fail):
+            try:
+                found = os.stat(path)
+            except OSError as error:
+                is_link = os.path.islink(path)
+                reason = "is a broken link" if is_link else f"cannot be read: {error.strerror}"
+                self.findings.append(Finding(name, reason))
+                continue
+            if not stat.S_ISREG(found.st_mode):
+                self.findings.append(Finding(name, "is not a file"))
+            elif not os.access(path, os.R_OK):
+                self.findings.append(Finding(name, "is not readable"))
+            else:
+                self.files.append(_FoundFile(name, path, found.st_size))
+        self.files.sort()
+
+    def _leave_out(self, path: str, reason: str) -> None:
+        self.findings.append(Finding(self._name(path), f"{reason}, and left out", WARNING))
+
+    def _fail(self, path: str, error: Misused) -> None:
+        self.findings.append(Finding(self._name(path), str(error)))
+
+    def _name(self, path: str) -> str:
+        return os.path.relpath(path, self.root).replace(os.sep, "/")
+
+
+def validate_folder(
+    folder: Path,
+    schemas: SchemaSet = NO_SCHEMAS,
+    *,
+    indexed: Sequence[str] = METADATA,
+    max_file: int = MAX_FILE,
+) -> ValidationReport:
+    """Find everything that is wrong with a folder; paths in findings are names in the bundle.
+
+    indexed: shell patterns of names that are metadata.
+    """
+    scan = _FolderScan(str(folder), [], [])
+    scan.run()
+    findings = [*scan.findings, *_check_names(scan.files), *_find_equal_files(scan.files)]
+    if not scan.files and not scan.findings:
+        findings.append(Finding(str(folder), "has no files"))
+    before = schemas.validated
+    for file in scan.files:
+        findings += _check_file(file, schemas, indexed, max_file)
+    size = sum(file.size for file in scan.files)
+    return ValidationReport(
+        sort_findings(findings), len(scan.files), size, schemas.validated - before
+    )
+
+
+def _check_file(
+    file: _FoundFile, schemas: SchemaSet, indexed: Sequence[str], max_file: int
+) -> list[Finding]:
+    if file.size > max_file:
+        return [Finding(file.name, f"is larger than the store takes ({max_file} bytes)")]
+    if not is_metadata(file.name, indexed):
+        return [] if file.size else [Finding(file.name, "is empty", WARNING)]
+    if file.size > MAX_METADATA:
+        return oversized_findings(file.name, schemas)
+    path = Path(file.path)
+    try:
+        data = path.read_bytes()
+    except OSError as error:
+        return [Finding(file.name, f"cannot be read: {error.strerror}")]
+    return validate_document(file.name, data, schemas, path=path)
+
+
+def _check_names(files: Sequence[_FoundFile]) -> Iterator[Finding]:
+    by_case: dict[str, str] = {}
+    by_form: dict[str, str] = {}
+    for file in files:
+        if fault := name_fault(file.name):
+            yield Finding(file.name, fault)
+        same = by_form.setdefault(unicodedata.normalize("NFC", file.name), file.name)
+        twin = by_case.setdefault(fold_name(file.name), file.name)
+        if same != file.name:
+            yield Finding(file.name, f"differs from {same!r} only in its Unicode normalization")
+        elif twin != file.name:
+            message = f"differs from {twin!r} only in case: some file systems cannot have both"
+            yield Finding(file.name, message, WARNING)
+    for file in files:
+        if parent_folders(unicodedata.normalize("NFC", file.name)) & by_form.keys():
+            yield Finding(file.name, "lies in a folder that has the name of a file")
+
+
+def _find_equal_files(files: Sequence[_FoundFile]) -> Iterator[Finding]:
+    """Warn of files with the same content; only files of one size are read."""
+    by_size = defaultdict[int, list[_FoundFile]](list)
+    for file in files:
+        by_size[file.size].append(file)
+    for size, alike in by_size.items():
+        if size == 0 or len(alike) == 1:
+            continue
+        first: dict[str, str] = {}
+        for file in alike:
+            digest = _hash_file(file.path)
+            twin = first.setdefault(digest, file.name) if digest else file.name
+            if twin != file.name:
+                yield Finding(file.name, f"has the same content as {twin}", WARNING)
+
+
+def _hash_file(path: str) -> str:
+    """SHA-256 of a file; "" if it cannot be read, which is found elsewhere."""
+    found = hashlib.sha256()
+    try:
+        with open(path, "rb") as file:
+            while block := file.read(MB):
+                found.update(block)
+    except OSError:
+        return ""
+    return found.hexdigest()

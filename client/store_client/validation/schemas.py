@@ -105,7 +105,7 @@ class SchemaSet:
 
     def _find_named(self, said: Any, path: Path | None) -> CompiledSchema | str | None:
         """The local schema that a document names; a text says why it cannot be used."""
-        if not isinstance(said, str) or not said:
+        if not isinstance(said, str) or not _is_reference(said):
             return None
         at = self._locate(said, path)
         if at is None:
@@ -128,6 +128,14 @@ class SchemaSet:
 
 
 NO_SCHEMAS = SchemaSet(local=False)
+
+
+def _is_reference(text: str) -> bool:
+    """Whether a text can be read as a URL or path."""
+    try:
+        return bool(urlsplit(text).geturl())
+    except ValueError:
+        return False
 
 
 def _is_file(place: Path) -> bool:

@@ -1,0 +1,1 @@
+"""Validation of folders, documents and tables by the client."""

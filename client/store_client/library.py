@@ -10,6 +10,7 @@ from os import PathLike
 from pathlib import Path
 from threading import Event
 from typing import Literal, overload
+from uuid import UUID
 
 from store_client.client import Client
 from store_client.content_types import METADATA
@@ -31,7 +32,7 @@ AnyPath = str | PathLike[str]
 
 
 def download(
-    bundle: str,
+    bundle: str | UUID,
     directory: AnyPath = ".",
     *,
     client: Client | None = None,
@@ -56,7 +57,7 @@ def download(
 
     NotFound if the store has no such bundle; Damaged or Unreachable when retries are used up.
     """
-    place = _parse_bundle(bundle)
+    place = _parse_bundle(str(bundle))
     with open_client(client) as store:
         options = DownloadOptions(
             store.config.choose_replica(replica or place.replica),

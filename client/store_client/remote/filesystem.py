@@ -24,9 +24,9 @@ from fsspec.utils import isfilelike
 from store_client.atomic_files import replace_atomically
 from store_client.client import Client
 from store_client.downloads.options import MIN_DELAY_S, NUM_RETRIES
-from store_client.errors import Misused, NotAllowed, NotFound
+from store_client.errors import Damaged, Misused, NotAllowed, NotFound
 from store_client.identifiers import parse_version
-from store_client.names import parent_folders
+from store_client.names import name_fault, parent_folders
 from store_client.progress import NoProgress
 from store_client.remote.content import RemoteContent, RemoteStore
 from store_client.remote.locations import BUNDLE, FILE, StoreLocation, parse_location
@@ -300,7 +300,7 @@ class StoreFileSystem(AbstractFileSystem):  # type: ignore[misc]  # fsspec has n
                 return found
         with _os_errors(root):
             listed = self._remote.list_bundle(place)
-        self.dircache[root] = found = _build_folders(root, listed.files)
+        self.dircache[root] = found = build_folders(root, listed.files)
         return found
 
 
@@ -338,9 +338,13 @@ def _root(place: StoreLocation) -> str:
     return f"{place.kind}/{place.fqid}"
 
 
-def _build_folders(root: str, files: Sequence[RemoteFile]) -> Folders:
+def build_folders(root: str, files: Sequence[RemoteFile]) -> Folders:
+    """The folders of a bundle's files; Damaged for a name that leads out of it."""
     folders: Folders = {root: []}
     for file in files:
+        wrong = name_fault(file.name)
+        if wrong is not None:
+            raise Damaged(f"{root} has a file {file.name!r}, which cannot be used: {wrong}")
         for folder in sorted(parent_folders(file.name)):
             path = f"{root}/{folder}"
             if path not in folders:

@@ -20,8 +20,9 @@ import pytest
 from fsspec.implementations.local import LocalFileSystem
 from fsspec.tests.abstract import AbstractFixtures, AbstractGetTests
 
-from store_client import Client, Misused, StoreError
-from store_client.remote.filesystem import StoreFileSystem
+from store_client import Client, Damaged, Misused, StoreError
+from store_client.remote.filesystem import StoreFileSystem, build_folders
+from store_client.transfer.streams import RemoteFile
 from tests.client.conftest import ADMIN_TOKEN, Served
 from tests.client.download.deposits import VERSION, Depositor, uuid_of
 from tests.client.remote.conftest import Deposit
@@ -302,6 +303,13 @@ def test_pandas_reads_tables(root: str) -> None:
         pandas.read_csv(f"store://{root}/none.csv")
     with pytest.raises(OSError, match="never change"):
         pandas.DataFrame({"a": [1]}).to_csv(f"store://{root}/new.csv")
+
+
+@pytest.mark.parametrize("name", ["../../x", "/etc/passwd", "a/../../x", "a\\b", "a//b", "", "."])
+def test_names_that_lead_out_of_a_bundle_are_damage(name: str) -> None:
+    file = RemoteFile(uuid_of(1), VERSION, name, sha256="0" * 64, size=1)
+    with pytest.raises(Damaged, match="cannot be used"):
+        build_folders("bundle/1", [file])
 
 
 def test_client_works_without_fsspec() -> None:

@@ -9,6 +9,7 @@ from pathlib import Path
 from random import Random
 from typing import Any
 from urllib.parse import urlsplit
+from uuid import UUID
 
 import pytest
 
@@ -125,7 +126,7 @@ def test_without_client_uses_configured_store(
     monkeypatch.chdir(tmp_path)
     with store_client.open(f"store://bundle/{bundle}/reads/lane 1/R1.gz") as file:
         assert file.read() == READS
-    report = store_client.download(bundle)
+    report = store_client.download(UUID(bundle))
     assert contents(Path(f"{bundle}.{VERSION}")) == CONTENTS
     assert report.counts.files == len(CONTENTS)
 

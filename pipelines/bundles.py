@@ -92,7 +92,8 @@ def put(stores: Stores, new: BundleDraft, author: str, *, request_id: str = "") 
     if not new.entries:
         raise Invalid("A bundle has at least one file.", errors={"/files": ["Must not be empty."]})
     formats.check_file_names([name for name, _, _ in new.entries])
-    _validate_metadata(stores, new)
+    if stores.metadata_schemas:
+        _validate_metadata(stores, new)
     row, facts = _reserve(stores, new, author)
     if facts is None:
         # The first writer of these entries chose their order, which the record keeps.
@@ -111,32 +112,24 @@ def put(stores: Stores, new: BundleDraft, author: str, *, request_id: str = "") 
 
 def _validate_metadata(stores: Stores, new: BundleDraft) -> None:
     """Validate the metadata of a version, unless it exists: it was valid when it was written."""
-    if not any(
-        metadata_validation.find_schemas(stores, name, indexed=indexed)
-        for name, _, indexed in (new.entries if stores.metadata_schemas else ())
-    ):
+    wanted = [
+        (name, file, indexed)
+        for name, file, indexed in new.entries
+        if metadata_validation.find_schemas(stores, name, indexed=indexed)
+    ]
+    if not wanted:
         return
     with stores.catalog.read() as tx:
         row, is_buried = bundles.find_with_tombstone(tx, new.fqid)
         if row is not None or is_buried:
             return
-        visible = check_files(tx, new.replica, [file for _, file, _ in new.entries])
-    metadata_validation.validate_metadata(
-        stores, new.replica, _choose_metadata(stores, new.entries, visible)
-    )
-
-
-def _choose_metadata(
-    stores: Stores, entries: Sequence[EntryRow], visible: Sequence[files.FoundFile]
-) -> list[MetadataFile]:
-    """Return the files that have schemas; `visible` are the files of the entries, in order."""
-    chosen: list[MetadataFile] = []
-    if not stores.metadata_schemas:
-        return chosen
-    for (name, _, indexed), (_, _, _, size, _, sha256, _, _) in zip(entries, visible, strict=True):
-        if schemas := metadata_validation.find_schemas(stores, name, indexed=indexed):
-            chosen.append(MetadataFile(name, size, sha256, schemas))
-    return chosen
+        visible = files.look_up(tx, new.replica, [file for _, file, _ in wanted])
+        if len(visible) < len(wanted):
+            # Names all missing files; if they appeared meanwhile, the metadata did, too.
+            check_files(tx, new.replica, [file for _, file, _ in new.entries])
+            visible = check_files(tx, new.replica, [file for _, file, _ in wanted])
+    chosen = metadata_validation.choose_metadata(stores, wanted, visible)
+    metadata_validation.validate_metadata(stores, new.replica, chosen)
 
 
 class _FilesAppeared(Exception):
@@ -335,7 +328,8 @@ def _read_base(stores: Stores, tx: Tx, ident: int, patch: BundlePatch) -> _Patch
     )
     kept = [entry for place, entry in enumerate(entries) if place not in removed]
     added = records.encode_entries(patch.add, facts)
-    return _PatchBase(row, kept, added, runs, _choose_metadata(stores, patch.add, visible))
+    metadata = metadata_validation.choose_metadata(stores, patch.add, visible)
+    return _PatchBase(row, kept, added, runs, metadata)
 
 
 def _build_patched(

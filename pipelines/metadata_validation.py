@@ -10,6 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import NamedTuple
 
 from pipelines import documents, failover
+from storage.catalog import files
 from storage.errors import NotFoundError, Unavailable, Unprocessable
 from storage.json_codec import estimate_parsed_size
 from storage.model import Replica
@@ -67,10 +68,28 @@ def find_schemas(stores: Stores, name: str, *, indexed: bool) -> list[MetadataSc
     return [schema for schema in stores.metadata_schemas if schema.matches(name)]
 
 
+def choose_metadata(
+    stores: Stores,
+    entries: Sequence[tuple[str, files.FileKey, bool]],
+    found: Sequence[files.FoundFile],
+) -> list[MetadataFile]:
+    """Return the files of entries (name, file, indexed) that have schemas.
+
+    `found` are the files of all entries, in their order.
+    """
+    if not stores.metadata_schemas:
+        return []
+    chosen = []
+    for (name, _, indexed), (_, _, _, size, _, sha256, _, _) in zip(entries, found, strict=True):
+        if schemas := find_schemas(stores, name, indexed=indexed):
+            chosen.append(MetadataFile(name, size, sha256, schemas))
+    return chosen
+
+
 def validate_metadata(
     stores: Stores,
     replica: Replica,
-    files: Sequence[MetadataFile],
+    metadata: Sequence[MetadataFile],
     *,
     time_limit_s: float = TIME_LIMIT_S,
     clock: Callable[[], float] = time.monotonic,
@@ -79,11 +98,14 @@ def validate_metadata(
 
     Raise MetadataInvalid, and Unavailable if it takes too long: a retry continues.
     """
-    waiting = [file for file in files if _list_unseen(stores, file)]
+    waiting = [file for file in metadata if _list_unseen(stores, file)]
     faults: list[MetadataFault] = []
     ends = clock() + time_limit_s
     for start in range(0, len(waiting), stores.copy_parallel):
-        if start and clock() > ends:
+        is_late = start > 0 and clock() > ends
+        if len(faults) >= MAX_FAULTS or (faults and is_late):
+            break
+        if is_late:
             raise Unavailable(
                 f"Validated {start} of {len(waiting)} metadata files in {time_limit_s:g} s; send"
                 " the request again to continue.",
@@ -93,19 +115,17 @@ def validate_metadata(
             stores, replica, waiting[start : start + stores.copy_parallel]
         ):
             faults += found
-        if len(faults) >= MAX_FAULTS:
-            break
     if faults:
         raise MetadataInvalid(faults[:MAX_FAULTS])
 
 
 def _validate_batch(
-    stores: Stores, replica: Replica, files: Sequence[MetadataFile]
+    stores: Stores, replica: Replica, batch: Sequence[MetadataFile]
 ) -> list[list[MetadataFault]]:
-    if len(files) == 1:
-        return [_validate_file(stores, replica, files[0])]
-    with ThreadPoolExecutor(len(files)) as pool:
-        return list(pool.map(lambda file: _validate_file(stores, replica, file), files))
+    if len(batch) == 1:
+        return [_validate_file(stores, replica, batch[0])]
+    with ThreadPoolExecutor(len(batch)) as pool:
+        return list(pool.map(lambda file: _validate_file(stores, replica, file), batch))
 
 
 def _list_unseen(stores: Stores, file: MetadataFile) -> list[MetadataSchema]:

@@ -147,9 +147,15 @@ class _SchemaFiles:
                 schema = json_codec.decode(path.read_bytes())
             except (OSError, ValueError):
                 continue  # A file that no schema refers to need not be one.
-            if isinstance(schema, dict) and str(schema.get("$id", "")).rstrip("#") == uri:
+            if isinstance(schema, dict) and _strip_fragment(schema.get("$id")) == _strip_fragment(
+                uri
+            ):
                 return path.relative_to(self.folder).as_posix()
         return ""
+
+
+def _strip_fragment(uri: Any) -> str:
+    return str(uri or "").partition("#")[0]
 
 
 def _is_inside(name: str) -> bool:

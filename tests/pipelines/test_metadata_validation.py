@@ -85,6 +85,16 @@ def test_a_request_that_takes_too_long_is_continued(validating: Stores) -> None:
 
 
 @pytest.mark.spec("BUN-71")
+def test_faults_that_were_found_in_time_are_told(validating: Stores) -> None:
+    found = stored(validating, b'{"name": 1}', b"{}", b'{"name": 3}')
+    with pytest.raises(Unavailable):
+        validate_metadata(validating, "aws", found, time_limit_s=-1)
+    with pytest.raises(MetadataInvalid) as caught:
+        validate_metadata(validating, "aws", found, time_limit_s=-1)
+    assert [fault.name for fault in caught.value.faults] == ["1.json"]
+
+
+@pytest.mark.spec("BUN-71")
 def test_many_files_are_validated_at_once(validating: Stores) -> None:
     contents = [
         json.dumps({"name": number} if number != 17 else {}).encode() for number in range(40)

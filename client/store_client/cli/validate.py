@@ -19,7 +19,6 @@ if TYPE_CHECKING:
 
 _QUICK = RetryPolicy(waits_s=(), connect_s=5, read_s=30)
 """The store's schemas are asked for once: without them validation goes on."""
-COLUMNS = ("path", "line", "column", "pointer", "severity", "message")
 ABOUT = """Validate a folder, or a table whose rows become bundles, before you upload it.
 
 Finds metadata that is not JSON, with line and column; metadata that does not satisfy its JSON
@@ -135,7 +134,8 @@ def _show_report(here: CommandContext, report: "ValidationReport", unit: str) ->
         for one in report.findings:
             click.echo(escape_line(str(one)))
     else:
-        here.show_rows((one.as_json() for one in report.findings), COLUMNS)
+        columns = importlib.import_module("store_client.validation.findings").COLUMNS
+        here.show_rows((one.as_json() for one in report.findings), columns)
     size = f" ({format_size(report.size)})" if report.size else ""
     errors, warnings = report.count("error"), report.count("warning")
     here.note(

@@ -17,7 +17,8 @@ from store_client.validation.schemas import NO_SCHEMAS, SchemaSet
 MAX_METADATA = 32 * MB
 """Bytes of a metadata file that the store looks into; it names larger ones in a bundle's errors."""
 DETAILED_BYTES = 4 * MB
-"""Largest document of which more than the first fault of a schema is listed."""
+"""Largest document of which more than the first fault of a schema is listed, and whose own schema
+is looked for."""
 MAX_FAULTS = 1000
 """Faults of one document and schema that are listed."""
 _CONSTANT = re.compile(r'"(?:[^"\\]|\\.)*"|(NaN|-?Infinity)')
@@ -47,7 +48,9 @@ def validate_document(
     shown = shown or name
     if len(data) > MAX_METADATA:
         return oversized_findings(name, schemas, shown=shown)
-    reader = _JsonReader()
+    # A parsed value takes many times the size of its text.
+    keep = schemas.has_rule(name) or (schemas.local and len(data) <= DETAILED_BYTES)
+    reader = _JsonReader(keep)
     if faults := _find_syntax_faults(shown, data, reader):
         return faults
     applying, found = schemas.find_for(name, reader.value, path=path, shown=shown)
@@ -91,8 +94,12 @@ def oversized_findings(name: str, schemas: SchemaSet, *, shown: str = "") -> lis
 
 @dataclass(slots=True)
 class _JsonReader:
-    """Reads JSON, and notes what Python takes but the store does not."""
+    """Reads JSON, and notes what Python takes but the store does not.
 
+    keep: whether the value is wanted; else it takes little memory.
+    """
+
+    keep: bool
     value: Any = None
     repeats: bool = False
     constants: bool = False
@@ -109,10 +116,10 @@ class _JsonReader:
             object_pairs_hook=self._make_object,
         )
 
-    def _make_object(self, pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    def _make_object(self, pairs: list[tuple[str, Any]]) -> dict[str, Any] | None:
         found = dict(pairs)
         self.repeats = self.repeats or len(found) < len(pairs)
-        return found
+        return found if self.keep else None
 
     def _note_constant(self, constant: str) -> None:
         self.constants = True

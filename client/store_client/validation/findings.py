@@ -2,12 +2,14 @@
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any, Literal
 
 from store_client.errors import Misused
 
 Severity = Literal["error", "warning"]
+COLUMNS = ("path", "line", "column", "pointer", "severity", "message")
+"""Members of a finding, in the order in which they are printed."""
 ERROR: Severity = "error"
 WARNING: Severity = "warning"
 
@@ -36,7 +38,7 @@ class Finding:
 
     def as_json(self) -> dict[str, Any]:
         """As `store validate` prints it in a pipe."""
-        return asdict(self)
+        return {name: getattr(self, name) for name in COLUMNS}
 
 
 @dataclass(frozen=True, slots=True)

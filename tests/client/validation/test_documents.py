@@ -2,12 +2,18 @@
 
 import json
 import string
+import tracemalloc
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from store_client.validation.documents import MAX_METADATA, validate_document, validate_documents
+from store_client.validation.documents import (
+    DETAILED_BYTES,
+    MAX_METADATA,
+    validate_document,
+    validate_documents,
+)
 from store_client.validation.findings import Finding
 from store_client.validation.schemas import SchemaSet
 
@@ -106,6 +112,16 @@ def test_never_fails_and_agrees_with_python(data: bytes) -> None:
 
 def test_finds_deep_nesting() -> None:
     assert only(validate_document("a.json", b"[" * 200_000)).message == "nested too deeply"
+
+
+def test_a_large_document_without_rules_takes_little_memory() -> None:
+    data = b"[" + b"{}," * (DETAILED_BYTES // 3) + b"{}]"
+    tracemalloc.start()
+    assert validate_document("a.json", data, SchemaSet()) == []
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    # As values, the objects alone would take fifteen times their text.
+    assert peak < 8 * len(data)
 
 
 def test_takes_several_documents_by_name() -> None:

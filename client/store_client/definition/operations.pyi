@@ -6,47 +6,548 @@ Operations of a store that is newer than this file are found at run time, withou
 # ruff: noqa: A002
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import Any, BinaryIO, Concatenate, Generic, Literal, ParamSpec
+from typing import (
+    Any,
+    BinaryIO,
+    Concatenate,
+    Generic,
+    Literal,
+    NotRequired,
+    ParamSpec,
+    TypedDict,
+    TypeVar,
+)
 from uuid import UUID
 
 P = ParamSpec("P")
+R = TypeVar("R")
+I = TypeVar("I")
 AnyUuid = str | UUID
 Headers = Mapping[str, str] | None
 Replica = Literal["aws", "gcp"]
 
-class TypedMethod(Generic[P]):
-    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> Any: ...
-    def iterate(self, *args: P.args, **kwargs: P.kwargs) -> Iterator[Any]: ...
-    def pages(self, *args: P.args, **kwargs: P.kwargs) -> Iterator[Any]: ...
+class Answer(Generic[R, I]):
+    """What an operation answers, and the items of its pages."""
 
-class AsyncTypedMethod(Generic[P]):
-    async def __call__(self, *args: P.args, **kwargs: P.kwargs) -> Any: ...
-    def iterate(self, *args: P.args, **kwargs: P.kwargs) -> AsyncIterator[Any]: ...
-    def pages(self, *args: P.args, **kwargs: P.kwargs) -> AsyncIterator[Any]: ...
+class TypedMethod(Generic[P, R, I]):
+    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R: ...
+    def iterate(self, *args: P.args, **kwargs: P.kwargs) -> Iterator[I]: ...
+    def pages(self, *args: P.args, **kwargs: P.kwargs) -> Iterator[R]: ...
 
-def _operation(method: Callable[Concatenate[Any, P], Any]) -> TypedMethod[P]: ...
-def _async_operation(method: Callable[Concatenate[Any, P], Any]) -> AsyncTypedMethod[P]: ...
+class AsyncTypedMethod(Generic[P, R, I]):
+    async def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R: ...
+    def iterate(self, *args: P.args, **kwargs: P.kwargs) -> AsyncIterator[I]: ...
+    def pages(self, *args: P.args, **kwargs: P.kwargs) -> AsyncIterator[R]: ...
+
+def _operation(
+    method: Callable[Concatenate[Any, P], Answer[R, I]],
+) -> TypedMethod[P, R, I]: ...
+def _async_operation(
+    method: Callable[Concatenate[Any, P], Answer[R, I]],
+) -> AsyncTypedMethod[P, R, I]: ...
+
+class AreaChecksumCounts(TypedDict):
+    total: int
+    states: ChecksumCounts
+
+class AreaChecksums(TypedDict):
+    sha1: str
+    sha256: str
+    crc32c: str
+    s3_etag: str
+
+class AreaCreated(TypedDict):
+    uri: str
+
+class AreaCredentials(TypedDict):
+    kind: str
+    expires: str
+    bucket: NotRequired[str]
+    prefix: NotRequired[str]
+    region: NotRequired[str]
+    endpoint: NotRequired[str | None]
+    access_key_id: NotRequired[str]
+    secret_access_key: NotRequired[str]
+    session_token: NotRequired[str]
+    access_token: NotRequired[str]
+    method: NotRequired[str]
+    urls: NotRequired[dict[str, Any]]
+    headers: NotRequired[dict[str, Any]]
+    max_bytes: NotRequired[int]
+
+class AreaFileAnswer(TypedDict):
+    url: str
+    size: int
+    checksums: AreaChecksums
+
+class AreaFileEntry(TypedDict):
+    name: str
+    url: str
+    size: int
+    content_type: str | None
+    checksums: dict[str, str] | None
+    status: str
+    validation: str
+    cause: str | None
+
+class AreaListing(TypedDict):
+    uuid: str
+    uri: str
+    state: str
+    files: list[AreaFileEntry]
+
+class AreaPart(TypedDict):
+    part: int
+    size: int
+    md5: str
+
+class AreaPartAddress(TypedDict):
+    part: int
+    size: int
+    direct: bool
+    method: str
+    url: str
+    headers: dict[str, Any]
+    expires: NotRequired[str]
+
+class AreaStateAnswer(TypedDict):
+    state: str
+
+class AreaUploadAnswer(TypedDict):
+    upload_id: str
+    size: int
+    part_size: int
+    part_count: int
+    parts: list[int]
+
+class AreaUploadDone(TypedDict):
+    url: str
+    size: int
+    status: str
+
+class AreaValidationCounts(TypedDict):
+    total: int
+    states: ValidationCounts
+
+class AttemptAnswer(TypedDict):
+    number: int
+    at: str
+    seconds: float
+    status: NotRequired[int]
+    error: NotRequired[str]
+    body: NotRequired[str]
+
+class AttemptDetail(TypedDict):
+    number: int
+    at: str
+    seconds: float
+    status: NotRequired[int]
+    error: NotRequired[str]
+    body: NotRequired[str]
+    headers: NotRequired[dict[str, Any]]
+
+class BacklogAnswer(TypedDict):
+    kind: str
+    step: str
+    replica: str
+    parked: bool
+    rows: int
+    oldest_s: float
+
+class Bundle(TypedDict):
+    uuid: str
+    version: str
+    creator_uid: int
+    files: list[FileEntry]
+    replication: NotRequired[ReplicaStatesAnswer]
+
+class BundleAnswer(TypedDict):
+    bundle: Bundle
+
+class BundleList(TypedDict):
+    bundles: list[BundleName]
+    has_more: bool
+    page_count: int
+    per_page: int
+
+class BundleName(TypedDict):
+    uuid: str
+    version: str
+
+class BundleWritten(TypedDict):
+    version: str
+    manifest: Manifest
+
+class CheckoutProgressAnswer(TypedDict):
+    files: int
+    files_total: int
+    bytes: int
+    bytes_total: int
+
+class CheckoutStarted(TypedDict):
+    checkout_job_id: str
+
+class CheckoutStatus(TypedDict):
+    status: str
+    location: NotRequired[str]
+    cause: NotRequired[str]
+    progress: CheckoutProgressAnswer
+    mail: NotRequired[str]
+
+class ChecksumCounts(TypedDict):
+    UNSCHEDULED: int
+    SCHEDULED: int
+    CHECKSUMMING: int
+    CHECKSUMMED: int
+    FAILED: int
+
+class ChecksumStatus(TypedDict):
+    status: str
+    checksums: dict[str, str] | None
+    cause: str | None
+
+class CollectionAnswer(TypedDict):
+    uuid: str
+    version: str
+    name: str
+    description: str
+    details: dict[str, Any]
+    contents: list[CollectionItemAnswer]
+    owner: str
+
+class CollectionItemAnswer(TypedDict):
+    type: str
+    uuid: str
+    version: str
+    path: NotRequired[str]
+
+class CollectionList(TypedDict):
+    collections: list[CollectionName]
+
+class CollectionName(TypedDict):
+    uuid: str
+    version: str
+
+class DamagedObject(TypedDict):
+    replica: str
+    key: str
+    reason: str
+    found: str
+
+class DeliveryAnswer(TypedDict):
+    id: str
+    transaction_id: str
+    event_type: str
+    bundle_uuid: str
+    bundle_version: str
+    state: str
+    recorded: str
+    attempts: list[AttemptAnswer]
+    next_attempt: NotRequired[str]
+    reason: NotRequired[str]
+
+class DeliveryDetail(TypedDict):
+    id: str
+    transaction_id: str
+    event_type: str
+    bundle_uuid: str
+    bundle_version: str
+    state: str
+    recorded: str
+    attempts: list[AttemptDetail]
+    next_attempt: NotRequired[str]
+    reason: NotRequired[str]
+    request: NotRequired[WebhookRequestAnswer]
+
+class DeliveryList(TypedDict):
+    deliveries: list[DeliveryAnswer]
+
+class DivergedRecord(TypedDict):
+    kind: str
+    name: str
+    replica: str
+    seen: str
+
+class DryRunAnswer(TypedDict):
+    bundles: list[DryRunBundle]
+    timed_out: bool
+
+class DryRunBundle(TypedDict):
+    bundle_uuid: str
+    bundle_version: str
+    matches: bool
+    payload: NotRequired[dict[str, Any]]
+    error: NotRequired[str]
+
+class EventDocument(TypedDict):
+    event_type: str
+    bundle_info: dict[str, Any]
+    uuid: str
+    manifest: dict[str, Any]
+    files: dict[str, Any]
+    shape_descriptor: str
+
+class EventList(TypedDict):
+    event_streams: list[EventStream]
+
+class EventStream(TypedDict):
+    journal_id: str
+    from_date: str
+    to_date: str
+    size: int
+    stream_url: str
+    events: list[JournalledEvent]
+
+class FacetAnswer(TypedDict):
+    total: int
+    facets: dict[str, Any]
+    unknown_fields: dict[str, Any]
+
+class Feed(TypedDict):
+    events: list[FeedEvent]
+    cursor: str
+
+class FeedEvent(TypedDict):
+    event_id: str
+    event_type: str
+    timestamp: str
+    replica: str
+    bundle_uuid: str
+    bundle_version: str
+    bundle_url: str
+
+class FieldList(TypedDict):
+    fields: list[SearchField]
+
+FileEntry = TypedDict(
+    "FileEntry",
+    {
+        "name": str,
+        "uuid": str,
+        "version": str,
+        "content-type": str,
+        "crc32c": str,
+        "indexed": bool,
+        "s3_etag": str,
+        "sha1": str,
+        "sha256": str,
+        "size": int,
+        "url": NotRequired[str],
+    },
+)
+
+class FileResult(TypedDict):
+    version: str
+    task_id: NotRequired[str]
+    uuid: str
+    status: NotRequired[int]
+    code: NotRequired[str]
+    detail: NotRequired[str]
+    errors: NotRequired[dict[str, Any]]
+    retry_after_s: NotRequired[int]
+
+class FileStatus(TypedDict):
+    status: str
+
+class FileWritten(TypedDict):
+    version: str
+    task_id: NotRequired[str]
+
+class FilesWritten(TypedDict):
+    files: list[FileResult]
+
+class Integrity(TypedDict):
+    at: str
+    period_s: float
+    replicas: IntegrityReplicas
+    damaged: NotRequired[list[DamagedObject]]
+
+class IntegrityReplicas(TypedDict):
+    aws: ReplicaIntegrity
+    gcp: ReplicaIntegrity
+
+class JournalledEvent(TypedDict):
+    event_id: str
+    event_type: str
+    bundle_uuid: str
+    bundle_version: str
+    timestamp: str
+    offset: int
+    size: int
+
+class LagAnswer(TypedDict):
+    kind: str
+    replica: str
+    versions: int
+    p50_s: NotRequired[float]
+    p99_s: NotRequired[float]
+
+class Manifest(TypedDict):
+    creator_uid: int
+    files: list[FileEntry]
+
+class MetadataSchemaList(TypedDict):
+    schemas: list[SchemaPattern]
+    documents: dict[str, Any]
+
+class PendingItem(TypedDict):
+    kind: str
+    name: str
+    step: str
+    replica: str
+    since: str
+    age_s: float
+    attempts: int
+    parked: bool
+    reason: NotRequired[str]
+
+class ReplayAnswer(TypedDict):
+    replay_id: str
+    state: str
+    events_left: int
+    deliveries: int
+
+class ReplicaIntegrity(TypedDict):
+    objects: int
+    verified: int
+    damaged: int
+    repaired: int
+    oldest_unverified_s: NotRequired[float]
+
+class ReplicaStateAnswer(TypedDict):
+    state: str
+    at: NotRequired[str]
+    reason: NotRequired[str]
+
+class ReplicaStatesAnswer(TypedDict):
+    aws: ReplicaStateAnswer
+    gcp: ReplicaStateAnswer
+
+class Replication(TypedDict):
+    at: str
+    window_s: int
+    lag: list[LagAnswer]
+    oldest: list[PendingItem]
+    backlog: list[BacklogAnswer]
+    failures: list[PendingItem]
+    diverged: list[DivergedRecord]
+    diverged_total: int
+    unindexed: list[UnindexedDocument]
+    unindexed_total: int
+
+class RetriedAnswer(TypedDict):
+    retried: int
+    more: bool
+
+class SchemaPattern(TypedDict):
+    pattern: str
+    name: str
+    digest: str
+
+class SearchAnswer(TypedDict):
+    es_query: dict[str, Any]
+    results: list[SearchResult]
+    total_hits: int
+
+class SearchField(TypedDict):
+    name: str
+    kind: str
+    documents: int
+
+class SearchResult(TypedDict):
+    bundle_fqid: str
+    bundle_url: str
+    search_score: float | None
+    metadata: NotRequired[dict[str, Any]]
+
+class SubscriptionAnswer(TypedDict):
+    uuid: str
+    owner: str
+    callback_url: str
+    replica: str
+    subscription_type: str
+    method: str
+    encoding: str
+    form_fields: dict[str, Any]
+    payload_form_field: str
+    es_query: NotRequired[dict[str, Any]]
+    jmespath_query: NotRequired[str]
+    hmac_key_id: NotRequired[str]
+    hmac_previous_until: NotRequired[str]
+    attachments: NotRequired[dict[str, Any]]
+    state: str
+    state_since: NotRequired[str]
+    state_reason: NotRequired[str]
+    failures: NotRequired[int]
+    failing_since: NotRequired[str]
+
+class SubscriptionDeleted(TypedDict):
+    timeDeleted: str
+
+class SubscriptionList(TypedDict):
+    subscriptions: list[SubscriptionAnswer]
+
+class TaskAnswer(TypedDict):
+    task_id: str
+    status: str
+    uuid: str
+    version: str
+    replica: str
+    bytes_done: int
+    bytes_total: int
+    cause: NotRequired[TaskCause]
+
+class TaskCause(TypedDict):
+    code: str
+    detail: str
+    field: NotRequired[str]
+    declared: NotRequired[str]
+    computed: NotRequired[str]
+
+class UnindexedDocument(TypedDict):
+    replica: str
+    bundle: str
+    reason: str
+
+class ValidationCounts(TypedDict):
+    UNSCHEDULED: int
+    VALIDATING: int
+    VALIDATED: int
+    INVALID: int
+
+class ValidationStatus(TypedDict):
+    status: str
+    cause: str | None
+
+class WebhookRequestAnswer(TypedDict):
+    method: str
+    url: str
+    body: str
 
 class Operations:
     @_operation
-    def delete_area(self, *, uuid: AnyUuid, headers: Headers = None) -> Any:
+    def delete_area(
+        self, *, uuid: AnyUuid, headers: Headers = None,
+    ) -> Answer[AreaStateAnswer, Any]:
         """Delete your upload area."""
 
     @_operation
     def delete_area_upload(
         self, *, uuid: AnyUuid, filename: str, upload_id: str, headers: Headers = None,
-    ) -> Any:
+    ) -> Answer[dict[str, Any], Any]:
         """Abort an upload."""
 
     @_operation
     def delete_bundle(
         self, *, uuid: AnyUuid, replica: Replica, reason: str, version: str | None = None,
         headers: Headers = None,
-    ) -> Any:
+    ) -> Answer[dict[str, Any], Any]:
         """Delete a bundle, or one version of it."""
 
     @_operation
-    def delete_collection(self, *, uuid: AnyUuid, replica: Replica, headers: Headers = None) -> Any:
+    def delete_collection(
+        self, *, uuid: AnyUuid, replica: Replica, headers: Headers = None,
+    ) -> Answer[dict[str, Any], Any]:
         """Delete one of your collections."""
 
     @_operation
@@ -54,15 +555,15 @@ class Operations:
         self, *, uuid: AnyUuid, replica: Replica,
         subscription_type: Literal["jmespath", "elasticsearch"] | None = None,
         headers: Headers = None,
-    ) -> Any:
+    ) -> Answer[SubscriptionDeleted, Any]:
         """Delete one of your subscriptions."""
 
     @_operation
-    def delete_v1_group(self, *, group_id: str, headers: Headers = None) -> Any:
+    def delete_v1_group(self, *, group_id: str, headers: Headers = None) -> Answer[Any, Any]:
         """Delete a group."""
 
     @_operation
-    def delete_v1_role(self, *, role_id: str, headers: Headers = None) -> Any:
+    def delete_v1_role(self, *, role_id: str, headers: Headers = None) -> Answer[Any, Any]:
         """Delete a role."""
 
     @_operation
@@ -76,36 +577,44 @@ class Operations:
         payloads: int | None = None, bundle_uuid: AnyUuid | None = None,
         event_ids: Iterable[AnyUuid] | None = None, subscription_id: AnyUuid | None = None,
         headers: Headers = None,
-    ) -> Any:
+    ) -> Answer[DryRunAnswer, Any]:
         """Show which of the latest bundles a subscription would match, and the payloads."""
 
     @_operation
     def get_area(
         self, *, uuid: AnyUuid, per_page: int | None = None, start_at: str | None = None,
         headers: Headers = None,
-    ) -> Any:
+    ) -> Answer[AreaListing, AreaFileEntry]:
         """List the files of your upload area."""
 
     @_operation
-    def get_area_checksum(self, *, uuid: AnyUuid, filename: str, headers: Headers = None) -> Any:
+    def get_area_checksum(
+        self, *, uuid: AnyUuid, filename: str, headers: Headers = None,
+    ) -> Answer[ChecksumStatus, Any]:
         """Show the checksums of a file of an upload area."""
 
     @_operation
-    def get_area_checksums(self, *, uuid: AnyUuid, headers: Headers = None) -> Any:
+    def get_area_checksums(
+        self, *, uuid: AnyUuid, headers: Headers = None,
+    ) -> Answer[AreaChecksumCounts, Any]:
         """Count the files of an upload area by the states of their checksums."""
 
     @_operation
     def get_area_upload(
         self, *, uuid: AnyUuid, filename: str, upload_id: str, headers: Headers = None,
-    ) -> Any:
+    ) -> Answer[AreaUploadAnswer, Any]:
         """Show the stored parts of an upload."""
 
     @_operation
-    def get_area_validate(self, *, uuid: AnyUuid, filename: str, headers: Headers = None) -> Any:
+    def get_area_validate(
+        self, *, uuid: AnyUuid, filename: str, headers: Headers = None,
+    ) -> Answer[ValidationStatus, Any]:
         """Show the validation of a file of an upload area."""
 
     @_operation
-    def get_area_validations(self, *, uuid: AnyUuid, headers: Headers = None) -> Any:
+    def get_area_validations(
+        self, *, uuid: AnyUuid, headers: Headers = None,
+    ) -> Answer[AreaValidationCounts, Any]:
         """Count the files of an upload area by the states of their validation."""
 
     @_operation
@@ -114,44 +623,44 @@ class Operations:
         directurls: bool | None = None, presignedurls: bool | None = None, token: str | None = None,
         per_page: int | None = None, start_at: int | None = None, replication: bool | None = None,
         headers: Headers = None,
-    ) -> Any:
+    ) -> Answer[BundleAnswer, FileEntry]:
         """Read a bundle."""
 
     @_operation
     def get_bundle_archive(
         self, *, uuid: AnyUuid, replica: Replica, version: str | None = None,
         format: Literal["zip", "tar", "bagit", "ro-crate"] | None = None, headers: Headers = None,
-    ) -> Any:
+    ) -> Answer[Any, Any]:
         """Download a bundle as an archive."""
 
     @_operation
     def get_bundles_all(
         self, *, replica: Replica, prefix: str | None = None, token: str | None = None,
         per_page: int | None = None, search_after: str | None = None, headers: Headers = None,
-    ) -> Any:
+    ) -> Answer[BundleList, BundleName]:
         """List bundles."""
 
     @_operation
     def get_bundles_checkout(
         self, *, checkout_job_id: AnyUuid, replica: Replica, headers: Headers = None,
-    ) -> Any:
+    ) -> Answer[CheckoutStatus, Any]:
         """Show a checkout's status."""
 
     @_operation
     def get_collection(
         self, *, uuid: AnyUuid, replica: Replica, version: str | None = None,
         headers: Headers = None,
-    ) -> Any:
+    ) -> Answer[CollectionAnswer, Any]:
         """Read one of your collections."""
 
     @_operation
     def get_collections(
         self, *, per_page: int | None = None, start_at: str | None = None, headers: Headers = None,
-    ) -> Any:
+    ) -> Answer[CollectionList, CollectionName]:
         """List your collections."""
 
     @_operation
-    def get_definition(self, *, headers: Headers = None) -> Any:
+    def get_definition(self, *, headers: Headers = None) -> Answer[Any, Any]:
         """This definition."""
 
     @_operation
@@ -161,37 +670,37 @@ class Operations:
         event_type: Literal["CREATE", "TOMBSTONE", "DELETE", "TEST"] | None = None,
         bundle_uuid: AnyUuid | None = None, since: str | None = None, until: str | None = None,
         per_page: int | None = None, search_after: str | None = None, headers: Headers = None,
-    ) -> Any:
+    ) -> Answer[DeliveryList, DeliveryAnswer]:
         """List the deliveries of a subscription."""
 
     @_operation
     def get_delivery(
         self, *, uuid: AnyUuid, id: AnyUuid, replica: Replica, headers: Headers = None,
-    ) -> Any:
+    ) -> Answer[DeliveryDetail, Any]:
         """Show a delivery with its requests and their results."""
 
     @_operation
-    def get_echo(self, *, headers: Headers = None) -> Any:
+    def get_echo(self, *, headers: Headers = None) -> Answer[Any, Any]:
         """Your request as it arrived, without the secrets in it."""
 
     @_operation
     def get_event(
         self, *, uuid: AnyUuid, replica: Replica, version: str, headers: Headers = None,
-    ) -> Any:
+    ) -> Answer[EventDocument, Any]:
         """Read the metadata document of a bundle version."""
 
     @_operation
     def get_events(
         self, *, replica: Replica, from_date: str | None = None, to_date: str | None = None,
         per_page: int | None = None, token: str | None = None, headers: Headers = None,
-    ) -> Any:
+    ) -> Answer[EventList, EventStream]:
         """List journals of events."""
 
     @_operation
     def get_events_feed(
         self, *, replica: Replica, after: str | None = None, per_page: int | None = None,
         from_date: str | None = None, headers: Headers = None,
-    ) -> Any:
+    ) -> Answer[Feed, Any]:
         """Follow new events."""
 
     @_operation
@@ -200,33 +709,33 @@ class Operations:
         token: str | None = None, directurl: bool | None = None,
         content_disposition: str | None = None, replication: bool | None = None,
         headers: Headers = None,
-    ) -> Any:
+    ) -> Answer[Any, Any]:
         """Read a file: a redirect to its content."""
 
     @_operation
     def get_file_bundles(
         self, *, uuid: AnyUuid, replica: Replica, version: str | None = None,
         per_page: int | None = None, search_after: str | None = None, headers: Headers = None,
-    ) -> Any:
+    ) -> Answer[BundleList, BundleName]:
         """List the bundles that contain a file."""
 
     @_operation
-    def get_health(self, *, headers: Headers = None) -> Any:
+    def get_health(self, *, headers: Headers = None) -> Answer[Any, Any]:
         """Whether every part works."""
 
     @_operation
-    def get_integrity(self, *, headers: Headers = None) -> Any:
+    def get_integrity(self, *, headers: Headers = None) -> Answer[Integrity, Any]:
         """Show how many objects are verified, and which are damaged."""
 
     @_operation
-    def get_jwks_json(self, *, headers: Headers = None) -> Any:
+    def get_jwks_json(self, *, headers: Headers = None) -> Answer[Any, Any]:
         """The public keys that verify its tokens."""
 
     @_operation
     def get_login(
         self, *, redirect_uri: str, state: str | None = None, login_hint: str | None = None,
         headers: Headers = None,
-    ) -> Any:
+    ) -> Answer[Any, Any]:
         """Log in the user of this browser, then redirect to redirect_uri with the same state."""
 
     @_operation
@@ -234,7 +743,7 @@ class Operations:
         self, *, id_token_hint: str | None = None, client_id: str | None = None,
         post_logout_redirect_uri: str | None = None, state: str | None = None,
         headers: Headers = None,
-    ) -> Any:
+    ) -> Answer[Any, Any]:
         """Log out of this service and, if it supports that, of the identity provider."""
 
     @_operation
@@ -244,36 +753,36 @@ class Operations:
         nonce: str | None = None, code_challenge: str | None = None,
         code_challenge_method: str | None = None, prompt: str | None = None,
         max_age: str | None = None, headers: Headers = None,
-    ) -> Any:
+    ) -> Answer[Any, Any]:
         """Authorize an application to act for the user (RFC 6749, OpenID Connect)."""
 
     @_operation
-    def get_oauth_userinfo(self, *, headers: Headers = None) -> Any:
+    def get_oauth_userinfo(self, *, headers: Headers = None) -> Answer[Any, Any]:
         """Whom the access token is of, as far as its scopes let it be known."""
 
     @_operation
-    def get_openid_configuration(self, *, headers: Headers = None) -> Any:
+    def get_openid_configuration(self, *, headers: Headers = None) -> Answer[Any, Any]:
         """What this service is and does."""
 
     @_operation
     def get_replay(
         self, *, uuid: AnyUuid, id: AnyUuid, replica: Replica, headers: Headers = None,
-    ) -> Any:
+    ) -> Answer[ReplayAnswer, Any]:
         """Show the progress of a replay."""
 
     @_operation
-    def get_replication(self, *, headers: Headers = None) -> Any:
+    def get_replication(self, *, headers: Headers = None) -> Answer[Replication, Any]:
         """Show replication status."""
 
     @_operation
-    def get_schemas(self, *, headers: Headers = None) -> Any:
+    def get_schemas(self, *, headers: Headers = None) -> Answer[MetadataSchemaList, Any]:
         """List the schemas of metadata."""
 
     @_operation
     def get_search_fields(
         self, *, replica: Replica, prefix: str | None = None, per_page: int | None = None,
         search_after: str | None = None, headers: Headers = None,
-    ) -> Any:
+    ) -> Answer[FieldList, SearchField]:
         """List the fields that bundles have."""
 
     @_operation
@@ -281,7 +790,7 @@ class Operations:
         self, *, uuid: AnyUuid, replica: Replica,
         subscription_type: Literal["jmespath", "elasticsearch"] | None = None,
         headers: Headers = None,
-    ) -> Any:
+    ) -> Answer[SubscriptionAnswer, Any]:
         """Read one of your subscriptions."""
 
     @_operation
@@ -289,15 +798,15 @@ class Operations:
         self, *, replica: Replica,
         subscription_type: Literal["jmespath", "elasticsearch"] | None = None,
         headers: Headers = None,
-    ) -> Any:
+    ) -> Answer[SubscriptionList, Any]:
         """List your subscriptions."""
 
     @_operation
-    def get_task(self, *, task_id: AnyUuid, headers: Headers = None) -> Any:
+    def get_task(self, *, task_id: AnyUuid, headers: Headers = None) -> Answer[TaskAnswer, Any]:
         """Show how far a file's verification is."""
 
     @_operation
-    def get_v1_account(self, *, headers: Headers = None) -> Any:
+    def get_v1_account(self, *, headers: Headers = None) -> Answer[Any, Any]:
         """Read your own roles and permissions."""
 
     @_operation
@@ -305,58 +814,58 @@ class Operations:
         self, *, per_page: int | None = None, next_token: str | None = None, who: str | None = None,
         what: str | None = None, since: str | None = None, until: str | None = None,
         target: str | None = None, headers: Headers = None,
-    ) -> Any:
+    ) -> Answer[Any, Any]:
         """Read who changed what."""
 
     @_operation
-    def get_v1_group(self, *, group_id: str, headers: Headers = None) -> Any:
+    def get_v1_group(self, *, group_id: str, headers: Headers = None) -> Answer[Any, Any]:
         """Read a group."""
 
     @_operation
     def get_v1_group_roles(
         self, *, group_id: str, per_page: int | None = None, next_token: str | None = None,
         headers: Headers = None,
-    ) -> Any:
+    ) -> Answer[Any, Any]:
         """List the roles of a group."""
 
     @_operation
     def get_v1_group_users(
         self, *, group_id: str, per_page: int | None = None, next_token: str | None = None,
         headers: Headers = None,
-    ) -> Any:
+    ) -> Answer[Any, Any]:
         """List the users in a group."""
 
     @_operation
     def get_v1_groups(
         self, *, per_page: int | None = None, next_token: str | None = None,
         headers: Headers = None,
-    ) -> Any:
+    ) -> Answer[Any, Any]:
         """List groups."""
 
     @_operation
-    def get_v1_policies_version(self, *, headers: Headers = None) -> Any:
+    def get_v1_policies_version(self, *, headers: Headers = None) -> Answer[Any, Any]:
         """Which policies are in force."""
 
     @_operation
-    def get_v1_role(self, *, role_id: str, headers: Headers = None) -> Any:
+    def get_v1_role(self, *, role_id: str, headers: Headers = None) -> Answer[Any, Any]:
         """Read a role."""
 
     @_operation
     def get_v1_roles(
         self, *, per_page: int | None = None, next_token: str | None = None,
         headers: Headers = None,
-    ) -> Any:
+    ) -> Answer[Any, Any]:
         """List roles."""
 
     @_operation
-    def get_v1_user(self, *, user_id: str, headers: Headers = None) -> Any:
+    def get_v1_user(self, *, user_id: str, headers: Headers = None) -> Answer[Any, Any]:
         """Read a user."""
 
     @_operation
     def get_v1_user_groups(
         self, *, user_id: str, per_page: int | None = None, next_token: str | None = None,
         headers: Headers = None,
-    ) -> Any:
+    ) -> Answer[Any, Any]:
         """List the groups that a user is in."""
 
     @_operation
@@ -364,38 +873,38 @@ class Operations:
         self, *, user_id: str, per_page: int | None = None, next_token: str | None = None,
         resource_type: Literal["area", "collection", "subscription"] | None = None,
         headers: Headers = None,
-    ) -> Any:
+    ) -> Answer[Any, Any]:
         """List what a user owns."""
 
     @_operation
     def get_v1_user_roles(
         self, *, user_id: str, per_page: int | None = None, next_token: str | None = None,
         headers: Headers = None,
-    ) -> Any:
+    ) -> Answer[Any, Any]:
         """List the roles of a user."""
 
     @_operation
     def get_v1_users(
         self, *, per_page: int | None = None, next_token: str | None = None,
         headers: Headers = None,
-    ) -> Any:
+    ) -> Answer[Any, Any]:
         """List users."""
 
     @_operation
-    def head_area(self, *, uuid: AnyUuid, headers: Headers = None) -> Any:
+    def head_area(self, *, uuid: AnyUuid, headers: Headers = None) -> Answer[Any, Any]:
         """Check whether your upload area exists."""
 
     @_operation
     def head_file(
         self, *, uuid: AnyUuid, replica: Replica, version: str | None = None,
         replication: bool | None = None, headers: Headers = None,
-    ) -> Any:
+    ) -> Answer[Any, Any]:
         """Read a file's metadata."""
 
     @_operation
     def patch_area(
         self, *, uuid: AnyUuid, state: Literal["UNLOCKED", "LOCKED"], headers: Headers = None,
-    ) -> Any:
+    ) -> Answer[AreaStateAnswer, Any]:
         """Lock or unlock your upload area."""
 
     @_operation
@@ -403,7 +912,7 @@ class Operations:
         self, *, uuid: AnyUuid, version: str, replica: Replica,
         add_files: Iterable[Mapping[str, Any]] | None = None,
         remove_files: Iterable[Mapping[str, Any]] | None = None, headers: Headers = None,
-    ) -> Any:
+    ) -> Answer[BundleName, Any]:
         """Add files to a bundle and remove files from it."""
 
     @_operation
@@ -413,23 +922,23 @@ class Operations:
         remove_contents: Iterable[Mapping[str, Any]] | None = None, name: str | None = None,
         description: str | None = None, details: Mapping[str, Any] | None = None,
         headers: Headers = None,
-    ) -> Any:
+    ) -> Answer[CollectionName, Any]:
         """Add and remove links of one of your collections, and change its metadata."""
 
     @_operation
     def pause_subscription(
         self, *, uuid: AnyUuid, replica: Replica, headers: Headers = None,
-    ) -> Any:
+    ) -> Answer[SubscriptionAnswer, Any]:
         """Pause the deliveries of a subscription."""
 
     @_operation
-    def post_area(self, *, uuid: AnyUuid, headers: Headers = None) -> Any:
+    def post_area(self, *, uuid: AnyUuid, headers: Headers = None) -> Answer[AreaCreated, Any]:
         """Open an upload area."""
 
     @_operation
     def post_area_credentials(
         self, *, uuid: AnyUuid, filenames: Iterable[str] | None = None, headers: Headers = None,
-    ) -> Any:
+    ) -> Answer[AreaCredentials, Any]:
         """Get credentials or URLs to write to an upload area."""
 
     @_operation
@@ -437,57 +946,57 @@ class Operations:
         self, *, uuid: AnyUuid, filename: str, content_type: str | None = None,
         size: int | None = None, checksums: Mapping[str, Any] | None = None,
         headers: Headers = None,
-    ) -> Any:
+    ) -> Answer[FileStatus, Any]:
         """Register a file uploaded directly to the bucket."""
 
     @_operation
     def post_area_part(
         self, *, uuid: AnyUuid, filename: str, upload_id: str, part: int, crc32c: str,
         headers: Headers = None,
-    ) -> Any:
+    ) -> Answer[AreaPartAddress, Any]:
         """Get the URL to put one part of an upload to."""
 
     @_operation
     def post_area_upload(
         self, *, uuid: AnyUuid, filename: str, size: int, content_type: str | None = None,
         upload_id: str | None = None, headers: Headers = None,
-    ) -> Any:
+    ) -> Answer[AreaUploadAnswer, Any]:
         """Begin or resume a multipart upload into an upload area."""
 
     @_operation
     def post_area_upload_complete(
         self, *, uuid: AnyUuid, filename: str, upload_id: str,
         checksums: Mapping[str, Any] | None = None, headers: Headers = None,
-    ) -> Any:
+    ) -> Answer[AreaUploadDone, Any]:
         """Complete a multipart upload."""
 
     @_operation
     def post_bundles_checkout(
         self, *, uuid: AnyUuid, replica: Replica, version: str | None = None,
         destination: str | None = None, email: str | None = None, headers: Headers = None,
-    ) -> Any:
+    ) -> Answer[CheckoutStarted, Any]:
         """Check a bundle out."""
 
     @_operation
-    def post_logout(self, *, headers: Headers = None) -> Any:
+    def post_logout(self, *, headers: Headers = None) -> Answer[Any, Any]:
         """Log out, with the parameters in a form."""
 
     @_operation
-    def post_oauth_authorize(self, *, headers: Headers = None) -> Any:
+    def post_oauth_authorize(self, *, headers: Headers = None) -> Answer[Any, Any]:
         """Authorize an application, with the parameters in a form."""
 
     @_operation
     def post_oauth_device(
         self, *, client_id: str | None = None, client_secret: str | None = None,
         scope: str | None = None, headers: Headers = None,
-    ) -> Any:
+    ) -> Answer[Any, Any]:
         """A code for a device without a browser, which a person enters at /device."""
 
     @_operation
     def post_oauth_revoke(
         self, *, token: str, client_id: str | None = None, client_secret: str | None = None,
         token_type_hint: str | None = None, headers: Headers = None,
-    ) -> Any:
+    ) -> Answer[Any, Any]:
         """Give a token back."""
 
     @_operation
@@ -496,11 +1005,11 @@ class Operations:
         code: str | None = None, redirect_uri: str | None = None, code_verifier: str | None = None,
         refresh_token: str | None = None, device_code: str | None = None, scope: str | None = None,
         headers: Headers = None,
-    ) -> Any:
+    ) -> Answer[Any, Any]:
         """Tokens for a code, a refresh token or a device's code."""
 
     @_operation
-    def post_oauth_userinfo(self, *, headers: Headers = None) -> Any:
+    def post_oauth_userinfo(self, *, headers: Headers = None) -> Answer[Any, Any]:
         """The same; the token may be `access_token` of a body instead of in the header."""
 
     @_operation
@@ -508,21 +1017,21 @@ class Operations:
         self, *, replica: Replica, es_query: Mapping[str, Any],
         output_format: Literal["summary", "raw"] | None = None, per_page: int | None = None,
         search_after: str | None = None, headers: Headers = None,
-    ) -> Any:
+    ) -> Answer[SearchAnswer, SearchResult]:
         """Find bundles by their metadata."""
 
     @_operation
     def post_search_facets(
         self, *, replica: Replica, es_query: Mapping[str, Any], fields: Iterable[str],
         size: int | None = None, headers: Headers = None,
-    ) -> Any:
+    ) -> Answer[FacetAnswer, Any]:
         """Count matching bundles by the values of fields."""
 
     @_operation
     def post_v1_group(
         self, *, group_id: str, roles: Iterable[str] | None = None,
         policy: Mapping[str, Any] | None = None, headers: Headers = None,
-    ) -> Any:
+    ) -> Answer[Any, Any]:
         """Make a group."""
 
     @_operation
@@ -530,13 +1039,13 @@ class Operations:
         self, *, principal: str, action: Iterable[str], resource: Iterable[str],
         groups: Iterable[str] | None = None, context: Mapping[str, Any] | None = None,
         grant: str | None = None, headers: Headers = None,
-    ) -> Any:
+    ) -> Answer[Any, Any]:
         """Say what a principal may do, and why."""
 
     @_operation
     def post_v1_role(
         self, *, role_id: str, policy: Mapping[str, Any], headers: Headers = None,
-    ) -> Any:
+    ) -> Answer[Any, Any]:
         """Make a role."""
 
     @_operation
@@ -544,7 +1053,7 @@ class Operations:
         self, *, user_id: str, groups: Iterable[str] | None = None,
         roles: Iterable[str] | None = None, policy: Mapping[str, Any] | None = None,
         headers: Headers = None,
-    ) -> Any:
+    ) -> Answer[Any, Any]:
         """Make a user."""
 
     @_operation
@@ -552,7 +1061,7 @@ class Operations:
         self, *, uuid: AnyUuid, filename: str,
         content: bytes | Path | BinaryIO | Callable[[], Iterable[bytes]] | None = None,
         headers: Headers = None,
-    ) -> Any:
+    ) -> Answer[AreaFileAnswer, Any]:
         """Put a file into an upload area."""
 
     @_operation
@@ -560,34 +1069,34 @@ class Operations:
         self, *, uuid: AnyUuid, filename: str, upload_id: str, part: int,
         content: bytes | Path | BinaryIO | Callable[[], Iterable[bytes]] | None = None,
         headers: Headers = None,
-    ) -> Any:
+    ) -> Answer[AreaPart, Any]:
         """Put one part of an upload."""
 
     @_operation
     def put_bundle(
         self, *, uuid: AnyUuid, version: str, replica: Replica, creator_uid: int,
         files: Iterable[Mapping[str, Any]], headers: Headers = None,
-    ) -> Any:
+    ) -> Answer[BundleWritten, Any]:
         """Write a bundle version."""
 
     @_operation
     def put_collection(
         self, *, uuid: AnyUuid, version: str, replica: Replica, name: str, description: str,
         details: Mapping[str, Any], contents: Iterable[Mapping[str, Any]], headers: Headers = None,
-    ) -> Any:
+    ) -> Answer[CollectionName, Any]:
         """Write a collection version."""
 
     @_operation
     def put_file(
         self, *, uuid: AnyUuid, version: str, source_url: str, creator_uid: int,
         replica: Replica | None = None, headers: Headers = None,
-    ) -> Any:
+    ) -> Answer[FileWritten, Any]:
         """Write a file version."""
 
     @_operation
     def put_files(
         self, *, replica: Replica, files: Iterable[Mapping[str, Any]], headers: Headers = None,
-    ) -> Any:
+    ) -> Answer[FilesWritten, Any]:
         """Write several file versions."""
 
     @_operation
@@ -598,124 +1107,130 @@ class Operations:
         form_fields: Mapping[str, Any] | None = None, payload_form_field: str | None = None,
         hmac_key_id: str | None = None, hmac_secret_key: str | None = None,
         attachments: Mapping[str, Any] | None = None, headers: Headers = None,
-    ) -> Any:
+    ) -> Answer[SubscriptionAnswer, Any]:
         """Create a subscription."""
 
     @_operation
     def put_subscription_secret(
         self, *, uuid: AnyUuid, replica: Replica, hmac_secret_key: str,
         hmac_key_id: str | None = None, overlap_s: int | None = None, headers: Headers = None,
-    ) -> Any:
+    ) -> Answer[SubscriptionAnswer, Any]:
         """Change the secret that signs a subscription's deliveries."""
 
     @_operation
     def put_v1_group_policy(
         self, *, group_id: str, policy: Mapping[str, Any] | None = None, headers: Headers = None,
-    ) -> Any:
+    ) -> Answer[Any, Any]:
         """Give a group a policy."""
 
     @_operation
     def put_v1_group_role(
         self, *, group_id: str, action: Literal["add", "remove"],
         roles: Iterable[str] | None = None, headers: Headers = None,
-    ) -> Any:
+    ) -> Answer[Any, Any]:
         """Give a group roles, or take them away."""
 
     @_operation
     def put_v1_group_user(
         self, *, group_id: str, action: Literal["add", "remove"],
         users: Iterable[str] | None = None, headers: Headers = None,
-    ) -> Any:
+    ) -> Answer[Any, Any]:
         """Add users to a group, or remove them."""
 
     @_operation
     def put_v1_role_policy(
         self, *, role_id: str, policy: Mapping[str, Any] | None = None, headers: Headers = None,
-    ) -> Any:
+    ) -> Answer[Any, Any]:
         """Give a role another policy."""
 
     @_operation
     def put_v1_user(
         self, *, user_id: str, status: Literal["enabled", "disabled"], headers: Headers = None,
-    ) -> Any:
+    ) -> Answer[Any, Any]:
         """Enable or disable a user."""
 
     @_operation
     def put_v1_user_group(
         self, *, user_id: str, action: Literal["add", "remove"],
         groups: Iterable[str] | None = None, headers: Headers = None,
-    ) -> Any:
+    ) -> Answer[Any, Any]:
         """Add a user to groups, or remove them."""
 
     @_operation
     def put_v1_user_policy(
         self, *, user_id: str, policy: Mapping[str, Any] | None = None, headers: Headers = None,
-    ) -> Any:
+    ) -> Answer[Any, Any]:
         """Give a user a policy of their own."""
 
     @_operation
     def put_v1_user_role(
         self, *, user_id: str, action: Literal["add", "remove"], roles: Iterable[str] | None = None,
         headers: Headers = None,
-    ) -> Any:
+    ) -> Answer[Any, Any]:
         """Give a user roles, or take them away."""
 
     @_operation
     def replay_subscription(
         self, *, uuid: AnyUuid, replica: Replica, from_date: str | None = None,
         to_date: str | None = None, headers: Headers = None,
-    ) -> Any:
+    ) -> Answer[ReplayAnswer, Any]:
         """Deliver the events of a time window again."""
 
     @_operation
     def resend_delivery(
         self, *, uuid: AnyUuid, id: AnyUuid, replica: Replica, headers: Headers = None,
-    ) -> Any:
+    ) -> Answer[DeliveryAnswer, Any]:
         """Send a delivery once more, whatever the state of its subscription."""
 
     @_operation
     def resume_subscription(
         self, *, uuid: AnyUuid, replica: Replica, headers: Headers = None,
-    ) -> Any:
+    ) -> Answer[SubscriptionAnswer, Any]:
         """Resume the deliveries of a subscription."""
 
     @_operation
     def retry_deliveries(
         self, *, uuid: AnyUuid, replica: Replica, since: str, until: str | None = None,
         event_type: str | None = None, headers: Headers = None,
-    ) -> Any:
+    ) -> Answer[RetriedAnswer, Any]:
         """Retry the deliveries that failed since a time."""
 
     @_operation
     def retry_delivery(
         self, *, uuid: AnyUuid, id: AnyUuid, replica: Replica, headers: Headers = None,
-    ) -> Any:
+    ) -> Answer[DeliveryAnswer, Any]:
         """Retry a delivery now."""
 
     @_operation
-    def test_subscription(self, *, uuid: AnyUuid, replica: Replica, headers: Headers = None) -> Any:
+    def test_subscription(
+        self, *, uuid: AnyUuid, replica: Replica, headers: Headers = None,
+    ) -> Answer[DeliveryAnswer, Any]:
         """Send a test delivery."""
 
 class AsyncOperations:
     @_async_operation
-    def delete_area(self, *, uuid: AnyUuid, headers: Headers = None) -> Any:
+    def delete_area(
+        self, *, uuid: AnyUuid, headers: Headers = None,
+    ) -> Answer[AreaStateAnswer, Any]:
         """Delete your upload area."""
 
     @_async_operation
     def delete_area_upload(
         self, *, uuid: AnyUuid, filename: str, upload_id: str, headers: Headers = None,
-    ) -> Any:
+    ) -> Answer[dict[str, Any], Any]:
         """Abort an upload."""
 
     @_async_operation
     def delete_bundle(
         self, *, uuid: AnyUuid, replica: Replica, reason: str, version: str | None = None,
         headers: Headers = None,
-    ) -> Any:
+    ) -> Answer[dict[str, Any], Any]:
         """Delete a bundle, or one version of it."""
 
     @_async_operation
-    def delete_collection(self, *, uuid: AnyUuid, replica: Replica, headers: Headers = None) -> Any:
+    def delete_collection(
+        self, *, uuid: AnyUuid, replica: Replica, headers: Headers = None,
+    ) -> Answer[dict[str, Any], Any]:
         """Delete one of your collections."""
 
     @_async_operation
@@ -723,15 +1238,15 @@ class AsyncOperations:
         self, *, uuid: AnyUuid, replica: Replica,
         subscription_type: Literal["jmespath", "elasticsearch"] | None = None,
         headers: Headers = None,
-    ) -> Any:
+    ) -> Answer[SubscriptionDeleted, Any]:
         """Delete one of your subscriptions."""
 
     @_async_operation
-    def delete_v1_group(self, *, group_id: str, headers: Headers = None) -> Any:
+    def delete_v1_group(self, *, group_id: str, headers: Headers = None) -> Answer[Any, Any]:
         """Delete a group."""
 
     @_async_operation
-    def delete_v1_role(self, *, role_id: str, headers: Headers = None) -> Any:
+    def delete_v1_role(self, *, role_id: str, headers: Headers = None) -> Answer[Any, Any]:
         """Delete a role."""
 
     @_async_operation
@@ -745,36 +1260,44 @@ class AsyncOperations:
         payloads: int | None = None, bundle_uuid: AnyUuid | None = None,
         event_ids: Iterable[AnyUuid] | None = None, subscription_id: AnyUuid | None = None,
         headers: Headers = None,
-    ) -> Any:
+    ) -> Answer[DryRunAnswer, Any]:
         """Show which of the latest bundles a subscription would match, and the payloads."""
 
     @_async_operation
     def get_area(
         self, *, uuid: AnyUuid, per_page: int | None = None, start_at: str | None = None,
         headers: Headers = None,
-    ) -> Any:
+    ) -> Answer[AreaListing, AreaFileEntry]:
         """List the files of your upload area."""
 
     @_async_operation
-    def get_area_checksum(self, *, uuid: AnyUuid, filename: str, headers: Headers = None) -> Any:
+    def get_area_checksum(
+        self, *, uuid: AnyUuid, filename: str, headers: Headers = None,
+    ) -> Answer[ChecksumStatus, Any]:
         """Show the checksums of a file of an upload area."""
 
     @_async_operation
-    def get_area_checksums(self, *, uuid: AnyUuid, headers: Headers = None) -> Any:
+    def get_area_checksums(
+        self, *, uuid: AnyUuid, headers: Headers = None,
+    ) -> Answer[AreaChecksumCounts, Any]:
         """Count the files of an upload area by the states of their checksums."""
 
     @_async_operation
     def get_area_upload(
         self, *, uuid: AnyUuid, filename: str, upload_id: str, headers: Headers = None,
-    ) -> Any:
+    ) -> Answer[AreaUploadAnswer, Any]:
         """Show the stored parts of an upload."""
 
     @_async_operation
-    def get_area_validate(self, *, uuid: AnyUuid, filename: str, headers: Headers = None) -> Any:
+    def get_area_validate(
+        self, *, uuid: AnyUuid, filename: str, headers: Headers = None,
+    ) -> Answer[ValidationStatus, Any]:
         """Show the validation of a file of an upload area."""
 
     @_async_operation
-    def get_area_validations(self, *, uuid: AnyUuid, headers: Headers = None) -> Any:
+    def get_area_validations(
+        self, *, uuid: AnyUuid, headers: Headers = None,
+    ) -> Answer[AreaValidationCounts, Any]:
         """Count the files of an upload area by the states of their validation."""
 
     @_async_operation
@@ -783,44 +1306,44 @@ class AsyncOperations:
         directurls: bool | None = None, presignedurls: bool | None = None, token: str | None = None,
         per_page: int | None = None, start_at: int | None = None, replication: bool | None = None,
         headers: Headers = None,
-    ) -> Any:
+    ) -> Answer[BundleAnswer, FileEntry]:
         """Read a bundle."""
 
     @_async_operation
     def get_bundle_archive(
         self, *, uuid: AnyUuid, replica: Replica, version: str | None = None,
         format: Literal["zip", "tar", "bagit", "ro-crate"] | None = None, headers: Headers = None,
-    ) -> Any:
+    ) -> Answer[Any, Any]:
         """Download a bundle as an archive."""
 
     @_async_operation
     def get_bundles_all(
         self, *, replica: Replica, prefix: str | None = None, token: str | None = None,
         per_page: int | None = None, search_after: str | None = None, headers: Headers = None,
-    ) -> Any:
+    ) -> Answer[BundleList, BundleName]:
         """List bundles."""
 
     @_async_operation
     def get_bundles_checkout(
         self, *, checkout_job_id: AnyUuid, replica: Replica, headers: Headers = None,
-    ) -> Any:
+    ) -> Answer[CheckoutStatus, Any]:
         """Show a checkout's status."""
 
     @_async_operation
     def get_collection(
         self, *, uuid: AnyUuid, replica: Replica, version: str | None = None,
         headers: Headers = None,
-    ) -> Any:
+    ) -> Answer[CollectionAnswer, Any]:
         """Read one of your collections."""
 
     @_async_operation
     def get_collections(
         self, *, per_page: int | None = None, start_at: str | None = None, headers: Headers = None,
-    ) -> Any:
+    ) -> Answer[CollectionList, CollectionName]:
         """List your collections."""
 
     @_async_operation
-    def get_definition(self, *, headers: Headers = None) -> Any:
+    def get_definition(self, *, headers: Headers = None) -> Answer[Any, Any]:
         """This definition."""
 
     @_async_operation
@@ -830,37 +1353,37 @@ class AsyncOperations:
         event_type: Literal["CREATE", "TOMBSTONE", "DELETE", "TEST"] | None = None,
         bundle_uuid: AnyUuid | None = None, since: str | None = None, until: str | None = None,
         per_page: int | None = None, search_after: str | None = None, headers: Headers = None,
-    ) -> Any:
+    ) -> Answer[DeliveryList, DeliveryAnswer]:
         """List the deliveries of a subscription."""
 
     @_async_operation
     def get_delivery(
         self, *, uuid: AnyUuid, id: AnyUuid, replica: Replica, headers: Headers = None,
-    ) -> Any:
+    ) -> Answer[DeliveryDetail, Any]:
         """Show a delivery with its requests and their results."""
 
     @_async_operation
-    def get_echo(self, *, headers: Headers = None) -> Any:
+    def get_echo(self, *, headers: Headers = None) -> Answer[Any, Any]:
         """Your request as it arrived, without the secrets in it."""
 
     @_async_operation
     def get_event(
         self, *, uuid: AnyUuid, replica: Replica, version: str, headers: Headers = None,
-    ) -> Any:
+    ) -> Answer[EventDocument, Any]:
         """Read the metadata document of a bundle version."""
 
     @_async_operation
     def get_events(
         self, *, replica: Replica, from_date: str | None = None, to_date: str | None = None,
         per_page: int | None = None, token: str | None = None, headers: Headers = None,
-    ) -> Any:
+    ) -> Answer[EventList, EventStream]:
         """List journals of events."""
 
     @_async_operation
     def get_events_feed(
         self, *, replica: Replica, after: str | None = None, per_page: int | None = None,
         from_date: str | None = None, headers: Headers = None,
-    ) -> Any:
+    ) -> Answer[Feed, Any]:
         """Follow new events."""
 
     @_async_operation
@@ -869,33 +1392,33 @@ class AsyncOperations:
         token: str | None = None, directurl: bool | None = None,
         content_disposition: str | None = None, replication: bool | None = None,
         headers: Headers = None,
-    ) -> Any:
+    ) -> Answer[Any, Any]:
         """Read a file: a redirect to its content."""
 
     @_async_operation
     def get_file_bundles(
         self, *, uuid: AnyUuid, replica: Replica, version: str | None = None,
         per_page: int | None = None, search_after: str | None = None, headers: Headers = None,
-    ) -> Any:
+    ) -> Answer[BundleList, BundleName]:
         """List the bundles that contain a file."""
 
     @_async_operation
-    def get_health(self, *, headers: Headers = None) -> Any:
+    def get_health(self, *, headers: Headers = None) -> Answer[Any, Any]:
         """Whether every part works."""
 
     @_async_operation
-    def get_integrity(self, *, headers: Headers = None) -> Any:
+    def get_integrity(self, *, headers: Headers = None) -> Answer[Integrity, Any]:
         """Show how many objects are verified, and which are damaged."""
 
     @_async_operation
-    def get_jwks_json(self, *, headers: Headers = None) -> Any:
+    def get_jwks_json(self, *, headers: Headers = None) -> Answer[Any, Any]:
         """The public keys that verify its tokens."""
 
     @_async_operation
     def get_login(
         self, *, redirect_uri: str, state: str | None = None, login_hint: str | None = None,
         headers: Headers = None,
-    ) -> Any:
+    ) -> Answer[Any, Any]:
         """Log in the user of this browser, then redirect to redirect_uri with the same state."""
 
     @_async_operation
@@ -903,7 +1426,7 @@ class AsyncOperations:
         self, *, id_token_hint: str | None = None, client_id: str | None = None,
         post_logout_redirect_uri: str | None = None, state: str | None = None,
         headers: Headers = None,
-    ) -> Any:
+    ) -> Answer[Any, Any]:
         """Log out of this service and, if it supports that, of the identity provider."""
 
     @_async_operation
@@ -913,32 +1436,36 @@ class AsyncOperations:
         nonce: str | None = None, code_challenge: str | None = None,
         code_challenge_method: str | None = None, prompt: str | None = None,
         max_age: str | None = None, headers: Headers = None,
-    ) -> Any:
+    ) -> Answer[Any, Any]:
         """Authorize an application to act for the user (RFC 6749, OpenID Connect)."""
 
     @_async_operation
-    def get_oauth_userinfo(self, *, headers: Headers = None) -> Any:
+    def get_oauth_userinfo(self, *, headers: Headers = None) -> Answer[Any, Any]:
         """Whom the access token is of, as far as its scopes let it be known."""
 
     @_async_operation
-    def get_openid_configuration(self, *, headers: Headers = None) -> Any:
+    def get_openid_configuration(self, *, headers: Headers = None) -> Answer[Any, Any]:
         """What this service is and does."""
 
     @_async_operation
     def get_replay(
         self, *, uuid: AnyUuid, id: AnyUuid, replica: Replica, headers: Headers = None,
-    ) -> Any:
+    ) -> Answer[ReplayAnswer, Any]:
         """Show the progress of a replay."""
 
     @_async_operation
-    def get_replication(self, *, headers: Headers = None) -> Any:
+    def get_replication(self, *, headers: Headers = None) -> Answer[Replication, Any]:
         """Show replication status."""
+
+    @_async_operation
+    def get_schemas(self, *, headers: Headers = None) -> Answer[MetadataSchemaList, Any]:
+        """List the schemas of metadata."""
 
     @_async_operation
     def get_search_fields(
         self, *, replica: Replica, prefix: str | None = None, per_page: int | None = None,
         search_after: str | None = None, headers: Headers = None,
-    ) -> Any:
+    ) -> Answer[FieldList, SearchField]:
         """List the fields that bundles have."""
 
     @_async_operation
@@ -946,7 +1473,7 @@ class AsyncOperations:
         self, *, uuid: AnyUuid, replica: Replica,
         subscription_type: Literal["jmespath", "elasticsearch"] | None = None,
         headers: Headers = None,
-    ) -> Any:
+    ) -> Answer[SubscriptionAnswer, Any]:
         """Read one of your subscriptions."""
 
     @_async_operation
@@ -954,15 +1481,15 @@ class AsyncOperations:
         self, *, replica: Replica,
         subscription_type: Literal["jmespath", "elasticsearch"] | None = None,
         headers: Headers = None,
-    ) -> Any:
+    ) -> Answer[SubscriptionList, Any]:
         """List your subscriptions."""
 
     @_async_operation
-    def get_task(self, *, task_id: AnyUuid, headers: Headers = None) -> Any:
+    def get_task(self, *, task_id: AnyUuid, headers: Headers = None) -> Answer[TaskAnswer, Any]:
         """Show how far a file's verification is."""
 
     @_async_operation
-    def get_v1_account(self, *, headers: Headers = None) -> Any:
+    def get_v1_account(self, *, headers: Headers = None) -> Answer[Any, Any]:
         """Read your own roles and permissions."""
 
     @_async_operation
@@ -970,58 +1497,58 @@ class AsyncOperations:
         self, *, per_page: int | None = None, next_token: str | None = None, who: str | None = None,
         what: str | None = None, since: str | None = None, until: str | None = None,
         target: str | None = None, headers: Headers = None,
-    ) -> Any:
+    ) -> Answer[Any, Any]:
         """Read who changed what."""
 
     @_async_operation
-    def get_v1_group(self, *, group_id: str, headers: Headers = None) -> Any:
+    def get_v1_group(self, *, group_id: str, headers: Headers = None) -> Answer[Any, Any]:
         """Read a group."""
 
     @_async_operation
     def get_v1_group_roles(
         self, *, group_id: str, per_page: int | None = None, next_token: str | None = None,
         headers: Headers = None,
-    ) -> Any:
+    ) -> Answer[Any, Any]:
         """List the roles of a group."""
 
     @_async_operation
     def get_v1_group_users(
         self, *, group_id: str, per_page: int | None = None, next_token: str | None = None,
         headers: Headers = None,
-    ) -> Any:
+    ) -> Answer[Any, Any]:
         """List the users in a group."""
 
     @_async_operation
     def get_v1_groups(
         self, *, per_page: int | None = None, next_token: str | None = None,
         headers: Headers = None,
-    ) -> Any:
+    ) -> Answer[Any, Any]:
         """List groups."""
 
     @_async_operation
-    def get_v1_policies_version(self, *, headers: Headers = None) -> Any:
+    def get_v1_policies_version(self, *, headers: Headers = None) -> Answer[Any, Any]:
         """Which policies are in force."""
 
     @_async_operation
-    def get_v1_role(self, *, role_id: str, headers: Headers = None) -> Any:
+    def get_v1_role(self, *, role_id: str, headers: Headers = None) -> Answer[Any, Any]:
         """Read a role."""
 
     @_async_operation
     def get_v1_roles(
         self, *, per_page: int | None = None, next_token: str | None = None,
         headers: Headers = None,
-    ) -> Any:
+    ) -> Answer[Any, Any]:
         """List roles."""
 
     @_async_operation
-    def get_v1_user(self, *, user_id: str, headers: Headers = None) -> Any:
+    def get_v1_user(self, *, user_id: str, headers: Headers = None) -> Answer[Any, Any]:
         """Read a user."""
 
     @_async_operation
     def get_v1_user_groups(
         self, *, user_id: str, per_page: int | None = None, next_token: str | None = None,
         headers: Headers = None,
-    ) -> Any:
+    ) -> Answer[Any, Any]:
         """List the groups that a user is in."""
 
     @_async_operation
@@ -1029,38 +1556,38 @@ class AsyncOperations:
         self, *, user_id: str, per_page: int | None = None, next_token: str | None = None,
         resource_type: Literal["area", "collection", "subscription"] | None = None,
         headers: Headers = None,
-    ) -> Any:
+    ) -> Answer[Any, Any]:
         """List what a user owns."""
 
     @_async_operation
     def get_v1_user_roles(
         self, *, user_id: str, per_page: int | None = None, next_token: str | None = None,
         headers: Headers = None,
-    ) -> Any:
+    ) -> Answer[Any, Any]:
         """List the roles of a user."""
 
     @_async_operation
     def get_v1_users(
         self, *, per_page: int | None = None, next_token: str | None = None,
         headers: Headers = None,
-    ) -> Any:
+    ) -> Answer[Any, Any]:
         """List users."""
 
     @_async_operation
-    def head_area(self, *, uuid: AnyUuid, headers: Headers = None) -> Any:
+    def head_area(self, *, uuid: AnyUuid, headers: Headers = None) -> Answer[Any, Any]:
         """Check whether your upload area exists."""
 
     @_async_operation
     def head_file(
         self, *, uuid: AnyUuid, replica: Replica, version: str | None = None,
         replication: bool | None = None, headers: Headers = None,
-    ) -> Any:
+    ) -> Answer[Any, Any]:
         """Read a file's metadata."""
 
     @_async_operation
     def patch_area(
         self, *, uuid: AnyUuid, state: Literal["UNLOCKED", "LOCKED"], headers: Headers = None,
-    ) -> Any:
+    ) -> Answer[AreaStateAnswer, Any]:
         """Lock or unlock your upload area."""
 
     @_async_operation
@@ -1068,7 +1595,7 @@ class AsyncOperations:
         self, *, uuid: AnyUuid, version: str, replica: Replica,
         add_files: Iterable[Mapping[str, Any]] | None = None,
         remove_files: Iterable[Mapping[str, Any]] | None = None, headers: Headers = None,
-    ) -> Any:
+    ) -> Answer[BundleName, Any]:
         """Add files to a bundle and remove files from it."""
 
     @_async_operation
@@ -1078,23 +1605,23 @@ class AsyncOperations:
         remove_contents: Iterable[Mapping[str, Any]] | None = None, name: str | None = None,
         description: str | None = None, details: Mapping[str, Any] | None = None,
         headers: Headers = None,
-    ) -> Any:
+    ) -> Answer[CollectionName, Any]:
         """Add and remove links of one of your collections, and change its metadata."""
 
     @_async_operation
     def pause_subscription(
         self, *, uuid: AnyUuid, replica: Replica, headers: Headers = None,
-    ) -> Any:
+    ) -> Answer[SubscriptionAnswer, Any]:
         """Pause the deliveries of a subscription."""
 
     @_async_operation
-    def post_area(self, *, uuid: AnyUuid, headers: Headers = None) -> Any:
+    def post_area(self, *, uuid: AnyUuid, headers: Headers = None) -> Answer[AreaCreated, Any]:
         """Open an upload area."""
 
     @_async_operation
     def post_area_credentials(
         self, *, uuid: AnyUuid, filenames: Iterable[str] | None = None, headers: Headers = None,
-    ) -> Any:
+    ) -> Answer[AreaCredentials, Any]:
         """Get credentials or URLs to write to an upload area."""
 
     @_async_operation
@@ -1102,57 +1629,57 @@ class AsyncOperations:
         self, *, uuid: AnyUuid, filename: str, content_type: str | None = None,
         size: int | None = None, checksums: Mapping[str, Any] | None = None,
         headers: Headers = None,
-    ) -> Any:
+    ) -> Answer[FileStatus, Any]:
         """Register a file uploaded directly to the bucket."""
 
     @_async_operation
     def post_area_part(
         self, *, uuid: AnyUuid, filename: str, upload_id: str, part: int, crc32c: str,
         headers: Headers = None,
-    ) -> Any:
+    ) -> Answer[AreaPartAddress, Any]:
         """Get the URL to put one part of an upload to."""
 
     @_async_operation
     def post_area_upload(
         self, *, uuid: AnyUuid, filename: str, size: int, content_type: str | None = None,
         upload_id: str | None = None, headers: Headers = None,
-    ) -> Any:
+    ) -> Answer[AreaUploadAnswer, Any]:
         """Begin or resume a multipart upload into an upload area."""
 
     @_async_operation
     def post_area_upload_complete(
         self, *, uuid: AnyUuid, filename: str, upload_id: str,
         checksums: Mapping[str, Any] | None = None, headers: Headers = None,
-    ) -> Any:
+    ) -> Answer[AreaUploadDone, Any]:
         """Complete a multipart upload."""
 
     @_async_operation
     def post_bundles_checkout(
         self, *, uuid: AnyUuid, replica: Replica, version: str | None = None,
         destination: str | None = None, email: str | None = None, headers: Headers = None,
-    ) -> Any:
+    ) -> Answer[CheckoutStarted, Any]:
         """Check a bundle out."""
 
     @_async_operation
-    def post_logout(self, *, headers: Headers = None) -> Any:
+    def post_logout(self, *, headers: Headers = None) -> Answer[Any, Any]:
         """Log out, with the parameters in a form."""
 
     @_async_operation
-    def post_oauth_authorize(self, *, headers: Headers = None) -> Any:
+    def post_oauth_authorize(self, *, headers: Headers = None) -> Answer[Any, Any]:
         """Authorize an application, with the parameters in a form."""
 
     @_async_operation
     def post_oauth_device(
         self, *, client_id: str | None = None, client_secret: str | None = None,
         scope: str | None = None, headers: Headers = None,
-    ) -> Any:
+    ) -> Answer[Any, Any]:
         """A code for a device without a browser, which a person enters at /device."""
 
     @_async_operation
     def post_oauth_revoke(
         self, *, token: str, client_id: str | None = None, client_secret: str | None = None,
         token_type_hint: str | None = None, headers: Headers = None,
-    ) -> Any:
+    ) -> Answer[Any, Any]:
         """Give a token back."""
 
     @_async_operation
@@ -1161,11 +1688,11 @@ class AsyncOperations:
         code: str | None = None, redirect_uri: str | None = None, code_verifier: str | None = None,
         refresh_token: str | None = None, device_code: str | None = None, scope: str | None = None,
         headers: Headers = None,
-    ) -> Any:
+    ) -> Answer[Any, Any]:
         """Tokens for a code, a refresh token or a device's code."""
 
     @_async_operation
-    def post_oauth_userinfo(self, *, headers: Headers = None) -> Any:
+    def post_oauth_userinfo(self, *, headers: Headers = None) -> Answer[Any, Any]:
         """The same; the token may be `access_token` of a body instead of in the header."""
 
     @_async_operation
@@ -1173,21 +1700,21 @@ class AsyncOperations:
         self, *, replica: Replica, es_query: Mapping[str, Any],
         output_format: Literal["summary", "raw"] | None = None, per_page: int | None = None,
         search_after: str | None = None, headers: Headers = None,
-    ) -> Any:
+    ) -> Answer[SearchAnswer, SearchResult]:
         """Find bundles by their metadata."""
 
     @_async_operation
     def post_search_facets(
         self, *, replica: Replica, es_query: Mapping[str, Any], fields: Iterable[str],
         size: int | None = None, headers: Headers = None,
-    ) -> Any:
+    ) -> Answer[FacetAnswer, Any]:
         """Count matching bundles by the values of fields."""
 
     @_async_operation
     def post_v1_group(
         self, *, group_id: str, roles: Iterable[str] | None = None,
         policy: Mapping[str, Any] | None = None, headers: Headers = None,
-    ) -> Any:
+    ) -> Answer[Any, Any]:
         """Make a group."""
 
     @_async_operation
@@ -1195,13 +1722,13 @@ class AsyncOperations:
         self, *, principal: str, action: Iterable[str], resource: Iterable[str],
         groups: Iterable[str] | None = None, context: Mapping[str, Any] | None = None,
         grant: str | None = None, headers: Headers = None,
-    ) -> Any:
+    ) -> Answer[Any, Any]:
         """Say what a principal may do, and why."""
 
     @_async_operation
     def post_v1_role(
         self, *, role_id: str, policy: Mapping[str, Any], headers: Headers = None,
-    ) -> Any:
+    ) -> Answer[Any, Any]:
         """Make a role."""
 
     @_async_operation
@@ -1209,7 +1736,7 @@ class AsyncOperations:
         self, *, user_id: str, groups: Iterable[str] | None = None,
         roles: Iterable[str] | None = None, policy: Mapping[str, Any] | None = None,
         headers: Headers = None,
-    ) -> Any:
+    ) -> Answer[Any, Any]:
         """Make a user."""
 
     @_async_operation
@@ -1217,7 +1744,7 @@ class AsyncOperations:
         self, *, uuid: AnyUuid, filename: str,
         content: bytes | Path | BinaryIO | Callable[[], Iterable[bytes]] | None = None,
         headers: Headers = None,
-    ) -> Any:
+    ) -> Answer[AreaFileAnswer, Any]:
         """Put a file into an upload area."""
 
     @_async_operation
@@ -1225,34 +1752,34 @@ class AsyncOperations:
         self, *, uuid: AnyUuid, filename: str, upload_id: str, part: int,
         content: bytes | Path | BinaryIO | Callable[[], Iterable[bytes]] | None = None,
         headers: Headers = None,
-    ) -> Any:
+    ) -> Answer[AreaPart, Any]:
         """Put one part of an upload."""
 
     @_async_operation
     def put_bundle(
         self, *, uuid: AnyUuid, version: str, replica: Replica, creator_uid: int,
         files: Iterable[Mapping[str, Any]], headers: Headers = None,
-    ) -> Any:
+    ) -> Answer[BundleWritten, Any]:
         """Write a bundle version."""
 
     @_async_operation
     def put_collection(
         self, *, uuid: AnyUuid, version: str, replica: Replica, name: str, description: str,
         details: Mapping[str, Any], contents: Iterable[Mapping[str, Any]], headers: Headers = None,
-    ) -> Any:
+    ) -> Answer[CollectionName, Any]:
         """Write a collection version."""
 
     @_async_operation
     def put_file(
         self, *, uuid: AnyUuid, version: str, source_url: str, creator_uid: int,
         replica: Replica | None = None, headers: Headers = None,
-    ) -> Any:
+    ) -> Answer[FileWritten, Any]:
         """Write a file version."""
 
     @_async_operation
     def put_files(
         self, *, replica: Replica, files: Iterable[Mapping[str, Any]], headers: Headers = None,
-    ) -> Any:
+    ) -> Answer[FilesWritten, Any]:
         """Write several file versions."""
 
     @_async_operation
@@ -1263,100 +1790,102 @@ class AsyncOperations:
         form_fields: Mapping[str, Any] | None = None, payload_form_field: str | None = None,
         hmac_key_id: str | None = None, hmac_secret_key: str | None = None,
         attachments: Mapping[str, Any] | None = None, headers: Headers = None,
-    ) -> Any:
+    ) -> Answer[SubscriptionAnswer, Any]:
         """Create a subscription."""
 
     @_async_operation
     def put_subscription_secret(
         self, *, uuid: AnyUuid, replica: Replica, hmac_secret_key: str,
         hmac_key_id: str | None = None, overlap_s: int | None = None, headers: Headers = None,
-    ) -> Any:
+    ) -> Answer[SubscriptionAnswer, Any]:
         """Change the secret that signs a subscription's deliveries."""
 
     @_async_operation
     def put_v1_group_policy(
         self, *, group_id: str, policy: Mapping[str, Any] | None = None, headers: Headers = None,
-    ) -> Any:
+    ) -> Answer[Any, Any]:
         """Give a group a policy."""
 
     @_async_operation
     def put_v1_group_role(
         self, *, group_id: str, action: Literal["add", "remove"],
         roles: Iterable[str] | None = None, headers: Headers = None,
-    ) -> Any:
+    ) -> Answer[Any, Any]:
         """Give a group roles, or take them away."""
 
     @_async_operation
     def put_v1_group_user(
         self, *, group_id: str, action: Literal["add", "remove"],
         users: Iterable[str] | None = None, headers: Headers = None,
-    ) -> Any:
+    ) -> Answer[Any, Any]:
         """Add users to a group, or remove them."""
 
     @_async_operation
     def put_v1_role_policy(
         self, *, role_id: str, policy: Mapping[str, Any] | None = None, headers: Headers = None,
-    ) -> Any:
+    ) -> Answer[Any, Any]:
         """Give a role another policy."""
 
     @_async_operation
     def put_v1_user(
         self, *, user_id: str, status: Literal["enabled", "disabled"], headers: Headers = None,
-    ) -> Any:
+    ) -> Answer[Any, Any]:
         """Enable or disable a user."""
 
     @_async_operation
     def put_v1_user_group(
         self, *, user_id: str, action: Literal["add", "remove"],
         groups: Iterable[str] | None = None, headers: Headers = None,
-    ) -> Any:
+    ) -> Answer[Any, Any]:
         """Add a user to groups, or remove them."""
 
     @_async_operation
     def put_v1_user_policy(
         self, *, user_id: str, policy: Mapping[str, Any] | None = None, headers: Headers = None,
-    ) -> Any:
+    ) -> Answer[Any, Any]:
         """Give a user a policy of their own."""
 
     @_async_operation
     def put_v1_user_role(
         self, *, user_id: str, action: Literal["add", "remove"], roles: Iterable[str] | None = None,
         headers: Headers = None,
-    ) -> Any:
+    ) -> Answer[Any, Any]:
         """Give a user roles, or take them away."""
 
     @_async_operation
     def replay_subscription(
         self, *, uuid: AnyUuid, replica: Replica, from_date: str | None = None,
         to_date: str | None = None, headers: Headers = None,
-    ) -> Any:
+    ) -> Answer[ReplayAnswer, Any]:
         """Deliver the events of a time window again."""
 
     @_async_operation
     def resend_delivery(
         self, *, uuid: AnyUuid, id: AnyUuid, replica: Replica, headers: Headers = None,
-    ) -> Any:
+    ) -> Answer[DeliveryAnswer, Any]:
         """Send a delivery once more, whatever the state of its subscription."""
 
     @_async_operation
     def resume_subscription(
         self, *, uuid: AnyUuid, replica: Replica, headers: Headers = None,
-    ) -> Any:
+    ) -> Answer[SubscriptionAnswer, Any]:
         """Resume the deliveries of a subscription."""
 
     @_async_operation
     def retry_deliveries(
         self, *, uuid: AnyUuid, replica: Replica, since: str, until: str | None = None,
         event_type: str | None = None, headers: Headers = None,
-    ) -> Any:
+    ) -> Answer[RetriedAnswer, Any]:
         """Retry the deliveries that failed since a time."""
 
     @_async_operation
     def retry_delivery(
         self, *, uuid: AnyUuid, id: AnyUuid, replica: Replica, headers: Headers = None,
-    ) -> Any:
+    ) -> Answer[DeliveryAnswer, Any]:
         """Retry a delivery now."""
 
     @_async_operation
-    def test_subscription(self, *, uuid: AnyUuid, replica: Replica, headers: Headers = None) -> Any:
+    def test_subscription(
+        self, *, uuid: AnyUuid, replica: Replica, headers: Headers = None,
+    ) -> Answer[DeliveryAnswer, Any]:
         """Send a test delivery."""

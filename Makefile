@@ -145,6 +145,10 @@ docs: $(DEV_READY) ## Write the tables of the documents from the code, and build
 	$(BIN)/python -m tests.reference
 	$(BIN)/mkdocs build --quiet --strict
 
+.PHONY: screens
+screens: $(DEV_READY) $(COMPILED) ## Write the pictures of terminal sessions into docs/images/terminal
+	$(BIN)/python -m tests.client.terminal.pictures
+
 .PHONY: screenshots
 screenshots: $(DEV_READY) $(COMPILED) ## Write the screenshots of all pages into docs/images
 	$(BIN)/python -m tests.engines install chromium

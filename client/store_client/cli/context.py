@@ -10,7 +10,9 @@ def whoami(here: CommandContext, verbose: bool) -> None:
 
 import importlib
 import shlex
+import shutil
 import sys
+import textwrap
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal
@@ -182,7 +184,9 @@ class CommandContext:
             return
         if not is_interactive():
             raise Misused(f"{what} Give --yes to do it without being asked.")
-        self.note(what)
+        width = shutil.get_terminal_size().columns
+        # A uuid is no word of several, at whose hyphens a line may end.
+        self.note(textwrap.fill(what, width, break_on_hyphens=False, break_long_words=False))
         click.confirm("Do it?", err=True, abort=True)
 
     def note_how_to_resume(self, kept: str) -> None:

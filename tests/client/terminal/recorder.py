@@ -60,6 +60,7 @@ class Terminal:
             env={"TERM": "xterm-256color", "LANG": "C.UTF-8", **environ},
         )
         os.close(theirs)
+        self.cwd = cwd
         self.raw = b""
         """All bytes that the program wrote."""
 
@@ -120,13 +121,18 @@ class Terminal:
 class Shell(Terminal):
     """A shell, in which lines are typed one after the other."""
 
-    def __init__(self, *, cwd: Path, environ: Mapping[str, str]) -> None:
-        super().__init__(SHELL, cwd=cwd, environ={**environ, "PS1": PROMPT})
+    def __init__(self, *, cwd: Path, environ: Mapping[str, str], rows: int = ROWS) -> None:
+        super().__init__(SHELL, cwd=cwd, environ={**environ, "PS1": PROMPT}, rows=rows)
         self.wait(_shows_prompt)
 
     def type(self, line: str) -> None:
         """Type a line, and wait until the shell asks for the next."""
         self.start(line)
+        self.wait(_shows_prompt)
+
+    def interrupt(self) -> None:
+        """Press Ctrl-C, and wait until the shell asks for the next line."""
+        self.send("\x03")
         self.wait(_shows_prompt)
 
     def start(self, line: str) -> None:
@@ -146,6 +152,9 @@ ID = re.compile(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 MOMENT = re.compile(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d")
 ADDRESS = re.compile(r"http://127\.0\.0\.1:\d{5}")
 PORT = re.compile(r"127\.0\.0\.1:\d{5}")
+OPERATIONS = re.compile(r"all \d\d operations")
+FOLDER = re.compile(r"/tmp/st\w{8}")
+STABLE_FOLDER = "/home/ada/study"
 STABLE_ADDRESS = "https://stores.example"
 STABLE_PORT = "127.0.0.1:20000"
 
@@ -165,18 +174,22 @@ def normalize(text: str) -> str:
     for pattern, stable in ((VERSION, stable_version), (ID, stable_id)):
         seen = {found: stable(n) for n, found in enumerate(dict.fromkeys(pattern.findall(text)))}
         text = pattern.sub(lambda found, seen=seen: seen[found[0]], text)  # type: ignore[misc]
+    text = OPERATIONS.sub("all 80 operations", FOLDER.sub(STABLE_FOLDER, text))
     text = MOMENT.sub("2026-01-31 10:15:00", text)
     return PORT.sub(STABLE_PORT, ADDRESS.sub(STABLE_ADDRESS, text))
 
 
-def draw(terminal: Terminal, *, steady: Callable[[str], str] = str) -> str:
-    """The screen as SVG, down to its last line; `steady` makes more of its text steady."""
+BAR = re.compile("[━╸╺].*")
+
+
+def draw(terminal: Terminal, *, bar: str = "") -> str:
+    """The screen as SVG, down to its last line; `bar` (markup) is what progress bars show."""
     screen = terminal.screen
     used = len(terminal.text.splitlines())
     cells = [[screen.buffer[y][x] for x in range(screen.columns)] for y in range(used)]
     text = "".join(cell.data or " " for line in cells for cell in line)
     assert len(text) == used * screen.columns, "a character needs more than one cell"
-    changed = steady(normalize(text))
+    changed = normalize(text)
     assert len(changed) == len(text)
     console = Console(
         record=True,
@@ -186,9 +199,13 @@ def draw(terminal: Terminal, *, steady: Callable[[str], str] = str) -> str:
         legacy_windows=False,
     )
     for y, line in enumerate(cells):
-        shown = Text(no_wrap=True, end="\n")
-        for x, cell in enumerate(line):
-            shown.append(changed[y * screen.columns + x], _style(cell))
+        row = changed[y * screen.columns : (y + 1) * screen.columns]
+        moving = BAR.search(row)
+        shown = Text(no_wrap=True)
+        for x, cell in enumerate(line[: moving.start() if moving else None]):
+            shown.append(row[x], _style(cell))
+        if moving:
+            shown.append(Text.from_markup(bar))
         shown.rstrip()
         console.print(shown, highlight=False)
     drawn = console.export_svg(title="", code_format=FORMAT, unique_id="t")

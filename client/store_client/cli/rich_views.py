@@ -162,9 +162,11 @@ class ProgressBar:
             self._bar.refresh()
 
     def close(self) -> None:
-        """Show the final state, and leave the line there."""
-        if self._state:
+        """Show the final state, and leave the line there, unless nothing was to be transferred."""
+        if self._state and self._state.all_files:
             self._show(self._state)
+        else:
+            self._bar.live.transient = True
         self._bar.stop()
 
     def _show(self, state: ProgressState) -> None:

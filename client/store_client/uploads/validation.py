@@ -37,6 +37,9 @@ log = logging.getLogger(__name__)
 _SHOWN = 5
 """Lines that one finding names."""
 _HINT = "correct it, or upload it as it is: --allow-invalid-json"
+_SCHEMA_HINT = (
+    "correct it: `store validate` lists all findings; --no-validate leaves it to the store"
+)
 
 
 def validate_planned(
@@ -62,7 +65,8 @@ def validate_planned(
         if sent is None or one.name in sent or schemas.has_rule(one.entry_name):
             findings += _validate_file(one, schemas, shown)
     if errors := [one for one in findings if one.severity == "error"]:
-        raise InvalidFiles(errors, hint=_HINT)
+        by_schema = any(one.pointer is not None for one in errors)
+        raise InvalidFiles(errors, hint=_SCHEMA_HINT if by_schema else _HINT)
 
 
 def _open_schemas(client: Client) -> SchemaSet:

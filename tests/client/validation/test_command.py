@@ -124,7 +124,7 @@ def test_an_upload_is_refused_with_all_findings_before_anything_is_sent(
     assert 'store: a.json#/organism: 7 is not of type "string" (and 1 more files)' in done.stderr
     assert '  a.json: /organism: 7 is not of type "string"\n' in done.stderr
     assert "  b.json:1:14: Expecting value\n" in done.stderr
-    assert "--allow-invalid-json" in done.stderr
+    assert "--no-validate leaves it to the store" in done.stderr
     assert not any(strict.stores.areas.list(""))
 
 

@@ -2,6 +2,8 @@
 
 import re
 from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -9,8 +11,10 @@ from werkzeug.datastructures import MultiDict
 from werkzeug.test import TestResponse
 
 from pipelines import deposits
+from storage.metadata_schemas import open_metadata_schemas
 from storage.stores import Stores
 from tests.api.builders import Depositor
+from tests.conftest import Outbox, draining
 from tests.web.conftest import BROWSER, Visit, Visitor, text_of
 from tests.web.test_areas import new_area, upload
 
@@ -214,3 +218,18 @@ def test_lists_show_titles_of_bundles(owner: Visitor, drain: Drain) -> None:
     listed = owner.get("/deposits")
     assert listed.text.count("Fins of &lt;b&gt;zebrafish&lt;/b&gt;</a>") == 2
     assert listed.text.count(f"<code>{deposit.uuid}</code>") == 2
+
+
+def test_page_names_metadata_that_the_schemas_refuse(
+    owner: Visitor, area: str, stores: Stores, job_queue: Outbox, tmp_path: Path
+) -> None:
+    (tmp_path / "name.json").write_text('{"required": ["name"]}')
+    (tmp_path / "patterns.json").write_text('{"*.json": "name.json"}')
+    opened = open_metadata_schemas(str(tmp_path / "patterns.json"))
+    answer = make(owner, area, {"a.json": "a.json", "d/x.txt": "x.txt"}, indexed="a.json")
+    draining(replace(stores, metadata_schemas=opened), job_queue)()
+    page = text_of(owner.get(answer.headers["Location"]))
+    assert "The metadata does not satisfy the schemas of this store: a.json." in page
+    assert "&#34;name&#34; is a required property failed" in page
+    assert "Upload corrected files into the area , and make another bundle of them." in page
+    assert "1 of 2 files verified, 1 failed" in page

@@ -179,6 +179,8 @@ def normalize(text: str) -> str:
     return PORT.sub(STABLE_PORT, ADDRESS.sub(STABLE_ADDRESS, text))
 
 
+EVENTS = re.compile(r"^\d+ events")
+"""How many there are depends on the sessions before; these rows have no colours."""
 BAR = re.compile("[━╸╺].*")
 
 
@@ -200,6 +202,7 @@ def draw(terminal: Terminal, *, bar: str = "") -> str:
     )
     for y, line in enumerate(cells):
         row = changed[y * screen.columns : (y + 1) * screen.columns]
+        row = EVENTS.sub("6 events", row).ljust(screen.columns)
         moving = BAR.search(row)
         shown = Text(no_wrap=True)
         for x, cell in enumerate(line[: moving.start() if moving else None]):

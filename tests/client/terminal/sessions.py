@@ -1,5 +1,6 @@
 """What is typed in the sessions that the documentation shows."""
 
+import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -71,6 +72,28 @@ def stopped_upload(desk: Desk, shell: Shell) -> None:
     journals = shell.cwd / HOME / "uploads"
     shell.wait(lambda _: count_lines(journals, '"url":') == 3)
     shell.interrupt()
+
+
+def upload_many(desk: Desk, shell: Shell) -> None:
+    for name in ("monday", "tuesday"):
+        folder = write_sample(shell.cwd / "lab" / name, lane=50_000)
+        for path in list((folder / "reads").iterdir()):
+            path.rename(folder / path.name)
+        (folder / "reads").rmdir()
+    shell.type("store upload lab --each-folder")
+
+
+def validate(desk: Desk, shell: Shell) -> None:
+    folder = write_sample(shell.cwd / "run9", lane=50_000)
+    (folder / "assay.json").write_text('{\n  "instrument": "NovaSeq"\n  "lanes": 2\n}\n')
+    (folder / "reads" / "lane3.fastq.gz").write_bytes(b"")
+    (shell.cwd / "schema.json").write_text(json.dumps(SCHEMA) + "\n")
+    shell.type("cat schema.json")
+    shell.type("store validate run9 --schema schema.json")
+    shell.type("store upload run9")
+
+
+SCHEMA = {"required": ["species"], "properties": {"tissue": {"enum": ["liver", "heart"]}}}
 
 
 def count_lines(folder: Path, part: str) -> int:
@@ -154,6 +177,16 @@ SESSIONS: Mapping[str, Session] = {
         stopped_download,
         slow=b"GET /v1/objects/aws/blobs/" + f"{large_digest()[:2]}/{large_digest()}".encode(),
         bar=f"{PARTLY} [green]1.5/4.2 MB[/] [red]1.4 MB/s[/] 0:02 left",
+    ),
+    "upload_many": Session(
+        "Upload each folder of a directory",
+        upload_many,
+        bar=f"{WHOLE} [green]200.1/200.1 kB[/] [red]4.2 MB/s[/]",
+    ),
+    "validate": Session("Validate before an upload", validate),
+    "listen": Session(
+        "Follow new bundles, as a subscription would",
+        lines("store listen --since 2026-01-01 --types create --limit 3"),
     ),
     "delete": Session("Deletes say what they do, and ask", delete),
 }

@@ -161,7 +161,7 @@ def _parse_record(record: Any, noun: str) -> Reference:
         columns = ", ".join(_id_columns(noun))
         raise Misused(f"{noun}: there is no id", hint=f"it is looked for in the columns {columns}")
     named = parse_reference(str(record[column]), noun)
-    version = record.get("version" if column == "uuid" else f"{noun}_version")
+    version = record.get(f"{noun}_version") or record.get("version")
     if named.version or not version:
         return named
     parse_version(str(version))

@@ -106,6 +106,13 @@ def test_version_column_of_a_table_is_used(shelf: Shelf, admin: Typist) -> None:
     assert fed(admin, manifest) == old
 
 
+def test_reports_of_transfers_name_the_version(shelf: Shelf, admin: Typist) -> None:
+    report = json.dumps({"bundle_uuid": shelf.liver, "version": VERSION, "state": "uploaded"})
+    assert fed(admin, f"{report}\n") == [(shelf.liver, VERSION)]
+    many = json.dumps([{"bundle_uuid": shelf.liver, "version": VERSION, "folder": "a"}])
+    assert fed(admin, many) == [(shelf.liver, VERSION)]
+
+
 @pytest.mark.parametrize(
     "words",
     [

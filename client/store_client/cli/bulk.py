@@ -110,13 +110,13 @@ def describe_kept(stopped: "UploadInterrupted") -> str:
     """What an interrupted upload has done already."""
     kept = []
     if stopped.bundles:
-        kept.append(f"{stopped.bundles} bundles are whole")
+        kept.append(f"{stopped.bundles} bundles are complete")
     if stopped.stored:
-        kept.append(f"the store has taken {stopped.stored} files")
+        kept.append(f"{stopped.stored} files are in the store")
     if stopped.staged:
-        kept.append(f"{stopped.staged} files wait for it")
+        kept.append(f"{stopped.staged} files are sent and wait for verification")
     if stopped.begun:
-        kept.append(f"{stopped.begun} files were sent in part")
+        kept.append(f"{stopped.begun} files are sent in part")
     if not kept:
         return "Stopped before anything was sent."
     return f"Stopped: {', '.join(kept)}. What was sent is not sent again."

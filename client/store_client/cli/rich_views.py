@@ -1,12 +1,12 @@
 """Tables and progress bars drawn by rich; imported only when shown."""
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import click
 from rich.cells import cell_len
-from rich.console import Console
+from rich.console import Console, RenderableType
 from rich.progress import (
     BarColumn,
     DownloadColumn,
@@ -118,8 +118,15 @@ def _show_text(text: str, console: Console) -> None:
         click.echo(text, nl=False)
 
 
-EVERY_S = 0.1
-"""Shortest time between two updates."""
+class _StateBar(Progress):
+    """A bar that reads its state whenever it is drawn, ten times a second."""
+
+    show: Callable[[], None] = staticmethod(lambda: None)
+
+    def get_renderables(self) -> Iterable[RenderableType]:
+        """Draw the current state."""
+        self.show()
+        yield from super().get_renderables()
 
 
 class ProgressBar:
@@ -132,7 +139,7 @@ class ProgressBar:
         console: Console | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._bar = Progress(
+        self._bar = _StateBar(
             TextColumn("{task.description}", markup=False),
             TextColumn("{task.fields[done]}/{task.fields[of]} files"),
             BarColumn(),
@@ -145,31 +152,28 @@ class ProgressBar:
         self._task = self._bar.add_task(escape_line(what), total=None, done=0, of=0, left="")
         self._what = escape_line(what)
         self._clock = clock
-        self._last = 0.0
         self._phase = ""
         self._state: ProgressState | None = None
+        self._bar.show = self._show
         self._bar.start()
 
     def update(self, state: ProgressState) -> None:
-        """Update the bar, at most ten times a second."""
+        """Take over the state; a new phase is drawn at once."""
         self._state = state
-        now = self._clock()
-        changed = state.phase != self._phase
-        if now - self._last >= EVERY_S or changed:
-            self._last, self._phase = now, state.phase
-            self._show(state)
-        if changed:
+        if state.phase != self._phase:
+            self._phase = state.phase
             self._bar.refresh()
 
     def close(self) -> None:
         """Show the final state, and leave the line there, unless nothing was to be transferred."""
-        if self._state and self._state.all_files:
-            self._show(self._state)
-        else:
+        if not (self._state and self._state.all_files):
             self._bar.live.transient = True
         self._bar.stop()
 
-    def _show(self, state: ProgressState) -> None:
+    def _show(self) -> None:
+        state = self._state
+        if state is None:
+            return
         left = remaining_s(state, self._clock())
         self._bar.update(
             self._task,

@@ -18,8 +18,6 @@ from store_client.errors import Misused
 
 NUMBER = re.compile(r"-?\d+(?:\.\d+)?(?:e[+-]?\d+)?", re.IGNORECASE)
 _FIELD = re.compile(r"(?<![\w.])([A-Za-z_]\w*(?:\.\w+)*):(?=\S)")
-OWN_FIELDS = ("uuid", "version", "bundle", "page")
-"""Of every result, whatever its metadata is."""
 
 
 DEPOSITED = "files."

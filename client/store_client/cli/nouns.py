@@ -1,8 +1,8 @@
 """Arguments and options that the commands of the nouns share."""
 
 import sys
-from collections.abc import Callable, Iterator, Sequence
-from typing import Any, TypeVar
+from collections.abc import Callable, Sequence
+from typing import Any
 
 import click
 
@@ -11,7 +11,6 @@ from store_client.identifiers import REPLICAS
 from store_client.references import Reference, parse_reference, read_references
 
 Decorator = Callable[[Callable[..., Any]], Callable[..., Any]]
-T = TypeVar("T")
 
 replica_option = click.option(
     "--replica",
@@ -65,32 +64,8 @@ def read_stdin(noun: str) -> list[Reference]:
     return list(read_references(sys.stdin, noun))
 
 
-def each_with_error(items: Sequence[T], work: Callable[[T], None]) -> None:
-    """Do something with each of several; the first error is raised after all others were done."""
-    errors: list[Exception] = []
-    for item in items:
-        try:
-            work(item)
-        except Exception as error:
-            if len(items) == 1:
-                raise
-            errors.append(error)
-            click.echo(f"store: {item}: {error}", err=True)
-    if errors:
-        raise errors[0]
-
-
 def page_query(reference: Reference, replica: str) -> str:
     """The query of a page's address: version, and a replica other than aws."""
     pairs = [("version", reference.version)] if reference.version else []
     pairs += [("replica", replica)] if replica != "aws" else []
     return "?" + "&".join(f"{name}={value}" for name, value in pairs) if pairs else ""
-
-
-def as_items(pages: Iterator[Any], key: str) -> Iterator[dict[str, Any]]:
-    """Yield the items of pages that are wrapped in an object: `bundle.files`."""
-    for page in pages:
-        found = page
-        for name in key.split("."):
-            found = found[name]
-        yield from found

@@ -122,6 +122,8 @@ def areas(here: CommandContext) -> None:
     known = selection.list_known(here.config)
     if not known:
         here.note("No known areas: store select URI, or store select --new to open one.")
+        if here.output == "table":
+            return
     with ThreadPoolExecutor(AT_ONCE) as pool:
         states = list(pool.map(lambda area: _fetch_state(here, area.uuid), known))
     rows = [

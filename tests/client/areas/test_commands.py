@@ -68,6 +68,7 @@ def test_an_area_that_is_not_there_is_not_selected(typist: Typist, store: Served
     assert typist.types("select").exit_code == 2
     assert typist.types("select", "abc").exit_code == 2
     assert typist.types("areas").stdout.strip() == "[]"
+    assert typist.types("areas", "--output", "table").stdout == ""
 
 
 @pytest.mark.spec("ARC-02")

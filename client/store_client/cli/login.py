@@ -110,6 +110,10 @@ Examples:
 """
 
 
+HEADS = {"everywhere": "may", "partly": "may, with conditions", "nowhere": "may not"}
+"""How far an operation is allowed, and what a terminal calls it."""
+
+
 @command("whoami", help="Show who you are and what you may do.", epilog=WHOAMI_EXAMPLES)
 @click.option("--permissions", is_flag=True, help="List all operations, and which are allowed.")
 def whoami(here: CommandContext, permissions: bool) -> None:
@@ -134,9 +138,14 @@ def whoami(here: CommandContext, permissions: bool) -> None:
         return
     shown = {**_identity_row(here.config, found), "checked": True}
     shown["roles"] = [role["name"] for role in account.get("roles", [])]
+    if account:
+        shown["permissions"] = {
+            _command_name(row["operation"]): row["extent"] for row in rows if row["extent"] in HEADS
+        }
     if here.output != "table" or here.format_chosen:
         here.show(shown)
         return
+    shown.pop("permissions", None)
     shown["roles"] = ", ".join(map(_describe_role, account.get("roles", []))) or "none"
     shown["groups"] = ", ".join(shown["groups"])
     shown |= _summarize_permissions(rows) if account else {}
@@ -159,14 +168,13 @@ def _describe_role(role: Mapping[str, Any]) -> str:
 
 def _summarize_permissions(rows: Sequence[Mapping[str, Any]]) -> dict[str, str]:
     """The operations that need permission, by how far they are allowed."""
-    names: dict[str, list[str]] = {"everywhere": [], "partly": [], "nowhere": []}
+    names: dict[str, list[str]] = {extent: [] for extent in HEADS}
     for row in rows:
         if row["extent"] in names:
             names[row["extent"]].append(_command_name(row["operation"]))
     if not names["partly"] and not names["nowhere"]:
         return {"may": f"everything: all {len(names['everywhere'])} operations"}
-    heads = {"everywhere": "may", "partly": "may, with conditions", "nowhere": "may not"}
-    return {heads[extent]: ", ".join(found) for extent, found in names.items() if found}
+    return {HEADS[extent]: ", ".join(found) for extent, found in names.items() if found}
 
 
 def _command_name(operation: str) -> str:

@@ -37,6 +37,9 @@ def test_logs_in_with_token_and_out_again(typist: Typist, token: str) -> None:
     who = typist.reads("whoami")
     assert (who["email"], who["how"], who["checked"]) == (ADA, "token", True)
     assert (who["url"], who["standing"], who["renews"]) == (typist.url, "good", False)
+    allowed = {row["operation"]: row["extent"] for row in typist.reads("whoami", "--permissions")}
+    assert who["permissions"]
+    assert who["permissions"].items() <= allowed.items()
     out = typist.types("logout")
     assert "Logged out" in out.stderr
     typist.types("whoami", code=4)

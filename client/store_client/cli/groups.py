@@ -9,7 +9,7 @@ import click
 from click.shell_completion import CompletionItem
 
 from store_client.cli import registry
-from store_client.cli.context import HELP, current_run, store_options
+from store_client.cli.context import HELP, current_run, format_example, store_options
 from store_client.errors import Misused
 
 WIDEST = 34
@@ -150,11 +150,24 @@ class ApiGroup(CommandGroup):
 def load_group(name: str) -> click.Command | None:
     """The group of that name; None if there is none."""
     if name == registry.API:
-        return ApiGroup(name, help=ABOUT_API)
+        return ApiGroup(
+            name,
+            help=ABOUT_API,
+            epilog=format_example("store api get-bundle --uuid UUID --replica aws"),
+        )
     about = registry.NOUNS.get(name)
-    return NounGroup(name, help=about) if about else None
+    if about is None:
+        return None
+    return NounGroup(name, help=about, epilog=format_example(NOUN_EXAMPLES[name]))
 
 
+NOUN_EXAMPLES = {
+    "bundle": "store bundle list --limit 10",
+    "file": "store file cat UUID",
+    "collection": "store collection show UUID",
+    "subscription": "store subscription deliveries UUID",
+    "area": "store area select --new",
+}
 ABOUT_API = """All operations of the store's API, one command each.
 
 They come from the store's API definition, which is cached for an hour; `store clear-cache` drops

@@ -48,6 +48,16 @@ def test_every_verb_has_help_and_the_noun_lists_it(offline: Typist, noun: str) -
         assert done.stdout.startswith(f"Usage: store {noun} {verb} ")
 
 
+@pytest.mark.parametrize("words", [[], *([noun] for noun in registry.NOUNS), ["search"], ["api"]])
+def test_help_of_groups_has_an_example(offline: Typist, words: list[str]) -> None:
+    done = offline.types(*words, "--help")
+    assert done.exit_code == 0
+    name = " ".join(["store", *words])
+    assert any(
+        line.startswith(f"    {name} ") for line in done.stdout.partition("Example")[2].splitlines()
+    )
+
+
 @pytest.mark.parametrize(
     ("words", "near"),
     [

@@ -53,6 +53,33 @@ def test_every_table_is_in_a_page(table: str) -> None:
     assert any(reference.tables()[table] in text for text in texts)
 
 
+def original_commands() -> list[str]:
+    """The commands of the client `hca` 7.0.1 at the services it was made for."""
+    return (ROOT / "tests" / "original_commands.txt").read_text(encoding="utf-8").splitlines()
+
+
+def original_table() -> dict[str, str]:
+    """The commands of `hca` in the tables of their page, with those of `store` beside each."""
+    text = (ROOT / "docs" / "hca-scripts.md").read_text(encoding="utf-8")
+    rows = re.findall(r"^\| `hca ([^`]+)` \| (.*?) \| \S.* \|$", text, re.MULTILINE)
+    found = dict(rows)
+    assert len(found) == len(rows), "a command stands twice"
+    return found
+
+
+def test_table_of_the_original_client_is_complete() -> None:
+    assert sorted(original_table()) == sorted(original_commands())
+
+
+def test_table_of_the_original_client_names_commands_that_exist() -> None:
+    groups = {name for entry in ENTRIES for name in (entry.name, entry.name.partition(" ")[0])}
+    operations = {one.name.replace("_", "-") for one in STORE_OPERATIONS}
+    for original, ours in original_table().items():
+        named = re.findall(r"`store ([a-z -]+?)(?: --help)?`", ours.replace("`store --help`", ""))
+        assert named or ours in ("none", "`store --help`"), original
+        assert {*named} <= groups | operations, original
+
+
 @pages
 def test_named_make_targets_exist(page: Path) -> None:
     named = set(re.findall(r"\bmake ([a-z][a-z-]+)\b(?=[`\s])", code(page)))

@@ -13,6 +13,7 @@ import click
 from tests.engines import chromium, optional_engines, startup
 from tests.engines.engine import stop
 from tests.engines.startup import ENGINES, TOOLS, Installable
+from tests.engines.versions import HCA, HCA_VARIABLE
 
 NAMES = click.Choice([*ENGINES, *TOOLS])
 
@@ -77,7 +78,9 @@ def run(
 
 def _name_tools(tools: Sequence[str], absent: Mapping[str, str]) -> dict[str, str]:
     """What the environment says of tools; most are found by their path."""
-    return chromium.environ() if "chromium" in tools and "chromium" not in absent else {}
+    there = {*tools} - absent.keys()
+    named = chromium.environ() if "chromium" in there else {}
+    return named | ({HCA_VARIABLE: str(HCA.path)} if "hca" in there else {})
 
 
 def _carry_out(command: Sequence[str], environ: dict[str, str]) -> int:

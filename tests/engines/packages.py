@@ -77,6 +77,8 @@ class PythonTool:
     name: str
     package: str
     version: str
+    lock: Path | None = None
+    """All packages to install, with hashes; without it pip finds what the package wants."""
 
     @property
     def path(self) -> Path:
@@ -99,8 +101,9 @@ class PythonTool:
                 folder = cache / "python" / f"{self.name}-{self.version}"
                 venv.create(folder, with_pip=True, clear=True)
                 pip = (folder / "bin" / "python", "-m", "pip", "install", "--quiet")
-                wanted = f"{self.package}=={self.version}"
-                subprocess.run([*pip, "--disable-pip-version-check", wanted], check=True)
+                locked = ("--no-deps", "--require-hashes", "-r", str(self.lock))
+                wanted = locked if self.lock else (f"{self.package}=={self.version}",)
+                subprocess.run([*pip, "--disable-pip-version-check", *wanted], check=True)
                 target.parent.mkdir(parents=True, exist_ok=True)
                 target.symlink_to(folder / "bin" / self.name)
 

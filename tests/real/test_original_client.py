@@ -303,9 +303,7 @@ def test_subscriptions_of_one_client_are_those_of_the_other(ground: Ground) -> N
     assert ground.ours.types("get-subscription", "--uuid", put["uuid"], *kind).returncode == 5
 
 
-def test_a_collection_is_put_patched_downloaded_and_deleted(
-    ground: Ground, tmp_path: Path
-) -> None:
+def test_a_collection_is_put_patched_downloaded_and_deleted(ground: Ground, tmp_path: Path) -> None:
     uuid, version = ground.deposited["bundle_uuid"], ground.deposited["version"]
     link = {"type": "bundle", "uuid": uuid, "version": version}
     made = create_version()

@@ -73,9 +73,11 @@ def test_table_of_the_original_client_is_complete() -> None:
 
 def test_table_of_the_original_client_names_commands_that_exist() -> None:
     groups = {name for entry in ENTRIES for name in (entry.name, entry.name.partition(" ")[0])}
-    operations = {one.name.replace("_", "-") for one in STORE_OPERATIONS}
+    operations = {one.name.replace("_", "-") for one in (*STORE_OPERATIONS, *AUTH_OPERATIONS)}
     for original, ours in original_table().items():
-        named = re.findall(r"`store ([a-z -]+?)(?: --help)?`", ours.replace("`store --help`", ""))
+        named = re.findall(
+            r"`store ([a-z0-9. -]+?)(?: --help)?`", ours.replace("`store --help`", "")
+        )
         assert named or ours in ("none", "`store --help`"), original
         assert {*named} <= groups | operations, original
 
@@ -97,7 +99,11 @@ def test_every_client_command_that_is_named_exists(page: Path) -> None:
     operations = (*STORE_OPERATIONS, *AUTH_OPERATIONS)
     known = {one.name.replace("_", "-") for one in operations} | {one.name for one in ENTRIES}
     known |= {API, *NOUNS}
-    named = set(re.findall(r"(?:^|`|\$\(|[|;&] )store (?:--\S+ )?([a-z][a-z-]+)", code(page), re.M))
+    named = set(
+        re.findall(
+            r"(?:^|`|\$\(|[|;&] )store (?:--\S+ )?([a-z][a-z0-9-]+(?:\.json)?)", code(page), re.M
+        )
+    )
     assert named <= known
 
 

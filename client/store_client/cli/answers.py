@@ -5,9 +5,7 @@
 --query, --jq     what a JMESPath or jq expression selects; strings as they are
 """
 
-import csv
 import importlib
-import io
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -68,7 +66,7 @@ def write_rows(
         click.echo(output.dump_json(known))
         return len(known)
     if form != "table":
-        return _write_separated(picked, asked.fields or columns, "," if form == "csv" else "\t")
+        return output.write_separated(picked, asked.fields or columns, output.SEPARATORS[form])
     known = list(picked)
     if known:
         shown = asked.fields or tuple(name for name in columns if any(name in row for row in known))
@@ -91,7 +89,7 @@ def write_record(record: Record, asked: AnswerOptions, *, hidden: Sequence[str] 
             label = style_text(f"{name}:".ljust(width + 1), bold=True)
             click.echo(f"{label} {format_cell(value)}")
     elif form in ("csv", "tsv"):
-        _write_separated([picked], asked.fields or tuple(picked), "," if form == "csv" else "\t")
+        output.write_separated([picked], asked.fields or tuple(picked), output.SEPARATORS[form])
     else:
         click.echo(output.dump_json(picked, indent=None if form == "json" else False))
 
@@ -188,21 +186,3 @@ def _write_each(rows: Iterable[Record]) -> int:
         click.echo(output.dump_json(row, indent=False))
         count += 1
     return count
-
-
-def _write_separated(rows: Iterable[Record], columns: Sequence[str], separator: str) -> int:
-    """Write a table for programs: quoted as RFC 4180 does, however it is separated."""
-    count = 0
-    click.echo(_separated_line(columns, separator))
-    for row in rows:
-        click.echo(_separated_line([row.get(name) for name in columns], separator))
-        count += 1
-    return count
-
-
-def _separated_line(cells: Sequence[Any], separator: str) -> str:
-    text = io.StringIO()
-    csv.writer(text, delimiter=separator, lineterminator="").writerow(
-        [format_cell(cell) for cell in cells]
-    )
-    return text.getvalue()

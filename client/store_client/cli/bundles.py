@@ -2,12 +2,12 @@
 
 import difflib
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import click
 
-from store_client.cli.context import CommandContext, command
+from store_client.cli.context import CommandContext, command, is_interactive
 from store_client.cli.nouns import (
     id_argument,
     ids_argument,
@@ -40,6 +40,8 @@ Examples:
   store bundle diff UUID.VERSION UUID.VERSION
   store bundle diff UUID --patch               the lines of metadata that differ, too
 """
+SHOWN_NAMES = 5
+"""Names of metadata files that a terminal shows."""
 BIGGEST_PATCH = 4_000_000
 """Bytes of a metadata file that --patch compares line by line."""
 
@@ -64,6 +66,7 @@ def list_(here: CommandContext, replica: str | None, prefix: str | None, limit: 
 @web_option
 def show(here: CommandContext, ids: tuple[Reference, ...], replica: str | None, web: bool) -> None:
     """Show bundles, each with its page."""
+    table = here.answer.chosen == "table"
     for place, one in enumerate(ids):
         chosen = here.replica(replica or one.replica)
         if web:
@@ -72,17 +75,18 @@ def show(here: CommandContext, ids: tuple[Reference, ...], replica: str | None, 
         bundle = fetch_bundle(here, one, chosen)
         files = bundle["files"]
         exact = Reference(one.uuid, bundle["version"])
-        if place and here.answer.chosen == "table":
+        if place and table:
             click.echo()
         size = sum(entry["size"] for entry in files)
+        metadata = [entry["name"] for entry in files if entry["indexed"]]
         here.show_record(
             {
                 "uuid": bundle["uuid"],
                 "version": bundle["version"],
                 "creator_uid": bundle["creator_uid"],
                 "count": len(files),
-                "size": size if here.answer.chosen != "table" else format_size(size),
-                "metadata": [entry["name"] for entry in files if entry["indexed"]],
+                "size": format_size(size) if table else size,
+                "metadata": shorten_list(metadata) if table else metadata,
                 "page": here.page_url(f"/bundles/{one.uuid}{page_query(exact, chosen)}"),
                 "files": files,
             },
@@ -172,16 +176,21 @@ def diff(
 )
 @ids_argument("bundle")
 @replica_option
-@click.option("--reason", required=True, help="Why; it is kept with the record of the deletion.")
+@click.option(
+    "--reason", help="Why; it is kept with the record of the deletion. Asked for on a terminal."
+)
 @yes_option
 def delete(
     here: CommandContext,
     ids: tuple[Reference, ...],
     replica: str | None,
-    reason: str,
+    reason: str | None,
     yes: bool,
 ) -> None:
     """Delete after a question that names all of it."""
+    if not reason and not is_interactive():
+        raise Misused("a deletion needs a reason", hint="--reason 'the wrong sample'")
+    reason = reason or click.prompt("Why is it deleted?", err=True)
     what = ", ".join(_describe_deletion(one) for one in ids)
     chosen = here.replica(replica or ids[0].replica)
     here.confirm(
@@ -195,6 +204,12 @@ def delete(
             "delete_bundle", uuid=one.uuid, replica=chosen, reason=reason, **_version(one)
         )
         here.note(f"Deleted {one}.")
+
+
+def shorten_list(names: Sequence[str]) -> str:
+    """The first names, and how many there are."""
+    shown = ", ".join(names[:SHOWN_NAMES])
+    return shown if len(names) <= SHOWN_NAMES else f"{shown}, … ({len(names)} in all)"
 
 
 def _describe_deletion(one: Reference) -> str:

@@ -13,7 +13,7 @@ import shlex
 import shutil
 import sys
 import textwrap
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -114,8 +114,8 @@ def current_run(context: click.Context) -> ProgramRun:
 _CLOSES = f"{__name__}.closes"
 
 
-Output = Literal["json", "lines", "table", "raw"]
-OUTPUTS = ("json", "lines", "table", "raw")
+Output = Literal["json", "lines", "table", "csv", "tsv", "raw"]
+OUTPUTS = ("json", "lines", "table", "csv", "tsv", "raw")
 
 
 @dataclass(slots=True)
@@ -139,7 +139,10 @@ class CommandContext:
         return self.run.client(self.config)
 
     def show(self, value: Any, *, title: str = "") -> None:
-        """Write the result to standard output in the chosen format."""
+        """Write the result, or what an expression selects of it, in the chosen format."""
+        if self.answer.query or self.answer.jq:
+            answers.write_selected(value, self.answer)
+            return
         output.write_value(value, self.output, chosen=self.format_chosen, title=title)
 
     def show_rows(
@@ -280,7 +283,7 @@ def build_command(
         function(here, **given)
 
     taken = {opt for parameter in own for opt in (*parameter.opts, *parameter.secondary_opts)}
-    usual = _answer_options() if as_answer else _common_options()
+    usual = _answer_options() if as_answer else _common_options(taken)
     options = [option for option in usual if not taken.intersection(option.opts)]
     common = {option.name for option in options}
     made = StoreCommand(
@@ -312,18 +315,27 @@ _COMMON_NAMES = (
 )
 
 
-def _common_options() -> list[click.Option]:
-    """The options of every command; its own options of the same name win."""
+def _common_options(taken: Set[str]) -> list[click.Option]:
+    """The options of every command; its own options, whose names are `taken`, win."""
+    forms = [name for name in ("--output", "--format") if name not in taken]
     return [
         *store_options(),
         click.Option(["--json", "as_json"], is_flag=True, help="Same as --output json."),
         click.Option(
-            ["--output", "output_form"],
+            [*forms, "output_form"],
             type=click.Choice(OUTPUTS),
-            help="json: one document; lines: one item a line; table; raw: the answer's bytes. "
-            "Default: json, but on a terminal lists are tables.",
+            help="json: one document; lines: one item a line; table, csv, tsv; raw: the answer's "
+            "bytes. Default: json, but on a terminal lists are tables.",
         ),
+        *_expression_options(),
         click.Option(["-q", "--quiet"], is_flag=True, help="Print only the result and errors."),
+    ]
+
+
+def _expression_options() -> list[click.Option]:
+    return [
+        click.Option(["--query"], default="", metavar="JMESPATH", help="Select from the answer."),
+        click.Option(["--jq"], default="", metavar="EXPRESSION", help="Select with jq's language."),
     ]
 
 
@@ -342,8 +354,7 @@ def _answer_options() -> list[click.Option]:
             type=click.Choice(FORMATS),
             help="Default: table on a terminal, else lines: one JSON value a line.",
         ),
-        click.Option(["--query"], default="", metavar="JMESPATH", help="Select from the answer."),
-        click.Option(["--jq"], default="", metavar="EXPRESSION", help="Select with jq's language."),
+        *_expression_options(),
         click.Option(["-q", "--quiet"], is_flag=True, help="Print only the result and errors."),
         *store_options(),
     ]
@@ -370,7 +381,8 @@ def _make_context(common: dict[str, Any]) -> CommandContext:
     quiet = bool(common.get("quiet"))
     level = common.get("log_level") or place.early_options.log_level
     configure_logging(level or ("WARNING" if quiet else "INFO"))
-    asked: Output | None = "json" if common.get("as_json") else common.get("output_form")
+    is_json = common.get("as_json") or common.get("query") or common.get("jq")
+    asked: Output | None = "json" if is_json else common.get("output_form")
     answer = AnswerOptions(
         common.get("answer_form") or "",
         parse_fields(common.get("json_fields")),

@@ -13,7 +13,7 @@ from store_client.cli.arguments import JsonValue
 from store_client.cli.context import CommandContext, command
 from store_client.cli.nouns import Decorator, page_query, parse_ids, replica_option
 from store_client.cli.progress import open_progress
-from store_client.cli.summaries import show_download
+from store_client.cli.summaries import count_bundles, show_download
 from store_client.downloads import options as defaults
 from store_client.downloads.options import LAYOUTS, DownloadOptions, Filters
 from store_client.errors import Misused
@@ -147,7 +147,7 @@ def download(
             texts = [str(each) for each in named]
             found = downloads.download_several(here.client, texts, options=options, filters=filters)
     if len(named) != 1:
-        show_download(here, found, f"of {found.bundles} bundles in {found.directory}")
+        show_download(here, found, f"of {count_bundles(found.bundles)} in {found.directory}")
         return
     exact = Reference(one.bundle_uuid, one.version)
     page = f"/bundles/{exact.uuid}{page_query(exact, options.replica)}"

@@ -92,7 +92,7 @@ def _replace_items(page: Any, path: list[str], items: list[Any]) -> Any:
 def _show_one(here: "CommandContext", operation: "ApiOperation", answer: Any) -> None:
     if answer is None:
         return
-    if not operation.paged or here.output not in ("table", "lines"):
+    if not operation.paged or here.output not in ("table", "lines", "csv", "tsv"):
         here.show(answer)
         return
     items = list_items(answer, operation.paged)

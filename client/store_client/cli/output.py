@@ -3,10 +3,13 @@
 json   one JSON document: indented on a terminal, else one line; the default
 lines  each item of a list as JSON on its own line, written as it arrives
 table  a list of objects as a table; the default for lists on a terminal
+csv, tsv  a list of objects, or one, as a table for programs
 raw    the bytes of the response; escaped on a terminal
 """
 
+import csv
 import importlib
+import io
 import json
 import sys
 from collections.abc import Iterable, Mapping, Sequence
@@ -15,6 +18,8 @@ from typing import Any
 import click
 
 from store_client.cli.terminal import escape_json, escape_text, format_cell
+
+SEPARATORS = {"csv": ",", "tsv": "\t"}
 
 
 def write_value(value: Any, form: str, *, chosen: bool = True, title: str = "") -> None:
@@ -29,6 +34,10 @@ def write_value(value: Any, form: str, *, chosen: bool = True, title: str = "") 
         click.echo("\n".join(format_cell(item) for item in rows) or "(none)")
     elif form == "lines" and isinstance(rows, Sequence) and not isinstance(rows, str):
         write_lines(rows)
+    elif form in SEPARATORS and (_is_tabular(rows) or isinstance(rows, Mapping) or rows == []):
+        known: Sequence[Mapping[str, Any]] = [rows] if isinstance(rows, Mapping) else rows
+        columns = list(dict.fromkeys(name for row in known for name in row))
+        write_separated(known, columns, SEPARATORS[form])
     elif form == "raw" and isinstance(value, str):
         write_bytes(value.encode("utf-8", "surrogateescape"))
     else:
@@ -79,3 +88,24 @@ def _is_tabular(value: Any) -> bool:
         and bool(value)
         and all(isinstance(item, Mapping) for item in value)
     )
+
+
+def write_separated(
+    rows: Iterable[Mapping[str, Any]], columns: Sequence[str], separator: str
+) -> int:
+    """Write a table for programs: quoted as RFC 4180 does, however it is separated."""
+    count = 0
+    if columns:
+        click.echo(_separated_line(columns, separator))
+    for row in rows:
+        click.echo(_separated_line([row.get(name) for name in columns], separator))
+        count += 1
+    return count
+
+
+def _separated_line(cells: Sequence[Any], separator: str) -> str:
+    text = io.StringIO()
+    csv.writer(text, delimiter=separator, lineterminator="").writerow(
+        [format_cell(cell) for cell in cells]
+    )
+    return text.getvalue()

@@ -18,7 +18,7 @@ from store_client.cli.arguments import JsonValue
 from store_client.cli.context import CommandContext, command
 from store_client.cli.nouns import page_query, replica_option
 from store_client.cli.progress import open_progress
-from store_client.cli.summaries import show_download
+from store_client.cli.summaries import count_bundles, show_download
 from store_client.downloads.options import REQUIRED, DownloadOptions
 from store_client.errors import Misused, NotFound
 from store_client.references import Reference, parse_reference
@@ -280,7 +280,7 @@ def _take_results(
     with open_progress(enabled=not here.quiet, what="download") as bar:
         options = DownloadOptions(replica, directory=directory, tell=bar)
         report = downloads.download_several(here.client, found, options=options)
-    show_download(here, report, f"of {report.bundles} bundles in {directory}")
+    show_download(here, report, f"of {count_bundles(report.bundles)} in {directory}")
 
 
 def _write_manifest(here: CommandContext, path: Path, found: Sequence[str], replica: str) -> int:

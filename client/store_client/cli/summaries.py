@@ -16,7 +16,7 @@ def show_download(
 ) -> None:
     """Show what a download brought, where it is, and its page."""
     counts = report.counts
-    if here.json or here.answer.form in ("json", "lines"):
+    if here.output in ("json", "csv", "tsv") or here.answer.form not in ("", "table"):
         shown = asdict(report)
         counted = shown.pop("counts")
         here.show({**shown, **counted})
@@ -30,6 +30,11 @@ def show_download(
     click.echo(f"{counts.files} files ({format_size(counts.bytes)}) {where}; fetched {came}.")
     if page:
         click.echo(here.page_url(page))
+
+
+def count_bundles(count: int) -> str:
+    """`1 bundle`, `2 bundles`."""
+    return f"{count} bundle{'s' * (count != 1)}"
 
 
 def show_upload(here: CommandContext, done: Any, replica: str) -> None:

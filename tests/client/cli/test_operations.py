@@ -336,3 +336,18 @@ def test_help_of_every_operation_has_an_example_that_parses(admin: Typist) -> No
         if (line := re.search(r"^ *store (.*)$", text, re.MULTILINE)) is None:
             pytest.fail(f"{name} has no example")
         assert line[1].split()[0] == name
+
+
+@pytest.mark.spec("CLI-40")
+def test_answers_of_operations_are_selected_and_written_as_tables(admin: Typist) -> None:
+    words = ("put-subscription", "--replica", "aws", "--callback-url", "http://127.0.0.1:9/x")
+    words = (*words, "--jmespath-query", "event_type == 'CREATE'")
+    made = admin.types(*words, "--query", "uuid").stdout.strip()
+    listed = ("get-subscriptions", "--replica", "aws")
+    assert admin.types(*listed, "--query", "subscriptions[].uuid").stdout == f'["{made}"]\n'
+    assert admin.types(*listed, "--jq", ".subscriptions[].uuid").stdout == f"{made}\n"
+    head, row = admin.types(*listed, "--format", "csv").stdout.splitlines()
+    assert dict(zip(head.split(","), row.split(","), strict=False))["uuid"] == made
+    assert "\t" in admin.types(*listed, "--output", "tsv").stdout
+    assert admin.types("get-collections", "--format", "csv").stdout == ""
+    assert admin.types(*listed, "--query", "[").exit_code == 2

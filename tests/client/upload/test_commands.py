@@ -118,3 +118,16 @@ def test_invalid_options_exit_2_with_one_line(
 def test_the_library_has_it_too() -> None:
     assert callable(upload)
     assert {UploadOptions.__name__, UploadReport.__name__} == {"UploadOptions", "UploadReport"}
+
+
+@pytest.mark.spec("UPL-02")
+def test_a_script_takes_one_value_out_of_the_answer(
+    typist: Typist, source: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(source.parent)  # where the cache of downloads is
+    done = typist.types("upload", str(source), "--no-progress", "--query", "bundle_uuid")
+    (uuid,) = done.stdout.splitlines()
+    assert typist.reads("upload", str(source))["bundle_uuid"] == uuid
+    words = ("download", uuid, "--download-dir", str(source.parent / "to"), "--no-progress")
+    head, row = typist.types(*words, "--format", "csv").stdout.splitlines()
+    assert dict(zip(head.split(","), row.split(","), strict=True))["bundle_uuid"] == uuid

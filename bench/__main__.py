@@ -66,6 +66,13 @@ BENCHES: Mapping[str, Bench] = {
         3,
         {"count": 20, "one_by_one": 20, "slow_s": 0.1, "held_up": 20},
     ),
+    "starts": Bench(
+        "starts",
+        "help and completion in 150 ms of processor time",
+        9,
+        {},
+        starts_store=True,
+    ),
     "reach": Bench(
         "reach",
         "ready after 4 s of processor time and 3 s, 250 MB, 1.5 % idle, callback within a second",
@@ -83,7 +90,7 @@ BENCHES: Mapping[str, Bench] = {
     ),
     "real-transfers": Bench(
         "real",
-        "0.7 of s5cmd at 2 GB and 0.3 at 1,000 small files",
+        "0.8 of s5cmd at 2 GB and 0.5 at 1,000 small files, also with a store in a folder",
         3,
         {"shapes": [[5, 1024], [1, 4096]]},
         starts_store=True,

@@ -20,19 +20,25 @@ and a column `file` or `file:NAME` names a local file.
 import csv
 import io
 import json
+import re
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from difflib import get_close_matches
+from math import isfinite
 from pathlib import Path
 from string import Formatter
 from typing import Any
 
 from store_client.errors import Misused, name_os_errors
+from store_client.identifiers import quote_text
 from store_client.validation.findings import ERROR, WARNING, Finding, Severity
 
 METADATA_NAME = "metadata.json"
 FILE_COLUMN = "file"
 MOST_ROWS = 100_000
+MOST_NESTED = 100
+"""Levels of a template; the store searches no deeper ones."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -189,11 +195,13 @@ def _read_json(path: Path) -> Any:
 
 def render_plainly(row: TableRow, folder: Path) -> RenderedBundle:
     """The bundle of a row without a template."""
-    named = {name: cell for name, cell in row.cells.items() if _is_file_column(name) and cell}
-    files = {
-        name.partition(":")[2] or Path(cell).name: local_path(folder, cell, f"line {row.line}")
-        for name, cell in named.items()
-    }
+    files: dict[str, Path] = {}
+    for column, cell in row.cells.items():
+        if _is_file_column(column) and cell:
+            name = column.partition(":")[2] or Path(cell).name
+            if name in files or name == METADATA_NAME:
+                raise Misused(f"line {row.line}: two files have the name {name!r}")
+            files[name] = local_path(folder, cell, f"line {row.line}")
     metadata = {
         name: cell for name, cell in row.cells.items() if cell and not _is_file_column(name)
     }
@@ -208,8 +216,9 @@ def _is_file_column(name: str) -> bool:
 def local_path(folder: Path, said: str, where: str) -> Path:
     """A path below the folder: a table of others must not send just any file; Misused."""
     path = folder / said
-    if not path.resolve().is_relative_to(folder.resolve()):
-        raise Misused(f"{where}: {said!r} is not below {folder}", hint="name it: --data-dir")
+    if "\0" in said or not path.resolve().is_relative_to(folder.resolve()):
+        shown = quote_text(said)
+        raise Misused(f"{where}: {shown} is not below {folder}", hint="name it: --data-dir")
     return path
 
 
@@ -217,23 +226,27 @@ def _dump(value: Any) -> bytes:
     return json.dumps(value, ensure_ascii=False, indent=1).encode()
 
 
-def _texts(value: Any) -> Iterator[str]:
-    """All texts of a template, also the names of members."""
+def _texts(value: Any, room: int = MOST_NESTED) -> Iterator[str]:
+    """All texts of a template, also the names of members; Misused if it is nested too deeply."""
+    if not room:
+        raise Misused(f"the template is nested deeper than {MOST_NESTED}")
     if isinstance(value, str):
         yield value
     elif isinstance(value, Mapping):
         for name, item in value.items():
             yield name
-            yield from _texts(item)
+            yield from _texts(item, room - 1)
     elif isinstance(value, list):
         for item in value:
-            yield from _texts(item)
+            yield from _texts(item, room - 1)
 
 
 KINDS = ("", "number", "integer", "boolean")
 
 
 def _check_columns_of(path: Path, text: str, columns: Sequence[str]) -> None:
+    if any("\ud800" <= letter <= "\udfff" for letter in text):
+        raise Misused(f"{path}: {text!r} has half of a surrogate pair")
     for column, kind in _placeholders(path, text):
         if column not in columns:
             near = get_close_matches(column, columns, n=3, cutoff=0.5)
@@ -263,6 +276,8 @@ def _fill_all(value: Any, cells: Mapping[str, str], where: str) -> Any:
             str(_fill(name, cells, where, needed=True)): _fill_all(item, cells, f"{where}.{name}")
             for name, item in value.items()
         }
+        if len(filled) < len(value):
+            raise Misused(f"{where}: two members have the same name")
         return {name: item for name, item in filled.items() if item is not _LEFT_OUT}
     if isinstance(value, list):
         items = [_fill_all(item, cells, f"{where}[{n}]") for n, item in enumerate(value)]
@@ -286,19 +301,19 @@ def _fill(text: str, cells: Mapping[str, str], where: str, *, needed: bool) -> A
     )
 
 
+_INTEGER = re.compile(r"[+-]?[0-9]+")
+_NUMBER = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?")
+_BOOLEANS = {"true": True, "yes": True, "1": True, "false": False, "no": False, "0": False}
+
+
 def _convert(cell: str, kind: str, where: str) -> Any:
-    try:
-        if kind == "number":
-            found = float(cell)
-            if found in (float("inf"), float("-inf")) or found != found:
-                raise ValueError
-            return int(found) if found.is_integer() and "." not in cell else found
-        if kind == "integer":
-            return int(cell)
-        if kind == "boolean":
-            return {"true": True, "yes": True, "1": True, "false": False, "no": False, "0": False}[
-                cell.lower()
-            ]
-    except (ValueError, KeyError):
-        raise Misused(f"{where}: {cell!r} is no {kind}") from None
+    with suppress(ValueError):  # more digits than Python reads
+        if kind in ("number", "integer") and _INTEGER.fullmatch(cell):
+            return int(cell)  # a float would change a long one
+    if kind == "number" and _NUMBER.fullmatch(cell) and isfinite(float(cell)):
+        return float(cell)
+    if kind == "boolean" and cell.lower() in _BOOLEANS:
+        return _BOOLEANS[cell.lower()]
+    if kind:
+        raise Misused(f"{where}: {quote_text(cell)} is no {kind}")
     return cell

@@ -89,6 +89,8 @@ def test_members_of_empty_cells_are_left_out(tmp_path: Path) -> None:
         ({"files": {"a.json": {"x": "{run.__class__}"}}}, ["no column 'run.__class__'"]),
         ({"files": {"a.json": {"x": "{0}"}}}, ["no column '0'"]),
         ({"files": {"a.json": {}}, "bundle": 3}, ["bundle must be a text"]),
+        ({"files": {"a.json": {"x": "\ud800"}}}, ["half of a surrogate pair"]),
+        ({"files": {"a.json": {}}, "bundle": "\ud800"}, ["half of a surrogate pair"]),
     ],
 )
 def test_faulty_templates_are_refused_with_the_place(
@@ -103,7 +105,11 @@ def test_faulty_templates_are_refused_with_the_place(
     [
         ({"bases": "many"}, ["line 2", "bases", "'many' is no integer"]),
         ({"run": ""}, ["line 2", "column 'run' is empty"]),
+        ({"bases": "1_000"}, ["'1_000' is no integer"]),
+        ({"bases": "१२"}, ["is no integer"]),
+        ({"bases": "1" * 5000}, ["111...' is no integer"]),
         ({"run": "../../etc/passwd"}, ["line 2", "is not below"]),
+        ({"run": "a\0b"}, ["line 2", "is not below"]),
     ],
 )
 def test_cells_that_do_not_fit_are_refused_with_their_line(
@@ -112,6 +118,54 @@ def test_cells_that_do_not_fit_are_refused_with_their_line(
     files = {"a.json": {"n": "{bases:integer}"}, "b": "@{run}"}
     told = refusal(tmp_path, {"files": files}, **cells)
     assert all(word in told for word in words), told
+
+
+@pytest.mark.parametrize(
+    ("cell", "value"),
+    [
+        ("12345678901234567890", 12345678901234567890),
+        ("-9007199254740993", -9007199254740993),
+        ("1.5", 1.5),
+        ("1e300", 1e300),
+        (".5", 0.5),
+    ],
+)
+def test_numbers_keep_all_their_digits(tmp_path: Path, cell: str, value: float) -> None:
+    made = rendered(tmp_path, {"files": {"a.json": {"n": "{bases:number}"}}}, bases=cell)
+    found = json.loads(made.documents["a.json"])["n"]
+    assert found == value
+    assert type(found) is type(value)
+
+
+@pytest.mark.parametrize("cell", ["inf", "nan", "1e400", "1_0", "0x1", "", " 1"])
+def test_numbers_that_json_does_not_have_are_refused(tmp_path: Path, cell: str) -> None:
+    files = {"{bases:number}": []}
+    assert "line 2" in refusal(tmp_path, {"files": files}, bases=cell)
+
+
+def test_deeply_nested_templates_are_refused(tmp_path: Path) -> None:
+    nested = "[" * 600 + "]" * 600
+    (tmp_path / "t.json").write_text(f'{{"files": {{"a.json": {nested}}}}}')
+    with pytest.raises(Misused, match="nested deeper than 100"):
+        read_template(tmp_path / "t.json", COLUMNS)
+
+
+def test_members_that_become_the_same_are_refused(tmp_path: Path) -> None:
+    template = {"files": {"a.json": {"{run}": 1, "R1": 2}}}
+    assert "two members have the same name" in refusal(tmp_path, template)
+
+
+@pytest.mark.parametrize(
+    "cells",
+    [
+        {"file": "x/b", "file:b": "y/c"},
+        {"file": "x/metadata.json"},
+        {"file:metadata.json": "x"},
+    ],
+)
+def test_files_of_a_row_do_not_replace_each_other(tmp_path: Path, cells: dict[str, str]) -> None:
+    with pytest.raises(Misused, match="line 2: two files have the name"):
+        render_plainly(TableRow(2, {"run": "R1", **cells}), tmp_path)
 
 
 def test_paths_of_a_table_stay_below_its_folder(tmp_path: Path) -> None:

@@ -105,6 +105,8 @@ class PythonTool:
                 wanted = locked if self.lock else (f"{self.package}=={self.version}",)
                 subprocess.run([*pip, "--disable-pip-version-check", *wanted], check=True)
                 target.parent.mkdir(parents=True, exist_ok=True)
+                # It may be left of a cache that was elsewhere.
+                target.unlink(missing_ok=True)
                 target.symlink_to(folder / "bin" / self.name)
 
 

@@ -1,8 +1,9 @@
 """Uploads, copies and downloads on real engines, beside the tools that a user would take instead.
 
 The client's commands and a checkout, which verify all checksums, beside s5cmd, rclone, the command
-of Amazon and a plain loop; all commands run as processes from start to end. The variables
-`STORE_TEST_*` name the engines, as for tests.
+of Amazon and a plain loop; the same commands with an embedded store, whose files lie in a folder,
+beside cp. All commands run as processes from start to end. The variables `STORE_TEST_*` name the
+engines, as for tests.
 """
 
 import json
@@ -80,9 +81,11 @@ def prepare(
             gcp=engines.s3_bucket(), STORE_CHECKOUT_DESTINATIONS="store-*"
         ) as settings,
         started_store(root, settings) as store,
+        started_store(root, {}) as embedded,
     ):
         folder = Path(name)
-        _run_client(store, folder, "login", "--access-token", store.token)
+        for one in (store, embedded):
+            _run_client(one, folder, "login", "--access-token", one.token)
         sources = [_write_files(folder / f"{count}", count, size) for count, size in shapes]
 
         def measure() -> Figures:
@@ -91,10 +94,12 @@ def prepare(
                 shape = f"{count:,} × {size // 1024:,} KiB"
                 bucket = f"s3://{_new_bucket()}/"
                 _s5cmd("cp", f"{source}/", bucket)
-                uuid = _upload(store, folder, source)
-                figures |= _compare_uploads(f"up, {shape}", store, folder, source)
+                uuid, copy = _upload(store, folder, source), _upload(embedded, folder, source)
+                up, down = f"up, {shape}", f"down, {shape}"
+                figures |= _compare_uploads(up, store, embedded, folder, source)
                 figures |= _compare_copies(f"checkout, {shape}", store, bucket, uuid)
-                figures |= _compare_downloads(f"down, {shape}", store, folder, bucket, uuid)
+                bundles = {"ours": (store, uuid), "ours, from a folder": (embedded, copy)}
+                figures |= _compare_downloads(down, folder, source, bucket, bundles)
             return figures
 
         yield measure
@@ -121,7 +126,9 @@ def _upload(store: LocalStore, folder: Path, source: Path, *more: str) -> str:
     return found
 
 
-def _compare_uploads(title: str, store: LocalStore, folder: Path, source: Path) -> Figures:
+def _compare_uploads(
+    title: str, store: LocalStore, embedded: LocalStore, folder: Path, source: Path
+) -> Figures:
     contenders: dict[str, Contender] = {
         "s5cmd": lambda: _s5cmd("cp", f"{source}/", f"s3://{_new_bucket()}/"),
         "aws": lambda: _aws(str(source), f"s3://{_new_bucket()}/"),
@@ -129,6 +136,8 @@ def _compare_uploads(title: str, store: LocalStore, folder: Path, source: Path) 
             store, folder, source, "--staging-bucket", _new_bucket()
         ),
         "ours, from an area": lambda: _upload(store, folder, source),
+        "cp": lambda: _copy_to_disk(source, folder),
+        "ours, into a folder": lambda: _upload(embedded, folder, source),
     }
     return _time_all(title, contenders)
 
@@ -170,7 +179,11 @@ def _copy_in_loop(source: str) -> None:
 
 
 def _compare_downloads(
-    title: str, store: LocalStore, folder: Path, bucket: str, uuid: str
+    title: str,
+    folder: Path,
+    source: Path,
+    bucket: str,
+    bundles: Mapping[str, tuple[LocalStore, str]],
 ) -> Figures:
     def into_new_folder(download: Callable[[Path], object]) -> Contender:
         def run() -> None:
@@ -179,13 +192,24 @@ def _compare_downloads(
 
         return run
 
-    words = ("download", "--bundle-uuid", uuid, "--replica", "aws", "--no-progress")
+    def by_client(store: LocalStore, uuid: str) -> Contender:
+        words = ("download", "--bundle-uuid", uuid, "--replica", "aws", "--no-progress")
+        return into_new_folder(lambda target: _run_client(store, folder, *words, cwd=target))
+
     contenders = {
         "s5cmd": into_new_folder(lambda target: _s5cmd("cp", f"{bucket}*", f"{target}/")),
         "aws": into_new_folder(lambda target: _aws(bucket, str(target))),
-        "ours": into_new_folder(lambda target: _run_client(store, folder, *words, cwd=target)),
+        "cp": lambda: _copy_to_disk(source, folder),
+        **{name: by_client(store, uuid) for name, (store, uuid) in bundles.items()},
     }
     return _time_all(title, contenders)
+
+
+def _copy_to_disk(source: Path, folder: Path) -> None:
+    """Copy a folder; like the store, wait until the files are on the disk."""
+    with tempfile.TemporaryDirectory(dir=folder) as target:
+        run_tool("cp", "-r", str(source), target)
+        run_tool("sync", "-f", target)
 
 
 def _new_bucket() -> str:

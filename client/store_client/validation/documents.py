@@ -7,6 +7,7 @@ import json
 import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -20,9 +21,11 @@ DETAILED_BYTES = 4 * MB
 """Largest document of which more than the first fault of a schema is listed, and whose own schema
 is looked for."""
 MAX_FAULTS = 1000
-"""Faults of one document and schema that are listed."""
-_CONSTANT = re.compile(r'"(?:[^"\\]|\\.)*"|(NaN|-?Infinity)')
-_NAME = re.compile(r'("(?:[^"\\]|\\.)*")\s*:|"(?:[^"\\]|\\.)*"|[{}]')
+"""Faults of one kind, or of one schema, of a document that are listed."""
+# Possessive: a text of megabytes would otherwise take a hundred times its size.
+_TEXT = r'"[^"\\]*+(?:\\.[^"\\]*+)*+"'
+_CONSTANT = re.compile(rf"{_TEXT}|(NaN|-?Infinity)")
+_NAME = re.compile(rf"({_TEXT})\s*+:|{_TEXT}|[{{}}]")
 
 
 def validate_documents(
@@ -80,8 +83,11 @@ def _find_syntax_faults(shown: str, data: bytes, reader: "_JsonReader") -> list[
         return [Finding(shown, message, line=error.lineno, column=error.colno)]
     except RecursionError:
         return [Finding(shown, "nested too deeply")]
-    found = list(_find_repeated(shown, text)) if reader.repeats else []
-    return [*found, *(_find_constants(shown, text) if reader.constants else ())]
+    found: list[Finding] = []
+    for is_there, find in ((reader.repeats, _find_repeated), (reader.constants, _find_constants)):
+        if is_there:
+            found += islice(find(shown, text), MAX_FAULTS)
+    return found
 
 
 def oversized_findings(name: str, schemas: SchemaSet, *, shown: str = "") -> list[Finding]:
@@ -141,6 +147,7 @@ class _JsonReader:
 def _find_repeated(shown: str, text: str) -> Iterator[Finding]:
     """Names that an object of a JSON text gives again: readers keep different values."""
     seen: list[set[str]] = []
+    lines = _LineCounter(text)
     for found in _NAME.finditer(text):
         if found[0] == "{":
             seen.append(set())
@@ -149,17 +156,36 @@ def _find_repeated(shown: str, text: str) -> Iterator[Finding]:
         elif found[1]:
             name = json.loads(found[1])
             if name in seen[-1]:
-                line, column = _text_position(text[: found.start()])
+                line, column = lines.find(found.start())
                 message = f"the name {found[1]} is given twice in one object"
                 yield Finding(shown, message, line=line, column=column)
             seen[-1].add(name)
 
 
 def _find_constants(shown: str, text: str) -> Iterator[Finding]:
+    lines = _LineCounter(text)
     for found in _CONSTANT.finditer(text):
         if found[1]:
-            line, column = _text_position(text[: found.start()])
+            line, column = lines.find(found.start())
             yield Finding(shown, f"{found[1]} is not JSON", line=line, column=column)
+
+
+@dataclass(slots=True)
+class _LineCounter:
+    """Lines and columns of places in a text that are asked for in order."""
+
+    text: str
+    _place: int = 0
+    _line: int = 1
+    _begin: int = 0
+    """Where the line begins."""
+
+    def find(self, place: int) -> tuple[int, int]:
+        """Line and column, from 1, of a place after the one before."""
+        self._line += self.text.count("\n", self._place, place)
+        self._begin = max(self._begin, self.text.rfind("\n", self._place, place) + 1)
+        self._place = place
+        return self._line, place - self._begin + 1
 
 
 def _text_position(before: str) -> tuple[int, int]:

@@ -1,7 +1,9 @@
 """JSON documents: every fault with its line and column, or the pointer of a schema."""
 
 import json
+import resource
 import string
+import time
 import tracemalloc
 
 import pytest
@@ -10,6 +12,7 @@ from hypothesis import strategies as st
 
 from store_client.validation.documents import (
     DETAILED_BYTES,
+    MAX_FAULTS,
     MAX_METADATA,
     validate_document,
     validate_documents,
@@ -122,6 +125,24 @@ def test_a_large_document_without_rules_takes_little_memory() -> None:
     tracemalloc.stop()
     # As values, the objects alone would take fifteen times their text.
     assert peak < 8 * len(data)
+
+
+@pytest.mark.parametrize(("item", "column"), [(b"NaN", 3), (b'{"a": 1, "a": 2}', 12)])
+def test_places_many_faults_of_a_large_document(item: bytes, column: int) -> None:
+    data = b'["' + b"x" * 1_000_000 + b'"\n' + b"\n".join([b", " + item] * 20_000) + b"]"
+    began = time.process_time()
+    found = validate_document("a.json", data)
+    # Each place was once counted from the beginning, which took minutes.
+    assert time.process_time() - began < 5
+    assert [(one.line, one.column) for one in found] == [(n + 2, column) for n in range(MAX_FAULTS)]
+
+
+def test_long_texts_beside_a_fault_take_little_memory() -> None:
+    data = b'["' + b"x" * 4_000_000 + b'", NaN]'
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    (found,) = validate_document("a.json", data)
+    assert found.column == len(data) - 3
+    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 10 * len(data) / 1024
 
 
 def test_takes_several_documents_by_name() -> None:

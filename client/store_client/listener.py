@@ -47,6 +47,9 @@ FORWARD_TIMEOUT_S = 10.0
 MAX_RECEIVED = 64 * 1024
 """Bytes of a receiver's answer that are read."""
 
+_MEMBERS = ("event_id", "event_type", "bundle_uuid", "bundle_version", "timestamp")
+"""Of an event, all of them text."""
+
 T = TypeVar("T")
 FeedEvent = Mapping[str, Any]
 Sleep = Callable[[float], None]
@@ -86,15 +89,15 @@ class EventFeed:
 
     def follow(self) -> Iterator[list[FeedEvent]]:
         """Yield events as they happen, for ever."""
-        events = self._first
+        events, waited_s = self._first, SHORTEST_WAIT_S
         while True:
             if fresh := [one for one in events if self._is_new(one)]:
                 yield fresh
+            elif waited_s < SHORTEST_WAIT_S:
+                self._sleep(SHORTEST_WAIT_S - waited_s)
             began = time.monotonic()
             events, self._cursor = call_until_answered(self._read_on, self._sleep)
             waited_s = time.monotonic() - began
-            if not events and waited_s < SHORTEST_WAIT_S:
-                self._sleep(SHORTEST_WAIT_S - waited_s)
 
     def _read_on(self) -> tuple[Sequence[FeedEvent], str]:
         try:
@@ -113,12 +116,16 @@ class EventFeed:
             **place,
         )
         try:
-            return list(answer["events"]), str(answer["cursor"])
+            events, cursor = list(answer["events"]), str(answer["cursor"])
+            is_feed = all(isinstance(one[name], str) for one in events for name in _MEMBERS)
         except (KeyError, TypeError) as error:
             raise Damaged("the store's answer is not an event feed") from error
+        if not is_feed:
+            raise Damaged("the store's answer is not an event feed")
+        return events, cursor
 
     def _is_new(self, event: FeedEvent) -> bool:
-        ident = str(event["event_id"])
+        ident = event["event_id"]
         if ident in self._seen:
             return False
         self._seen[ident] = None
@@ -201,9 +208,22 @@ class MatchFinder:
             **tried,
         )
         try:
-            return list(answer["bundles"])
+            results = list(answer["bundles"])
         except (KeyError, TypeError) as error:
             raise Damaged("the store's answer is not a dry run") from error
+        if not all(map(_is_result, results)):
+            raise Damaged("the store's answer is not a dry run")
+        return results
+
+
+def _is_result(result: Any) -> bool:
+    """Whether it is the result of an event; one that matched has a payload with an id."""
+    if not isinstance(result, Mapping):
+        return False
+    payload = result.get("payload")
+    return payload is None or (
+        isinstance(payload, Mapping) and isinstance(payload.get("transaction_id"), str)
+    )
 
 
 def _unknown_event(error: Refused) -> int | None:
@@ -265,9 +285,12 @@ class WebhookForwarder:
 
     def send(self, payload: Mapping[str, Any]) -> ForwardResult:
         """Send one webhook; errors are part of the result."""
-        body = json.dumps(payload, ensure_ascii=False, separators=(",", ":")).encode()
         began = time.monotonic()
-        status, error = self._runner.run(self._post(body, str(payload["transaction_id"])))
+        try:
+            body = json.dumps(payload, ensure_ascii=False, separators=(",", ":")).encode()
+        except UnicodeEncodeError:
+            return ForwardResult(None, "the notification has half of a surrogate pair", 0.0)
+        status, error = self._runner.run(self._post(body, payload["transaction_id"]))
         return ForwardResult(status, error, time.monotonic() - began)
 
     def _build_headers(self, body: bytes, delivery_id: str) -> dict[str, str]:

@@ -156,12 +156,18 @@ def test_feed_reports_a_cursor_that_is_refused_for_good(scripted: Scripted) -> N
             next(feed.follow())
 
 
+EVENT = dict.fromkeys(("event_id", "event_type", "bundle_uuid", "bundle_version", "timestamp"), "x")
+
+
 class Waited(Exception):
     """Ends a feed that goes on for ever."""
 
 
 @pytest.mark.spec("LSN-02")
-def test_a_store_that_does_not_wait_is_not_asked_again_and_again(scripted: Scripted) -> None:
+@pytest.mark.parametrize("events", [[], [EVENT]])
+def test_a_store_that_does_not_wait_is_not_asked_again_and_again(
+    scripted: Scripted, events: list[Any]
+) -> None:
     waits: list[float] = []
 
     def wait(seconds: float) -> None:
@@ -169,17 +175,27 @@ def test_a_store_that_does_not_wait_is_not_asked_again_and_again(scripted: Scrip
         if len(waits) == 3:
             raise Waited
 
-    with scripted([httpx.Response(200, json={"events": [], "cursor": "x"})]) as client:
+    answer = httpx.Response(200, json={"events": events, "cursor": "x"})
+    with scripted([*[answer] * 9, httpx.Response(400, json={"title": "enough"})]) as client:
         feed = EventFeed(client, "aws", sleep=wait)
         feed.open()
         with pytest.raises(Waited):
-            next(feed.follow())
+            assert len(list(feed.follow())) == len(events)
     assert all(0.5 < seconds <= 1 for seconds in waits)
 
 
 @pytest.mark.spec("LSN-02")
 @pytest.mark.parametrize(
-    "answer", [[], {"events": []}, {"cursor": "x"}, {"events": 1, "cursor": ""}]
+    "answer",
+    [
+        [],
+        {"events": []},
+        {"cursor": "x"},
+        {"events": 1, "cursor": ""},
+        {"events": [1], "cursor": ""},
+        {"events": [{"event_id": "x"}], "cursor": ""},
+        {"events": [{**EVENT, "event_type": 1}], "cursor": ""},
+    ],
 )
 def test_answers_that_are_no_feed_are_reported(scripted: Scripted, answer: Any) -> None:
     with (
@@ -472,6 +488,37 @@ def test_hostile_receivers_are_reported_in_time(
     assert bool(result.error) == (status is None)
     assert result.is_delivered == (status == 200)
     assert [one[0] for one in came if one[0] != "sent"] == [path], "one attempt, no redirects"
+
+
+@pytest.mark.spec("LSN-03")
+@pytest.mark.parametrize(
+    "results", [1, [1], [{"matches": True, "payload": 1}], [{"matches": True, "payload": {}}]]
+)
+def test_answers_that_are_no_dry_run_are_reported(scripted: Scripted, results: Any) -> None:
+    with (
+        scripted([httpx.Response(200, json={"bundles": results})]) as client,
+        pytest.raises(Damaged, match="not a dry run"),
+    ):
+        finder(client).check()
+
+
+@pytest.mark.spec("LSN-04")
+@pytest.mark.parametrize(
+    ("more", "error"),
+    [
+        ({"attachments": "\ud800"}, "half of a surrogate pair"),
+        ({"transaction_id": "a\r\nX-Forged: b"}, "Illegal header value"),
+        ({"transaction_id": "ä"}, "no connection to"),
+    ],
+)
+def test_hostile_notifications_are_not_forwarded(
+    receiver: tuple[str, list[Any]], more: Any, error: str
+) -> None:
+    url, came = receiver
+    with WebhookForwarder(url, SECRET, key_id="x") as forwarder:
+        result = forwarder.send({**PAYLOAD, **more})
+    assert (result.status, error in result.error) == (None, True), result.error
+    assert came == []
 
 
 @pytest.mark.spec("LSN-04")

@@ -16,7 +16,7 @@ from typing import Any
 import click
 
 from store_client.cli import output
-from store_client.cli.terminal import escape_text, format_cell, style_text
+from store_client.cli.terminal import escape_line, escape_text, format_cell, style_text
 from store_client.errors import Misused
 
 FORMATS = ("table", "tsv", "csv", "json", "lines")
@@ -86,7 +86,7 @@ def write_record(record: Record, asked: AnswerOptions, *, hidden: Sequence[str] 
         shown = {name: value for name, value in picked.items() if name not in hidden}
         width = max(map(len, shown), default=0)
         for name, value in shown.items():
-            label = style_text(f"{name}:".ljust(width + 1), bold=True)
+            label = style_text(f"{escape_line(name)}:".ljust(width + 1), bold=True)
             click.echo(f"{label} {format_cell(value)}")
     elif form in ("csv", "tsv"):
         output.write_separated([picked], asked.fields or tuple(picked), output.SEPARATORS[form])

@@ -304,5 +304,5 @@ def _read_lines(here: CommandContext, entry: Mapping[str, Any], replica: str) ->
         text = content.read().decode("utf-8", "backslashreplace")
     try:
         return json.dumps(json.loads(text), indent=2, ensure_ascii=False).splitlines()
-    except ValueError:
+    except (ValueError, RecursionError):
         return text.splitlines()

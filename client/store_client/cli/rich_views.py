@@ -35,11 +35,13 @@ def _open_console() -> Console:
 def print_table(rows: Sequence[Mapping[str, Any]], *, title: str = "") -> None:
     """Print a table with a column for each name in any row."""
     console = _open_console()
-    shown = Table(title=escape_line(title) or None, box=None, pad_edge=False, title_justify="left")
+    # Texts, for a plain string would be markup: names of columns come from the store.
+    heading = Text(escape_line(title), style="table.title") if title else None
+    shown = Table(title=heading, box=None, pad_edge=False, title_justify="left")
     found = dict.fromkeys(name for row in rows for name in row)
     names = sorted(found, key=lambda name: name not in FIRST)
     for name in names:
-        shown.add_column(escape_line(name), overflow="fold")
+        shown.add_column(Text(escape_line(name)), overflow="fold")
     for row in rows:
         shown.add_row(*(Text(format_cell(row.get(name))) for name in names))
     console.print(shown)
@@ -65,7 +67,7 @@ def print_rows(rows: Sequence[Mapping[str, Any]], columns: Sequence[str], *, tit
     for place, (name, width) in enumerate(zip(columns, widths, strict=False)):
         numeric = all(isinstance(row.get(name), int | float | None) for row in rows)
         table.add_column(
-            escape_line(name),
+            Text(escape_line(name)),
             no_wrap=True,
             width=width,
             overflow="ellipsis" if place else "ignore",
@@ -80,7 +82,10 @@ def print_rows(rows: Sequence[Mapping[str, Any]], columns: Sequence[str], *, tit
         console.print(table)
         if left_out:
             console.print(
-                f"(no room for {left_out}; see --format csv, --json)", style="dim", highlight=False
+                f"(no room for {left_out}; see --format csv, --json)",
+                style="dim",
+                markup=False,
+                highlight=False,
             )
     _show_text(captured.get(), console)
 

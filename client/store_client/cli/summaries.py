@@ -7,6 +7,7 @@ import click
 
 from store_client.cli.context import CommandContext
 from store_client.cli.nouns import page_query
+from store_client.cli.terminal import escape_line
 from store_client.progress import format_size
 from store_client.references import Reference
 
@@ -41,9 +42,10 @@ def show_upload(here: CommandContext, done: Any, replica: str) -> None:
     """Show what an upload made, in three lines: bundle, files, page."""
     exact = Reference(done.bundle_uuid, done.version)
     size = sum(entry["size"] for entry in done.files)
-    click.echo(f"Bundle {exact}")
+    click.echo(escape_line(f"Bundle {exact}"))
     sent = f"{done.sent_files} sent ({format_size(done.sent_bytes)}), all verified by the store"
     if done.state == "unchanged":
         sent = "the store had all of it already"
     click.echo(f"{len(done.files)} files ({format_size(size)}): {sent}.")
-    click.echo(here.page_url(f"/bundles/{exact.uuid}{page_query(exact, replica)}"))
+    page = here.page_url(f"/bundles/{exact.uuid}{page_query(exact, replica)}")
+    click.echo(escape_line(page))

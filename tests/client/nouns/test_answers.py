@@ -15,9 +15,19 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rich.cells import cell_len
 
-from store_client.cli.answers import TERMINAL_ROWS, AnswerOptions, limit_rows, write_rows
+from store_client.cli.answers import (
+    TERMINAL_ROWS,
+    AnswerOptions,
+    limit_rows,
+    write_record,
+    write_rows,
+)
+from store_client.cli.context import CommandContext, ProgramRun
+from store_client.cli.output import write_value
+from store_client.cli.summaries import show_upload
 from store_client.cli.terminal import format_cell
-from store_client.configuration import URL
+from store_client.configuration import HOME, URL, load_configuration
+from store_client.uploads.plan import UploadReport
 from tests.client.cli.people import PROGRAM, Typist
 from tests.client.download.deposits import VERSION
 from tests.client.nouns.conftest import LATER, READS, Shelf, rows
@@ -142,6 +152,28 @@ def test_tables_for_programs_are_quoted(
     record = admin.types("bundle", "show", shelf.liver, "--json", "uuid,metadata", "--format", form)
     (row,) = csv.DictReader(io.StringIO(record.stdout), delimiter=separator)
     assert json.loads(row["metadata"]) == ["sample.json"]
+
+
+HOSTILE = "[/red][link=http://x.example/]a\x1b]0;b\x07"
+"""What a terminal, or the markup of tables, would act on."""
+
+
+def test_names_of_members_are_shown_as_they_are(capsys: pytest.CaptureFixture[str]) -> None:
+    write_record({HOSTILE: 1}, AnswerOptions("table"))
+    write_rows([{HOSTILE: 1, "b": "x" * 2000}], (HOSTILE, "b", HOSTILE), AnswerOptions("table"))
+    write_value([{HOSTILE: 1}], "table", title=HOSTILE)
+    text = capsys.readouterr().out
+    assert text.count(format_cell(HOSTILE)) >= 3
+    assert "\x1b" not in text
+
+
+def test_summary_of_an_upload_escapes_what_the_store_says(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    config = load_configuration("https://store.example", environ={HOME: str(tmp_path)})
+    here = CommandContext(config, json=False, output="table", quiet=False, run=ProgramRun())
+    show_upload(here, UploadReport("u", HOSTILE, 0, [], "unchanged", 0, 0), "aws")
+    assert "\x1b" not in capsys.readouterr().out
 
 
 @pytest.mark.parametrize("form", ["csv", "tsv", "table", "lines", "json"])

@@ -297,3 +297,14 @@ def test_patch_shows_lines_of_metadata(shelf: Shelf, admin: Typist) -> None:
     assert f"{shelf.liver}.{VERSION} → {shelf.liver}.{LATER}" in done.stdout
     assert '\n-  "donor": 1,\n+  "donor": 2,\n' in done.stdout
     assert "reads" not in done.stdout
+
+
+def test_patch_of_deeply_nested_metadata_compares_its_text(shelf: Shelf, admin: Typist) -> None:
+    deep = b"[" * 20_000 + b"%d" + b"]" * 20_000
+    made = [shelf.depositor.bundle(40 + n, {"deep.json": deep % n}) for n in range(2)]
+    try:
+        done = admin.types("bundle", "diff", *made, "--patch")
+        assert done.exit_code == 0
+        assert "+" + (deep % 1).decode() in done.stdout
+    finally:
+        admin.types("bundle", "delete", *made, "--reason", "a test", "--yes")

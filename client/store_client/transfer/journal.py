@@ -142,7 +142,9 @@ class UploadJournal:
             with name_os_errors(f"write {self._path}"):
                 written = os.write(self._descriptor, data)
             if written < len(data):
-                # So it is when a disk gets full: half a line is none.
+                # So it is when a disk gets full. Half a line would spoil the next one, too.
+                size = os.fstat(self._descriptor).st_size
+                os.ftruncate(self._descriptor, size - written)
                 raise StoreError(f"cannot write {self._path}: only a part of a line was taken")
 
     def _apply(self, line: dict[str, Any]) -> None:

@@ -78,6 +78,41 @@ def test_a_line_that_was_cut_off_counts_as_never_written(tmp_path: Path) -> None
         again.close()
 
 
+FILLS_A_DISK = """
+import resource, sys
+from pathlib import Path
+from store_client.errors import StoreError
+from store_client.transfer.journal import UploadAttempt, UploadJournal
+
+path = Path(sys.argv[1])
+journal = UploadJournal(path)
+journal.record_bundle("a", UploadAttempt("a", "v", ""))
+_, most = resource.getrlimit(resource.RLIMIT_FSIZE)
+resource.setrlimit(resource.RLIMIT_FSIZE, (path.stat().st_size + 20, most))
+try:
+    journal.record_bundle("b", UploadAttempt("b", "v", ""))
+except StoreError as error:
+    print(error)
+resource.setrlimit(resource.RLIMIT_FSIZE, (most, most))
+journal.record_bundle("c", UploadAttempt("c", "v", ""))
+"""
+"""Records of another thread may come once there is room again."""
+
+
+@pytest.mark.spec("UPL-17")
+def test_a_line_that_a_full_disk_cut_off_spoils_no_other(tmp_path: Path) -> None:
+    path = tmp_path / "j.jsonl"
+    done = subprocess.run(
+        [sys.executable, "-c", FILLS_A_DISK, str(path)],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=True,
+    )
+    assert "only a part of a line was taken" in done.stdout
+    assert UploadJournal(path, writing=False).bundles.keys() == {"a", "c"}
+
+
 @pytest.mark.spec("UPL-17")
 def test_bits_that_flipped_are_never_believed(tmp_path: Path) -> None:
     path, rng = tmp_path / "j.jsonl", Random(1)

@@ -66,8 +66,8 @@ def _make_awaitable(
     async def method(self: "AsyncClient", /, *args: P.args, **options: P.kwargs) -> R:
         stop = threading.Event()
         given: dict[str, Any] = {"client": self.client, **options}
-        if stoppable:
-            given.setdefault("stop", stop)
+        if stoppable and given.get("stop") is None:
+            given["stop"] = stop
         try:
             return await self.run(partial(function, *args, **given))
         except anyio.get_cancelled_exc_class():

@@ -129,8 +129,9 @@ def test_cancelled_call_returns_at_once(silent: str, tmp_path: Path) -> None:
     assert asyncio.run(main()) < 10
 
 
+@pytest.mark.parametrize("more", [{}, {"stop": None}])
 def test_cancelled_download_stops_and_resumes(
-    store: Served, deposit: Deposit, config: Configuration, tmp_path: Path
+    store: Served, deposit: Deposit, config: Configuration, tmp_path: Path, more: dict[str, None]
 ) -> None:
     reads = Random(4).randbytes(2_000_000)
     bundle = deposit({f"reads{number}": reads[number:] for number in range(8)})
@@ -142,7 +143,7 @@ def test_cancelled_download_stops_and_resumes(
             async with AsyncClient(config=slow, token=ADMIN_TOKEN) as client:
                 places = {"directory": tmp_path / "here", "cache": tmp_path / "cache", "jobs": 1}
                 proxy.only, proxy.mode = b"GET /v1/objects/", Mode.SLOW
-                going = asyncio.create_task(client.download(bundle, **places))
+                going = asyncio.create_task(client.download(bundle, **places, **more))
                 while not proxy.harmed[Mode.SLOW]:
                     await asyncio.sleep(0.02)
                 going.cancel()

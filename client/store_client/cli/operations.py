@@ -7,6 +7,7 @@ import hashlib
 import importlib
 import re
 import shlex
+import sys
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from difflib import get_close_matches
@@ -28,7 +29,6 @@ from store_client.cli.context import (
     ProgramRun,
     build_command,
     format_example,
-    is_interactive,
 )
 from store_client.cli.terminal import escape_line, escape_text, format_cell
 from store_client.errors import Damaged, Misused, StoreError
@@ -268,7 +268,8 @@ def build_operation(operation: "ApiOperation") -> click.Command:
         here: CommandContext, no_paginate: bool = False, yes: bool = False, **given: Any
     ) -> None:
         wanted = collect_arguments(operation.parameters, given)
-        if operation.method == "DELETE" and not yes and is_interactive():
+        # On a terminal also if the question cannot be shown: then --yes is needed.
+        if operation.method == "DELETE" and not yes and sys.stdin and sys.stdin.isatty():
             named = ", ".join(f"{name} {value}" for name, value in wanted.items())
             here.confirm(f"{operation.summary} {operation.about} ({named})", sure=False)
         if headers := given.get(HEADERS):

@@ -1,5 +1,6 @@
 """Deletes: what is asked, and what is deleted."""
 
+import shlex
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -121,6 +122,7 @@ def test_version_of_a_collection_is_not_deleted_alone(shelf: Shelf, admin: Typis
 
 
 AS_ADMIN = f"""
+import shlex
 import sys
 from store_client import Client
 from store_client.cli.context import ProgramRun
@@ -128,6 +130,21 @@ from store_client.cli.main import cli
 cli.main(obj=ProgramRun(make=lambda config: Client(config=config, token={ADMIN_TOKEN!r})))
 """
 """The program, whose clients show a token that no login could have."""
+DELETE_OPERATION = f"delete-bundle --uuid {{}} --version {VERSION} --replica aws --reason x"
+
+
+@pytest.mark.parametrize("command", ["bundle delete {} --reason x", DELETE_OPERATION])
+def test_refuses_on_a_terminal_that_does_not_show_the_question(
+    shelf: Shelf, admin: Typist, tmp_path: Path, command: str
+) -> None:
+    uuid = make_bundle(shelf)
+    environ = {"STORE_CLIENT_HOME": str(admin.home), URL: shelf.store.url, "PATH": "/usr/bin:/bin"}
+    program = shlex.join([sys.executable, "-c", AS_ADMIN])
+    words = ["/bin/sh", "-c", f"{program} {command.format(uuid)} 2> said"]
+    with Terminal(words, cwd=tmp_path, environ=environ) as terminal:
+        assert terminal.end() == 2
+    assert "Give --yes" in (tmp_path / "said").read_text()
+    assert exists(shelf, admin, "bundle", uuid)
 
 
 @nouns

@@ -17,7 +17,7 @@ def parse_origin(url: str) -> Origin:
     """The origin of an absolute URL; ValueError if it has none."""
     parts = urlsplit(url)
     if parts.scheme not in USUAL_PORTS or not parts.hostname:
-        raise ValueError(f"{url!r} is not an http or https URL")
+        raise ValueError(f"{strip_query(url)!r} is not an http or https URL")
     return parts.scheme, parts.hostname.lower(), parts.port or USUAL_PORTS[parts.scheme]
 
 

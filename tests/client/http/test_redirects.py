@@ -46,6 +46,15 @@ def test_self_redirect_without_retry_after_is_not_hurried(
 
 
 @pytest.mark.spec("CLI-01")
+def test_errors_of_redirects_do_not_show_signatures(script: Script, session: HttpSession) -> None:
+    for target in ("ftp://x/a?signature=s3cret", "http:///a?signature=s3cret"):
+        script.say(moved(target))
+        with pytest.raises(StoreError) as told:
+            session.request("GET", "/v1/a")
+        assert "s3cret" not in str(told.value)
+
+
+@pytest.mark.spec("CLI-01")
 def test_circular_redirects_end(script: Script, session: HttpSession) -> None:
     script.say(*[moved("/v1/b"), moved("/v1/a")] * 20)
     with pytest.raises(StoreError, match="too often"):

@@ -8,7 +8,7 @@ import logging
 import os
 import stat
 import unicodedata
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
@@ -118,6 +118,42 @@ def list_files(source: Path) -> list[LocalFile]:
     _check_names(names)
     _check_collisions(names)
     return found
+
+
+def group_by_folder(names: Iterable[str]) -> tuple[dict[str, list[str]], list[str]]:
+    """Group names of files by the folders that become bundles; also the names that are in none.
+
+    A bundle is the topmost folder with files of its own, and everything below it; "" is the
+    directory itself. Hidden files make none of a folder above others: systems leave them anywhere.
+    """
+    folders = {name: name.rpartition("/")[0] for name in names}
+    above = {upper for folder in set(folders.values()) for upper in _upper_folders(folder)}
+    bundles = {
+        folder
+        for name, folder in folders.items()
+        if folder not in above or (folder and not name[len(folder) + 1 :].startswith("."))
+    }
+    grouped: dict[str, list[str]] = {}
+    stray = []
+    for name, folder in folders.items():
+        found = next((one for one in (*_upper_folders(folder), folder) if one in bundles), None)
+        if found is None:
+            stray.append(name)
+        else:
+            grouped.setdefault(found, []).append(name)
+    return grouped, stray
+
+
+def describe_stray(names: Sequence[str]) -> str:
+    """The error for files that are in none of the folders that become bundles."""
+    shown = ", ".join(map(repr, names[:_SHOWN])) + (", …" if len(names) > _SHOWN else "")
+    files = "1 file lies" if len(names) == 1 else f"{len(names)} files lie"
+    return f"{files} beside the folders that become bundles: {shown}"
+
+
+def _upper_folders(folder: str) -> list[str]:
+    """The folders above a folder, from the directory itself on."""
+    return ["", *sorted(parent_folders(folder))] if folder else []
 
 
 def file_stamp(found: os.stat_result) -> FileStamp:

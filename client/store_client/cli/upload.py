@@ -34,8 +34,11 @@ Examples:
   store upload sample --dry-run
   store upload sample --replica gcp --bundle-uuid UUID     (a new version of a bundle)
   store upload sample --staging-bucket s3://my-bucket/staging
-  store upload study --each-folder            (each lowest folder is a bundle)
+  store upload study --each-folder            (each folder is a bundle)
   store upload --table runs.tsv --template run.json --report report.tsv
+With --each-folder, each topmost folder with files of its own is a bundle, with all below it:
+  study/m1/sample.json and study/m1/reads/1.txt     one bundle, m1
+  study/m2/a/sample.json and study/m2/b/sample.json two bundles, m2/a and m2/b
 A template says which files the bundle of a row has; {column} stands for a cell:
   {"bundle": "{run}", "files": {
      "run.json": {"run": "{run}", "organism": "{organism}", "megabases": "{mbases:number}"},
@@ -97,7 +100,7 @@ bucket of your own stays there. At most 512 MiB of files are held in memory.
     show_default=True,
     help="Files, and parts of large files, uploaded at once.",
 )
-@click.option("--each-folder", is_flag=True, help="Each lowest folder becomes a bundle.")
+@click.option("--each-folder", is_flag=True, help="Each folder becomes a bundle.")
 @click.option(
     "--table",
     type=click.Path(exists=True, dir_okay=False, path_type=Path),

@@ -33,6 +33,7 @@ Examples:
   store validate sample/
   store validate sample/ --schema specimen.json --no-store
   store validate sample/ --schema 'assay_*.json=schemas/assay.json'
+  store validate study/ --each-folder
   store validate --table runs.tsv --template run.json
 Exit codes: 0 without errors, also if there are warnings; 2 with errors.
 In a pipe each finding is a line of JSON.
@@ -43,6 +44,7 @@ In a pipe each finding is a line of JSON.
 @click.argument(
     "directory", required=False, type=click.Path(exists=True, file_okay=False, path_type=Path)
 )
+@click.option("--each-folder", is_flag=True, help="Each folder becomes a bundle.")
 @click.option(
     "--table",
     type=click.Path(exists=True, dir_okay=False, path_type=Path),
@@ -83,6 +85,7 @@ In a pipe each finding is a line of JSON.
 def validate(
     here: CommandContext,
     directory: Path | None,
+    each_folder: bool,
     table: Path | None,
     template: Path | None,
     data_dir: Path | None,
@@ -96,6 +99,8 @@ def validate(
         raise Misused("name one directory, or one --table", hint="store validate DIRECTORY")
     if (template or data_dir) and not table:
         raise Misused("--template and --data-dir are for a --table")
+    if each_folder and table:
+        raise Misused("--each-folder is for a directory, not for a --table")
     schemas = _open_schemas(here, schema, schema_folder, no_store=no_store)
     report: ValidationReport
     if table:
@@ -105,7 +110,8 @@ def validate(
         )
     else:
         folders: Any = importlib.import_module("store_client.validation.folders")
-        report = folders.validate_folder(directory, schemas, indexed=indexed)
+        check = folders.validate_each_folder if each_folder else folders.validate_folder
+        report = check(directory, schemas, indexed=indexed)
     _show_report(here, report, "row" if table else "file")
 
 

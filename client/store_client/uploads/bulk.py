@@ -1,4 +1,4 @@
-"""Upload many bundles at once: each lowest folder of a directory, or each row of a table.
+"""Upload many bundles at once: each folder of a directory, or each row of a table.
 
 All files go through one upload area and one journal, so that the upload is resumed as a whole. Each
 bundle succeeds or fails by itself.
@@ -29,7 +29,14 @@ from store_client.errors import (
     StoreError,
 )
 from store_client.identifiers import create_version
-from store_client.local_files import LocalFile, file_stamp, list_files, stat_file
+from store_client.local_files import (
+    LocalFile,
+    describe_stray,
+    file_stamp,
+    group_by_folder,
+    list_files,
+    stat_file,
+)
 from store_client.names import name_fault
 from store_client.progress import NO_PROGRESS, TransferProgress
 from store_client.transfer import journal as journals
@@ -93,34 +100,18 @@ class BulkReport:
 
 
 def plan_folders(options: UploadOptions) -> list[BundleSource]:
-    """Each lowest folder with files is a bundle; Misused for files in none of them."""
-    found = list_files(options.src_dir)
-    folders = {one.name.rpartition("/")[0] for one in found}
-    upper = {parent for folder in folders for parent in _parents(folder)}
-    stray = [one.name for one in found if one.name.rpartition("/")[0] in upper]
+    """Plan a bundle for each folder, with everything below it; Misused for files in none."""
+    found = {one.name: one for one in list_files(options.src_dir)}
+    grouped, stray = group_by_folder(found)
     if stray:
-        shown = ", ".join(map(repr, stray[:5])) + (" …" if len(stray) > 5 else "")
-        raise Misused(
-            f"{len(stray)} files lie above other folders with files: {shown}",
-            hint="each lowest folder is a bundle: move these files into one, or away",
-        )
-    grouped: dict[str, list[LocalFile]] = {}
-    for one in found:
-        grouped.setdefault(one.name.rpartition("/")[0], []).append(one)
+        raise Misused(describe_stray(stray), hint="move them into a folder of a bundle, or away")
     return [
         BundleSource(
-            label or options.src_dir.name,
-            [_plan_file(one, f"{label}/" if label else "", options) for one in files],
+            label or options.src_dir.resolve().name,
+            [_plan_file(found[name], f"{label}/" if label else "", options) for name in names],
         )
-        for label, files in sorted(grouped.items())
+        for label, names in sorted(grouped.items())
     ]
-
-
-def _parents(folder: str) -> Iterator[str]:
-    """The folders above a folder, also the directory itself."""
-    while folder:
-        folder = folder.rpartition("/")[0]
-        yield folder
 
 
 def plan_rows(

@@ -6,14 +6,14 @@ import stat
 import unicodedata
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import NamedTuple
 
 from store_client.checksums import MB
 from store_client.content_types import METADATA, is_metadata
 from store_client.errors import Misused
-from store_client.local_files import walk_files
+from store_client.local_files import group_by_folder, walk_files
 from store_client.names import fold_name, name_fault, parent_folders
 from store_client.validation.documents import (
     MAX_METADATA,
@@ -61,6 +61,11 @@ class _FolderScan:
                 self.files.append(_FoundFile(name, path, found.st_size))
         self.files.sort()
 
+    def report(self, findings: Sequence[Finding], validated: int) -> ValidationReport:
+        """The report of all files with these findings."""
+        size = sum(file.size for file in self.files)
+        return ValidationReport(sort_findings(findings), len(self.files), size, validated)
+
     def _leave_out(self, path: str, reason: str) -> None:
         self.findings.append(Finding(self._name(path), f"{reason}, and left out", WARNING))
 
@@ -82,18 +87,51 @@ def validate_folder(
 
     indexed: shell patterns of names that are metadata.
     """
+    scan = _scan_folder(folder)
+    before = schemas.validated
+    findings = [*scan.findings, *_check_names(scan.files)]
+    findings += _check_bundle(scan.files, schemas, indexed, max_file)
+    return scan.report(findings, schemas.validated - before)
+
+
+def validate_each_folder(
+    directory: Path,
+    schemas: SchemaSet = NO_SCHEMAS,
+    *,
+    indexed: Sequence[str] = METADATA,
+    max_file: int = MAX_FILE,
+) -> ValidationReport:
+    """Find everything that is wrong with a directory whose folders are to become bundles each."""
+    scan = _scan_folder(directory)
+    before = schemas.validated
+    findings = [*scan.findings, *_check_names(scan.files)]
+    files = {file.name: file for file in scan.files}
+    grouped, stray = group_by_folder(files)
+    findings += [Finding(name, "lies beside the folders that become bundles") for name in stray]
+    for label, names in grouped.items():
+        prefix = f"{label}/" if label else ""
+        own = [files[name]._replace(name=name.removeprefix(prefix)) for name in names]
+        for found in _check_bundle(own, schemas, indexed, max_file):
+            findings.append(replace(found, path=prefix + found.path))
+    return scan.report(findings, schemas.validated - before)
+
+
+def _scan_folder(folder: Path) -> _FolderScan:
     scan = _FolderScan(str(folder), [], [])
     scan.run()
-    findings = [*scan.findings, *_check_names(scan.files), *_find_equal_files(scan.files)]
     if not scan.files and not scan.findings:
-        findings.append(Finding(str(folder), "has no files"))
-    before = schemas.validated
-    for file in scan.files:
+        scan.findings.append(Finding(str(folder), "has no files"))
+    return scan
+
+
+def _check_bundle(
+    files: Sequence[_FoundFile], schemas: SchemaSet, indexed: Sequence[str], max_file: int
+) -> list[Finding]:
+    """What is wrong with the content of the files of one bundle."""
+    findings = list(_find_equal_files(files))
+    for file in files:
         findings += _check_file(file, schemas, indexed, max_file)
-    size = sum(file.size for file in scan.files)
-    return ValidationReport(
-        sort_findings(findings), len(scan.files), size, schemas.validated - before
-    )
+    return findings
 
 
 def _check_file(

@@ -66,10 +66,54 @@ def test_each_lowest_folder_becomes_a_bundle(recorded: Client, study: Path) -> N
     assert {f"{one.uuid}.{one.version}" for one in done.results} == names.keys()
 
 
-def test_files_above_other_folders_are_refused(study: Path) -> None:
+def test_a_folder_with_files_takes_all_below_it(recorded: Client, study: Path) -> None:
+    (study / "deep" / "d" / "reads" / "raw").mkdir(parents=True)
+    (study / "deep" / "d" / "reads" / "raw" / "1.txt").write_text("x")
+    done = uploaded(recorded, study)
+    assert [one.label for one in done.results] == ["a", "b", "c", "deep/d", "deep/e"]
+    found = {one.label: f"{one.uuid}.{one.version}" for one in done.results}
+    names = listed(recorded)[found["deep/d"]]
+    assert names == ["reads.txt", "reads/raw/1.txt", "sample.json"]
+
+
+def test_a_file_above_folders_makes_one_bundle_of_them(study: Path) -> None:
     (study / "deep" / "notes.txt").write_text("x")
-    with pytest.raises(Misused, match=r"1 files .*'deep/notes\.txt'"):
+    planned = {one.label: one for one in plan_folders(UploadOptions(study, "aws"))}
+    assert list(planned) == ["a", "b", "c", "deep"]
+    assert [one.entry_name for one in planned["deep"].files] == [
+        "d/reads.txt",
+        "d/sample.json",
+        "e/reads.txt",
+        "e/sample.json",
+        "notes.txt",
+    ]
+
+
+@pytest.mark.parametrize("name", ["notes.txt", ".DS_Store", "deep/.DS_Store"])
+def test_files_beside_all_bundles_are_refused(study: Path, name: str) -> None:
+    (study / name).write_text("x")
+    with pytest.raises(Misused, match=f"1 file lies beside .*'{name}'") as told:
         plan_folders(UploadOptions(study, "aws"))
+    assert "move them" in told.value.hint
+
+
+def test_hidden_files_belong_to_the_bundle_around_them(study: Path) -> None:
+    (study / "deep" / "d" / ".run").mkdir()
+    (study / "deep" / "d" / ".run" / "x").write_text("x")
+    (study / "only").mkdir()
+    (study / "only" / ".hidden").write_text("x")
+    planned = {one.label: one for one in plan_folders(UploadOptions(study, "aws"))}
+    assert list(planned) == ["a", "b", "c", "deep/d", "deep/e", "only"]
+    assert ".run/x" in [one.entry_name for one in planned["deep/d"].files]
+
+
+def test_a_directory_without_folders_is_one_bundle(
+    study: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(study / "a")
+    (planned,) = plan_folders(UploadOptions(Path(), "aws"))
+    assert planned.label == "a"
+    assert [one.entry_name for one in planned.files] == ["reads.txt", "sample.json"]
 
 
 def test_another_run_sends_what_changed_as_a_new_version(

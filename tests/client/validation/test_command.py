@@ -103,7 +103,13 @@ def test_schemas_of_options_and_a_table(typist: Typist, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "words", [(), ("{sample}", "--table", "{table}"), ("{sample}", "--template", "{table}")]
+    "words",
+    [
+        (),
+        ("{sample}", "--table", "{table}"),
+        ("{sample}", "--template", "{table}"),
+        ("--table", "{table}", "--each-folder"),
+    ],
 )
 def test_rejects_wrong_options(
     typist: Typist, sample: Path, tmp_path: Path, words: tuple[str, ...]
@@ -113,6 +119,25 @@ def test_rejects_wrong_options(
     done = typist.types("validate", *(word.format(sample=sample, table=table) for word in words))
     assert done.exit_code == 2
     assert done.stdout == ""
+
+
+def test_each_folder_agrees_with_the_upload(typist: Typist, tmp_path: Path) -> None:
+    for name in ("a", "b"):
+        (tmp_path / "study" / name / "reads").mkdir(parents=True)
+        (tmp_path / "study" / name / "reads" / "1.txt").write_text(name)
+        (tmp_path / "study" / name / "sample.json").write_text('{"organism": "Danio"}')
+    words = (str(tmp_path / "study"), "--each-folder")
+    done = typist.types("validate", *words)
+    assert (done.exit_code, done.stdout) == (0, "")
+    assert "4 files" in done.stderr
+    assert "2 documents validated by schemas" in done.stderr
+    assert {one["state"] for one in typist.reads("upload", *words)} == {"uploaded"}
+    (tmp_path / "study" / "readme.txt").write_text("x")
+    for command in ("validate", "upload"):
+        done = typist.types(command, *words)
+        assert done.exit_code == 2
+        assert "readme.txt" in done.output
+        assert "beside the folders that become bundles" in done.output
 
 
 @pytest.mark.spec("CLI-143")

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from store_client.validation.folders import validate_folder
-from store_client.validation.schemas import SchemaSet
+from store_client.validation.folders import validate_each_folder, validate_folder
+from store_client.validation.schemas import SchemaSet, parse_rules
 
 pytestmark = pytest.mark.spec("CLI-160")
 
@@ -117,3 +117,27 @@ def test_counts_what_schemas_validated(tmp_path: Path) -> None:
     for _ in range(2):
         report = validate_folder(tmp_path, schemas)
         assert (report.validated, report.count("error")) == (2, 2)
+
+
+def test_each_folder_is_validated_as_a_bundle(tmp_path: Path) -> None:
+    for name in ("m1", "m2/a", "m2/b"):
+        folder = tmp_path / name
+        (folder / "reads").mkdir(parents=True)
+        (folder / "sample.json").write_text('{"age": 3}')
+        (folder / "reads" / "1.txt").write_text("ACGT")
+    assert validate_each_folder(tmp_path).findings == []
+    (tmp_path / "m1" / "reads" / "2.txt").write_text("ACGT")
+    (tmp_path / "m2" / "b" / "sample.json").write_text("{")
+    (tmp_path / "notes.txt").write_text("x")
+    (tmp_path / "schema.json").write_text('{"required": ["sex"]}')
+    rules = parse_rules((f"sample.json={tmp_path / 'schema.json'}",), None)
+    (tmp_path / "schema.json").unlink()
+    report = validate_each_folder(tmp_path, SchemaSet(rules))
+    assert [(one.severity, one.path, one.message) for one in report.findings] == [
+        ("warning", "m1/reads/2.txt", "has the same content as reads/1.txt"),
+        ("error", "m1/sample.json", '"sex" is a required property'),
+        ("error", "m2/a/sample.json", '"sex" is a required property'),
+        ("error", "m2/b/sample.json", "Expecting property name enclosed in double quotes"),
+        ("error", "notes.txt", "lies beside the folders that become bundles"),
+    ]
+    assert (report.files, report.validated) == (8, 2)

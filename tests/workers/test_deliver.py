@@ -14,12 +14,12 @@ from storage.catalog import Catalog, Tx, deliveries, endpoints, subscriptions
 from storage.model import FQID
 from tests.subscription_builders import backlog, happen, match, states, subscribe, tell, told
 from tests.workers.webhook_receivers import (
+    PATIENCE_S,
     RULES,
     Got,
     Receiver,
     delivering,
     eventually,
-    hangs,
     receiving,
     refuses,
 )
@@ -122,15 +122,27 @@ def test_a_redirect_is_not_followed(catalog: Catalog) -> None:
 @pytest.mark.spec("NOT-22")
 def test_dead_receiver_with_backlog_delays_no_other(catalog: Catalog) -> None:
     async def scene() -> None:
-        async with receiving(hangs) as dead, receiving() as alive:
+        released = asyncio.Event()
+
+        async def hangs_until_released(_receiver: Receiver, _got: Got) -> web.StreamResponse:
+            await released.wait()
+            return web.Response(status=500)
+
+        async with receiving(hangs_until_released) as dead, receiving() as alive:
             backlog(catalog, subscribe(catalog, dead.url), 20_000)
             others = [subscribe(catalog, f"{alive.url}/{n}") for n in range(10)]
             tell(catalog, others, times=10)
-            async with delivering(catalog, timeout_s=2.0):
+            # No request to the dead receiver ends while the others are delivered.
+            async with delivering(catalog, timeout_s=2 * PATIENCE_S):
                 await eventually(lambda: len(alive.got) == 100)
+                await eventually(lambda: len(dead.got) >= 4)
                 assert len(dead.got) == dead.busiest == 4
-                await eventually(lambda: len(dead.got) > 4)
-            assert dead.busiest <= 4
+                released.set()
+            released.clear()
+            before = len(dead.got)
+            async with delivering(catalog, timeout_s=0.5):
+                await eventually(lambda: len(dead.got) > before + 4)
+            assert dead.busiest == 4
 
     asyncio.run(scene())
 

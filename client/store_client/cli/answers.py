@@ -94,6 +94,16 @@ def write_record(record: Record, asked: AnswerOptions, *, hidden: Sequence[str] 
         click.echo(output.dump_json(picked, indent=None if form == "json" else False))
 
 
+def write_picked(value: Any, asked: AnswerOptions) -> None:
+    """Write the wanted fields of an object, or of each object of a list."""
+    if isinstance(value, Mapping):
+        write_record(value, asked)
+    elif isinstance(value, Iterable) and not isinstance(value, str | bytes):
+        write_rows(value, (), asked)
+    else:
+        raise Misused("--json: the answer has no fields", hint="give --json without fields")
+
+
 def limit_rows(rows: Iterable[Record], limit: int | None, asked: AnswerOptions) -> "LimitedRows":
     """Limit a long list: to `limit`, by default on a terminal to what one reads."""
     most = TERMINAL_ROWS if limit is None and asked.chosen == "table" else limit
@@ -167,6 +177,8 @@ def _pick_fields(rows: Iterable[Record], fields: tuple[str, ...] | None) -> Iter
         if not fields:
             yield row
             continue
+        if not isinstance(row, Mapping):
+            raise Misused("--json: the answer has no fields", hint="give --json without fields")
         for name in fields:
             if name not in row:
                 raise unknown_field(name, list(row))

@@ -88,6 +88,7 @@ Examples:
 @click.option("--new", is_flag=True, help="Open an area, with the given uuid if there is one.")
 def select(here: CommandContext, uri_or_alias: str | None, new: bool) -> None:
     """Select an existing area, or open one."""
+    here.check_fields(("uuid", "uri", "alias", "state"))
     if new:
         found = selection.find_area(here.config, uri_or_alias or str(uuid.uuid4()))
         uri = api.open_area(here.client, found.uuid)
@@ -311,6 +312,7 @@ def files(
     here: CommandContext, upload_path: tuple[Path, ...], area: str | None, **given: Any
 ) -> None:
     """Upload files, and show the result for each."""
+    here.check_fields(RESULT_FIELDS)
     found = selection.choose_area(here.config, area)
     planned = plan_area_files(
         upload_path,
@@ -339,7 +341,10 @@ def _show_results(here: CommandContext, done: list[AreaFileResult], *, count: in
     ordered = sorted(done, key=lambda one: one.outgoing.name)
     # --quiet leaves only errors, unless an output format is given.
     if here.format_chosen or not here.quiet:
-        here.show([_result_row(one) for one in ordered])
+        rows = [_result_row(one) for one in ordered]
+        if here.answer.fields:
+            rows = [{**dict.fromkeys(RESULT_FIELDS), **row} for row in rows]
+        here.show(rows)
     failed = [one for one in done if one.error]
     for one in failed[1:]:
         here.note(f"{escape_line(one.outgoing.name)}: {escape_line(str(one.error))}")
@@ -360,6 +365,9 @@ def _result_row(one: AreaFileResult) -> dict[str, Any]:
     return row
 
 
+RESULT_FIELDS = ("name", "size", "state", "url", "sha256")
+
+
 @command(
     "list", help="List the files of the selected upload area.", example="store area files --long"
 )
@@ -370,8 +378,10 @@ def list_(here: CommandContext, long: bool, no_paginate: bool, area: str | None)
     """List names, or details with --long."""
     found = selection.choose_area(here.config, area)
     listed = _iterate_entries(here, found.uuid, first=no_paginate)
-    shown = listed if long else (entry["name"] for entry in listed)
-    if here.output == "lines":
+    shown = listed if long or here.answer.fields else (entry["name"] for entry in listed)
+    if here.answer.fields:
+        here.show(shown)
+    elif here.output == "lines":
         output.write_lines(shown)
     elif here.output == "table":
         _show_table(here, shown, long=long)
@@ -434,6 +444,7 @@ def status(here: CommandContext, filename: str, area: str | None) -> None:
 @UUID
 def report(here: CommandContext, output_file_name: Path | None, area: str | None) -> None:
     """Write the report to a file."""
+    here.check_fields(("area", "file", "files"))
     found = selection.choose_area(here.config, area)
     path = output_file_name or Path(f"{found.uuid}.tsv")
     count = write_report(path, api.list_area_files(here.client, found.uuid))

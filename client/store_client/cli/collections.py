@@ -104,6 +104,7 @@ def create(
     replica: str | None,
 ) -> None:
     """Create it; ids without a version link to the latest version now."""
+    here.check_fields_of("put_collection", "count", "page")
     chosen = here.replica(replica)
     links = [] if bundles is None else _read_links(here, bundles, chosen)
     version = create_version()

@@ -124,14 +124,14 @@ class CommandContext:
 
     config: Configuration
     json: bool
-    """One JSON document was asked for, or the output is no terminal."""
+    """A document was asked for, or the output is no terminal."""
     output: Output
     quiet: bool
     run: ProgramRun
     format_chosen: bool = False
     """The form of the output was asked for by an option."""
     answer: AnswerOptions = field(default_factory=AnswerOptions)
-    """How the answer was asked for, of commands made with `as_answer`."""
+    """How the answer was asked for."""
 
     @property
     def client(self) -> "Client":
@@ -142,8 +142,21 @@ class CommandContext:
         """Write the result, or what an expression selects of it, in the chosen format."""
         if self.answer.query or self.answer.jq:
             answers.write_selected(value, self.answer)
-            return
-        output.write_value(value, self.output, chosen=self.format_chosen, title=title)
+        elif self.answer.fields:
+            answers.write_picked(value, self.answer)
+        else:
+            output.write_value(value, self.output, chosen=self.format_chosen, title=title)
+
+    def check_fields(self, known: Sequence[str]) -> None:
+        """Misused for a field that the answer will not have; before anything is changed."""
+        for name in self.answer.fields or ():
+            if name not in known:
+                raise answers.unknown_field(name, known)
+
+    def check_fields_of(self, operation: str, *more: str) -> None:
+        """Misused for a field that neither the operation's answer has nor is one of `more`."""
+        if self.answer.fields and (known := self.client.operation(operation).fields):
+            self.check_fields((*known, *more))
 
     def show_rows(
         self,
@@ -219,10 +232,26 @@ class _LogLevel(click.Choice[str]):
         return super().convert(str(value).upper(), param, ctx)
 
 
+class FieldsOption(click.Option):
+    """The option `--json[=FIELDS]` of commands with arguments, which a space would make fields."""
+
+    def get_help_record(self, ctx: click.Context) -> tuple[str, str] | None:
+        """The name with its optional value, and the help."""
+        found = super().get_help_record(ctx)
+        return found and (found[0].replace(" [", "["), found[1])
+
+
 class StoreCommand(click.Command):
     """A command whose help lists the common options last."""
 
     common: tuple[click.Parameter, ...] = ()
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Parse the line; `--json` alone is complete where only `=` gives it fields."""
+        if any(isinstance(one, FieldsOption) for one in self.params):
+            end = args.index("--") if "--" in args else len(args)
+            args = ["--json=" if one == "--json" else one for one in args[:end]] + args[end:]
+        return super().parse_args(ctx, args)
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """List its own arguments and options, then the common ones."""
@@ -283,7 +312,10 @@ def build_command(
         function(here, **given)
 
     taken = {opt for parameter in own for opt in (*parameter.opts, *parameter.secondary_opts)}
-    usual = _answer_options() if as_answer else _common_options(taken)
+    if as_answer:
+        usual = _answer_options()
+    else:
+        usual = _common_options(taken, any(isinstance(one, click.Argument) for one in own))
     options = [option for option in usual if not taken.intersection(option.opts)]
     common = {option.name for option in options}
     made = StoreCommand(
@@ -305,7 +337,6 @@ _COMMON_NAMES = (
     "log_level",
     "url",
     "profile",
-    "as_json",
     "output_form",
     "quiet",
     "json_fields",
@@ -315,12 +346,12 @@ _COMMON_NAMES = (
 )
 
 
-def _common_options(taken: Set[str]) -> list[click.Option]:
+def _common_options(taken: Set[str], with_arguments: bool) -> list[click.Option]:
     """The options of every command; its own options, whose names are `taken`, win."""
     forms = [name for name in ("--output", "--format") if name not in taken]
     return [
         *store_options(),
-        click.Option(["--json", "as_json"], is_flag=True, help="Same as --output json."),
+        _equals_json_option() if with_arguments else _json_option(),
         click.Option(
             [*forms, "output_form"],
             type=click.Choice(OUTPUTS),
@@ -339,16 +370,28 @@ def _expression_options() -> list[click.Option]:
     ]
 
 
+def _json_option() -> click.Option:
+    return click.Option(
+        ["--json", "json_fields"],
+        is_flag=False,
+        flag_value="",
+        metavar="[FIELDS]",
+        help="One JSON document, of these fields: --json uuid,version.",
+    )
+
+
+def _equals_json_option() -> click.Option:
+    return FieldsOption(
+        ["--json", "json_fields"],
+        metavar="[=FIELDS]",
+        help="One JSON document, of these fields: --json=uuid,version.",
+    )
+
+
 def _answer_options() -> list[click.Option]:
     """The options of commands that show lists or objects."""
     return [
-        click.Option(
-            ["--json", "json_fields"],
-            is_flag=False,
-            flag_value="",
-            metavar="[FIELDS]",
-            help="One JSON document, of these fields: --json uuid,version.",
-        ),
+        _json_option(),
         click.Option(
             ["--format", "--output", "answer_form"],
             type=click.Choice(FORMATS),
@@ -381,11 +424,16 @@ def _make_context(common: dict[str, Any]) -> CommandContext:
     quiet = bool(common.get("quiet"))
     level = common.get("log_level") or place.early_options.log_level
     configure_logging(level or ("WARNING" if quiet else "INFO"))
-    is_json = common.get("as_json") or common.get("query") or common.get("jq")
-    asked: Output | None = "json" if is_json else common.get("output_form")
+    fields = parse_fields(common.get("json_fields"))
+    given_form = common.get("output_form")
+    # `--json` alone wins over --format; fields can be had in each form.
+    is_json = fields == () or common.get("query") or common.get("jq")
+    asked: Output | None = "json" if is_json else given_form or ("json" if fields else None)
+    if fields and asked == "raw":
+        raise Misused("--json: the raw answer has no fields", hint="leave --format raw away")
     answer = AnswerOptions(
-        common.get("answer_form") or "",
-        parse_fields(common.get("json_fields")),
+        common.get("answer_form") or (given_form if fields and given_form else ""),
+        fields,
         common.get("query") or "",
         common.get("jq") or "",
     )
@@ -393,7 +441,7 @@ def _make_context(common: dict[str, Any]) -> CommandContext:
     form: Output = asked or ("table" if sys.stdout.isatty() else "json")
     return CommandContext(
         config=place.config(common.get("url"), common.get("profile")),
-        json=form == "json",
+        json=form == "json" or bool(fields),
         output=form,
         quiet=quiet,
         run=place,

@@ -13,7 +13,7 @@ from store_client.cli.arguments import JsonValue
 from store_client.cli.context import CommandContext, command
 from store_client.cli.nouns import Decorator, page_query, parse_ids, replica_option
 from store_client.cli.progress import open_progress
-from store_client.cli.summaries import count_bundles, show_download
+from store_client.cli.summaries import check_report_fields, count_bundles, show_download
 from store_client.downloads import options as defaults
 from store_client.downloads.options import LAYOUTS, DownloadOptions, Filters
 from store_client.errors import Misused
@@ -130,6 +130,7 @@ def download(
         no_data=given["no_data"],
     )
     replica = given["replica"] or next((one.replica for one in named if one.replica), "")
+    check_report_fields(here, defaults.BundleReport if len(named) == 1 else defaults.SearchReport)
     with _run_download(here, {**given, "replica": here.replica(replica)}) as options:
         if len(named) == 1:
             one = downloads.download(
@@ -176,6 +177,7 @@ def download(
 def download_manifest(here: CommandContext, manifest: str, layout: str, **given: Any) -> None:
     """Download the files of a manifest."""
     given["replica"] = here.replica(given["replica"])
+    check_report_fields(here, defaults.ManifestReport)
     with _run_download(here, given) as options:
         report = downloads.download_manifest(
             here.client,
@@ -208,6 +210,7 @@ def download_collection(
     named = parse_reference(collection or uuid or "", "collection")
     version = version or named.version
     given["replica"] = here.replica(given["replica"] or named.replica)
+    check_report_fields(here, defaults.CollectionReport)
     with _run_download(here, given) as options:
         report = downloads.download_collection(
             here.client, named.uuid, options=options, version=version

@@ -85,6 +85,7 @@ def listen(
     """Listen until Ctrl-C, or the limit."""
     query = _parse_query(given["query"], given["query_type"], given["attachments"])
     types, since = _parse_types(given["types"]), _parse_since(given["since"])
+    here.check_fields(FIELDS)
     listener: Any = importlib.import_module("store_client.listener")
     chosen = here.replica(replica)
     finder = listener.MatchFinder(here.client, chosen, query)
@@ -106,6 +107,9 @@ def listen(
                 _show(here, match, result)
                 if counts.lines == limit:
                     return
+
+
+FIELDS = ("timestamp", "event_type", "bundle", "payload", "error", "forward")
 
 
 @dataclass
@@ -191,6 +195,8 @@ def _show(here: CommandContext, match: "FeedMatch", result: "ForwardResult | Non
             "seconds": round(result.seconds, 3),
             **({"error": result.error} if result.error else {}),
         }
+    if fields := here.answer.fields:
+        line = {name: line.get(name) for name in fields}
     click.echo(dump_json(line, indent=False))
 
 

@@ -3,7 +3,7 @@
 import os
 import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, replace
+from dataclasses import asdict, fields, replace
 from typing import Any, TextIO
 
 import click
@@ -70,6 +70,7 @@ def login(
         raise Misused("--default needs a profile", hint="name one: --profile NAME")
     if replica and not here.config.profile:
         raise Misused("--replica is kept in a profile", hint="name one: --profile NAME")
+    here.check_fields(("url", "profile", "email", "expires"))
     # What a person has to do is said even with --quiet.
     around = logins.LoginPrompts(
         say=lambda text: click.echo(text, err=True), wait_s=timeout_seconds
@@ -87,6 +88,8 @@ def login(
 @command("logout", help="End the login and forget the credentials.", example="store logout")
 def logout(here: CommandContext) -> None:
     """Delete the login, even if the service cannot be reached."""
+    known = [one.name for one in fields(logins.LogoutResult)]
+    here.check_fields(["url", *known])
     with anonymous_session(here.config) as session:
         left = logins.log_out(session, here.config)
     if here.json and here.format_chosen:
@@ -110,6 +113,8 @@ Examples:
 """
 
 
+ACCOUNT_FIELDS = ("roles", "permissions")
+"""What only the store tells of a user."""
 HEADS = {"everywhere": "may", "partly": "may, with conditions", "nowhere": "may not"}
 """How far an operation is allowed, and what a terminal calls it."""
 
@@ -127,7 +132,8 @@ def whoami(here: CommandContext, permissions: bool) -> None:
         except Unreachable:
             kept = local_identity(here.config)
             if kept.how != ANONYMOUS and not permissions:
-                here.show({**_identity_row(here.config, kept), "checked": False})
+                lacking = dict.fromkeys(ACCOUNT_FIELDS) if here.answer.fields else {}
+                here.show({**_identity_row(here.config, kept), "checked": False, **lacking})
             raise
     account = _fetch_account(here)
     rows = account.get("permissions", [])
@@ -142,6 +148,8 @@ def whoami(here: CommandContext, permissions: bool) -> None:
         shown["permissions"] = {
             _command_name(row["operation"]): row["extent"] for row in rows if row["extent"] in HEADS
         }
+    elif here.answer.fields:
+        shown["permissions"] = None
     if here.output != "table" or here.format_chosen:
         here.show(shown)
         return
@@ -188,6 +196,7 @@ def _command_name(operation: str) -> str:
 )
 def profiles(here: CommandContext, chosen: str | None, replica: str | None) -> None:
     """List profiles with their saved logins, without any request."""
+    here.check_fields(("profile", "url", "default", "replica", "email", "standing"))
     named = all_profiles(here.config)
     changed = chosen or (here.config.profile if replica else "")
     if replica and not changed:

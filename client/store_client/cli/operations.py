@@ -46,7 +46,9 @@ def show_operation(
 ) -> None:
     """Call an operation, and write its result."""
     pages = bool(operation.paged) and all_pages
-    if here.output == "raw" or operation.download:
+    if here.answer.fields and not (here.answer.query or here.answer.jq):
+        _show_fields(here, operation, given, pages=pages)
+    elif here.output == "raw" or operation.download:
         write_raw(here.client, operation, given, pages=pages)
     elif not pages:
         answer = here.client.call(operation.name, **given)
@@ -56,6 +58,22 @@ def show_operation(
     else:
         whole = merge_pages(here.client.pages(operation.name, **given), operation.paged)
         _show_one(here, operation, whole)
+
+
+def _show_fields(
+    here: "CommandContext", operation: "ApiOperation", given: dict[str, Any], *, pages: bool
+) -> None:
+    """Write the wanted fields of the answer, or of each item of a list that comes in pages."""
+    if operation.download:
+        raise Misused("--json: the answer is bytes, which have no fields")
+    if operation.method != "GET":
+        here.check_fields_of(operation.name)
+    if pages:
+        here.show(here.client.items(operation.name, **given))
+        return
+    answer = here.client.call(operation.name, **given)
+    if answer is not None:
+        here.show(list_items(answer, operation.paged) if operation.paged else answer)
 
 
 def merge_pages(pages: Iterator[Any], key: str) -> Any:

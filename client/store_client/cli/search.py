@@ -18,8 +18,8 @@ from store_client.cli.arguments import JsonValue
 from store_client.cli.context import CommandContext, command
 from store_client.cli.nouns import page_query, replica_option
 from store_client.cli.progress import open_progress
-from store_client.cli.summaries import count_bundles, show_download
-from store_client.downloads.options import REQUIRED, DownloadOptions
+from store_client.cli.summaries import check_report_fields, count_bundles, show_download
+from store_client.downloads.options import REQUIRED, DownloadOptions, SearchReport
 from store_client.errors import Misused, NotFound
 from store_client.references import Reference, parse_reference
 from store_client.search import (
@@ -263,6 +263,8 @@ def _take_results(
 ) -> None:
     if manifest and not manifest.absolute().parent.is_dir():
         raise Misused(f"there is no directory {manifest.parent}")
+    if directory:
+        check_report_fields(here, SearchReport)
     found = [
         hit["bundle_fqid"]
         for hit in islice(here.client.items("post_search", replica=replica, es_query=query), limit)

@@ -81,6 +81,7 @@ def create(
         "hmac_secret_key": None if secret_file is None else secret_file.read().rstrip("\r\n"),
         "hmac_key_id": key_id,
     }
+    here.check_fields_of("put_subscription", "page")
     chosen = here.replica(replica)
     made = here.client.call(
         "put_subscription",
@@ -124,6 +125,7 @@ def _build_change(name: str, operation: str, about: str) -> Any:
     @id_argument("subscription")
     @replica_option
     def change(here: CommandContext, named: Reference, replica: str | None) -> None:
+        here.check_fields_of(operation)
         chosen = here.replica(replica or named.replica)
         here.show_record(here.client.call(operation, uuid=named.uuid, replica=chosen))
 

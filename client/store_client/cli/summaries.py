@@ -1,6 +1,6 @@
 """What transfers say at their end: three lines for a person, a document for a program."""
 
-from dataclasses import asdict
+from dataclasses import asdict, fields
 from typing import Any
 
 import click
@@ -8,8 +8,15 @@ import click
 from store_client.cli.context import CommandContext
 from store_client.cli.nouns import page_query
 from store_client.cli.terminal import escape_line
+from store_client.downloads.options import DownloadCounts
 from store_client.progress import format_size
 from store_client.references import Reference
+
+
+def check_report_fields(here: CommandContext, report: Any) -> None:
+    """Misused for a field that reports of this class do not have."""
+    names = [one.name for one in fields(report) if one.name != "counts"]
+    here.check_fields([*names, *(one.name for one in fields(DownloadCounts))])
 
 
 def show_download(

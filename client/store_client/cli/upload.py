@@ -144,6 +144,7 @@ def upload(
 ) -> None:
     """Upload a directory, and show the bundle."""
     many = each_folder or table is not None
+    here.check_fields(BULK_FIELDS if many else FIELDS)
     _check_together(many, bool(given["bundle_uuid"]), report, table, template or data_dir)
     named = [one for one in (directory, src_dir, table) if one is not None]
     if len(named) != 1:
@@ -170,6 +171,10 @@ def upload(
         show_upload(here, done, chosen)
     else:
         here.show(done.as_json(), title=_result_title(done))
+
+
+FIELDS = ("bundle_uuid", "version", "state", "sent", "bundle", "files")
+BULK_FIELDS = ("label", "state", "files", "bytes", "uuid", "version", "error")
 
 
 def _check_together(

@@ -46,6 +46,8 @@ class ApiOperation:
     """The answer is bytes of any size."""
     form: bool = False
     token: TokenUse = "no"
+    fields: tuple[str, ...] = ()
+    """Members of the answer, or of each item of its pages; () if the document leaves them open."""
     keyed: bool = False
     """An `Idempotency-Key` makes it one that may be sent twice."""
 
@@ -179,6 +181,7 @@ def _parse_operation(
     known = {one.name for one in named}
     members = [one for one in _parse_body(source, body) if one.name not in known]
     security = described.get("security", source.document.get("security", []))
+    paged = _find_page_items(source, described)
     optional = "may" if any(not one for one in security) else "must"
     return ApiOperation(
         name=_require_text(described["operationId"]),
@@ -188,9 +191,10 @@ def _parse_operation(
         summary=str(described.get("summary", "")),
         about=about,
         parameters=(*(one for one in named if one.place in ("path", "query")), *members),
-        paged=_find_page_items(source, described),
+        paged=paged,
         upload=_is_upload(kinds),
         download=_is_download(source, described),
+        fields=_list_fields(source, described, paged),
         form=FORM in kinds and JSON not in kinds,
         token=cast(TokenUse, optional if security else "no"),
         keyed=method == "PATCH" or "Idempotency-Key" in about,
@@ -259,6 +263,20 @@ def _find_page_items(source: SchemaBudget, described: Mapping[str, Any]) -> str:
         if found.get("type") == "array"
     ]
     return next(iter([*here, *below]), "")
+
+
+def _list_fields(source: SchemaBudget, described: Mapping[str, Any], paged: str) -> tuple[str, ...]:
+    """The members of an answer, or of the items of its pages."""
+    responses = described.get("responses", {})
+    done = next((code for code in ("206", "200", "201", "202") if code in responses), "")
+    schema: Any = _resolve(source, responses.get(done, {}))
+    way = [name for part in paged.split(".") if part for name in ("properties", part)]
+    for name in ("content", JSON, "schema", *way, *(["items"] if paged else [])):
+        found = schema.get(name)
+        schema = _resolve(source, found) if isinstance(found, Mapping) else {}
+    members = schema.get("properties")
+    closed = isinstance(members, Mapping) and not schema.get("additionalProperties")
+    return tuple(members) if closed else ()
 
 
 def _resolve(source: SchemaBudget, found: Mapping[str, Any]) -> Mapping[str, Any]:

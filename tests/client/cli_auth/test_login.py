@@ -40,6 +40,12 @@ def test_logs_in_with_token_and_out_again(typist: Typist, token: str) -> None:
     allowed = {row["operation"]: row["extent"] for row in typist.reads("whoami", "--permissions")}
     assert who["permissions"]
     assert who["permissions"].items() <= allowed.items()
+    few = typist.types("whoami", "--json", "email,how")
+    assert json.loads(few.stdout) == {"email": ADA, "how": "token"}
+    assert json.loads(typist.types("whoami", "--json=how").stdout) == {"how": "token"}
+    assert "did you mean: email?" in typist.types("whoami", "--json", "emial", code=2).stderr
+    listed = typist.types("whoami", "--permissions", "--json", "operation")
+    assert {"operation": "get-bundle"} in json.loads(listed.stdout)
     out = typist.types("logout")
     assert "Logged out" in out.stderr
     typist.types("whoami", code=4)

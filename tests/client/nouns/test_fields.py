@@ -16,6 +16,12 @@ from tests.client.nouns.conftest import READS, Shelf, describe, rows
 pytestmark = pytest.mark.spec("CLI-151")
 
 
+@pytest.fixture(autouse=True)
+def in_a_folder_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Downloads go to the current directory."""
+    monkeypatch.chdir(tmp_path)
+
+
 @pytest.fixture
 def sample(tmp_path: Path) -> Path:
     """A directory with a bundle's files."""
@@ -56,12 +62,10 @@ def test_download_prints_fields_after_an_equals_sign(shelf: Shelf, admin: Typist
 def test_arguments_that_look_like_the_option_stay_arguments(
     admin: Typist, tmp_path: Path, sample: Path
 ) -> None:
-    named = sample.rename(sample.parent / "--json")
-    done = admin.reads("upload", "--json", "--dry-run", "--src-dir", str(named))
+    sample.rename(tmp_path / "--json")
+    done = admin.reads("upload", "--json", "--dry-run", "--", "--json")
     assert done["state"] == "planned"
-    missing = admin.types("upload", "--dry-run", "--", "--json")
-    assert missing.exit_code == 2
-    assert "'--json' does not exist" in missing.stderr
+    assert admin.reads("upload", "--json", "--dry-run", "--src-dir=--json") == done
 
 
 def test_commands_without_arguments_take_fields_after_a_space(shelf: Shelf, admin: Typist) -> None:

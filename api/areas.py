@@ -1,10 +1,13 @@
 """Upload area operations over HTTP: areas and the files in them."""
 
+from collections.abc import Iterator
 from typing import Any
 from urllib.parse import quote
 
 from flask import Request, Response
 
+from api.http.form_files import UploadedFiles
+from api.http.limits import reserve_memory
 from api.http.loading import read_blocks
 from api.http.operation import ResponseDoc, StoreContext, json_response, operation, page_responses
 from api.schemas.areas import (
@@ -13,6 +16,7 @@ from api.schemas.areas import (
     AreaCreated,
     AreaFileAnswer,
     AreaFileName,
+    AreaFilesAnswer,
     AreaListing,
     AreaStateAnswer,
     AreaStateBody,
@@ -26,9 +30,11 @@ from api.schemas.areas import (
 from api.schemas.fields import NoParameters
 from pipelines import area_files, areas
 from pipelines.area_files import CHECKSUM_STATUSES, VALIDATION_STATUSES, AreaFileInfo
-from pipelines.areas import DELETING, IncomingFile
-from pipelines.limits import AREA_NAME_MAX_BYTES
+from pipelines.areas import DELETING, IncomingFile, ReceivedFile
+from pipelines.copies import INLINE_BYTES
+from pipelines.limits import AREA_NAME_MAX_BYTES, FILES_MAX, MB
 from storage import keys
+from storage.errors import Invalid, TooLarge, UnsupportedMediaType
 from storage.model import CHECKSUM_NAMES, Checksums
 from storage.protocols import DEFAULT_CONTENT_TYPE
 
@@ -196,8 +202,69 @@ def put_area_file(context: StoreContext[NoParameters, None]) -> Response:
         context.stores, incoming, context.caller.email, request_id=context.request_id
     )
     context.send(stored_file.jobs)
-    url, sums = source_url(context, stored_file.key, name), format_checksums(stored_file.checksums)
-    return json_response({"url": url, "size": stored_file.size, "checksums": sums}, 201)
+    return json_response(_format_stored(context, name, stored_file), 201)
+
+
+def _format_stored(
+    context: StoreContext[Any, Any], name: str, stored_file: ReceivedFile
+) -> dict[str, Any]:
+    return {
+        "url": source_url(context, stored_file.key, name),
+        "size": stored_file.size,
+        "checksums": format_checksums(stored_file.checksums),
+    }
+
+
+@operation(
+    "PUT",
+    "/area/{uuid}/files",
+    tag=TAG,
+    responses={201: ResponseDoc("Kept, with their checksums.", AreaFilesAnswer)},
+    errors=(404, 409, 413, 415),
+    upload_files=True,
+    description="For many small files: the body is a multipart form of at most"
+    f" {FILES_MAX} files and {INLINE_BYTES // MB} MB. Each part is kept under its file name, with"
+    " its content type, as put_area_file keeps it. If a name is refused, none is kept.",
+)
+def put_area_files(context: StoreContext[NoParameters, None]) -> Response:
+    """Put several small files into an upload area."""
+    incoming = list(_read_form_files(context))
+    if not incoming:
+        raise Invalid("The form has no file.", errors={"file": ["The form has no file."]})
+    stored_files = areas.receive_files(
+        context.stores, incoming, context.caller.email, request_id=context.request_id
+    )
+    context.send([job for stored_file in stored_files for job in stored_file.jobs])
+    answers = [
+        {"name": file.name, **_format_stored(context, file.name, stored_file)}
+        for file, stored_file in zip(incoming, stored_files, strict=True)
+    ]
+    return json_response({"files": answers}, 201)
+
+
+def _read_form_files(context: StoreContext[NoParameters, None]) -> Iterator[IncomingFile]:
+    """Yield the files of a multipart form, each in memory; raise TooLarge above the limits."""
+    request = context.request
+    if request.mimetype != "multipart/form-data":
+        raise UnsupportedMediaType("Content-Type: must be multipart/form-data")
+    request.max_content_length = INLINE_BYTES + 1
+    reserve_memory(context.services.memory, min(request.content_length or 0, INLINE_BYTES))
+    left = INLINE_BYTES
+    for number, file in enumerate(UploadedFiles(request)):
+        if number == FILES_MAX:
+            raise TooLarge(f"A form has at most {FILES_MAX} files.")
+        data = b"".join(file.blocks)
+        left -= len(data)
+        if left < 0:
+            raise TooLarge(f"The files of a form have at most {INLINE_BYTES} bytes.")
+        yield IncomingFile(
+            area=context.uuid,
+            name=file.name,
+            content_type=file.content_type,
+            blocks=(data,),
+            length=len(data),
+            limit=context.services.settings.max_upload_bytes,
+        )
 
 
 @operation(

@@ -71,6 +71,7 @@ RESOURCES: Mapping[str, str] = MappingProxyType(
         "patch_area": "areas/{uuid}",
         "delete_area": "areas/{uuid}",
         "put_area_file": "areas/{uuid}",
+        "put_area_files": "areas/{uuid}",
         "post_area_file": "areas/{uuid}",
         "post_area_credentials": "areas/{uuid}",
         "post_area_upload": "areas/{uuid}",
@@ -125,8 +126,10 @@ VERSIONED_READS: Mapping[str, str] = MappingProxyType(
 """Reads that default to the latest version; authorization is for the version that is read."""
 
 
-BULK_OPERATIONS: Mapping[str, str] = MappingProxyType({"put_files": "put_file"})
-"""Bulk operations, and the operation whose action they require for each item."""
+BULK_OPERATIONS: Mapping[str, str] = MappingProxyType(
+    {"put_files": "put_file", "put_area_files": "put_area_file"}
+)
+"""Operations on several items, and the operation whose action they require."""
 
 
 @cache

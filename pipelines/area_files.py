@@ -5,7 +5,7 @@ registration starts another generation of the file's row. A check writes its res
 generation it began with and for the bytes it read, so checks may repeat, stop early or overlap.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass, replace
 from itertools import islice
@@ -16,7 +16,7 @@ from pipelines.checksums import METADATA_PREFIX, ChecksumHasher, ComputedChecksu
 from pipelines.documents import MAX_FILE_BYTES, UnreadableMetadata, parse_metadata
 from pipelines.flow import LARGE_BYTES, Heartbeat, Step, area_topic
 from storage import keys
-from storage.catalog import areas, jobs
+from storage.catalog import Tx, areas, jobs
 from storage.catalog.areas import PENDING_STATUSES, Area, AreaFile
 from storage.errors import ConflictError, DamagedObjectError, Invalid, NotFoundError, SourceChanged
 from storage.model import CHECKSUM_NAMES, REPLICAS, Checksums, Job, JobClaim
@@ -67,35 +67,52 @@ def checksum_job(file: AreaFile) -> Job:
     return Job(step, REPLICAS[0], f"{file.area}/{file.name}")
 
 
-def record_upload(
-    stores: Stores, file: AreaFile, previous: int, *, request_id: str = ""
-) -> tuple[Job, ...]:
-    """Record a file that was uploaded through the API, and return the jobs that check it.
+@dataclass(frozen=True, slots=True)
+class UploadedAreaFile:
+    """A file that was uploaded through the API, and its generation before the upload."""
 
-    `previous` is the file's generation before the upload. If another upload of the name came in
-    between, the stored bytes are read again. Raise ConflictError or NotFoundError if the area is
-    gone.
+    file: AreaFile
+    previous: int
+
+
+def record_uploads(
+    stores: Stores, uuid: str, uploads: Sequence[UploadedAreaFile], *, request_id: str = ""
+) -> list[tuple[Job, ...]]:
+    """Record files that were uploaded through the API, and return the jobs that check each.
+
+    If another upload of a name came in between, the stored bytes are read again. Raise
+    ConflictError or NotFoundError if the area is gone.
     """
     with stores.catalog.write() as tx:
-        area = areas.find(tx, file.area, lock="shared")
+        area = areas.find(tx, uuid, lock="shared")
         if _accepts_uploads(area):
-            generation = areas.upsert_file(tx, file)
-            is_next = generation == previous + 1
-            if not is_next:
-                scheduled = replace(
-                    file,
-                    generation=generation,
-                    status="SCHEDULED",
-                    validation="VALIDATING",
-                    checksums=None,
-                    cause=None,
-                )
-                areas.update_file(tx, scheduled)
-            is_checked = is_next and file.validation == "VALIDATED"
-            follow = () if is_checked else (checksum_job(file),)
-            jobs.insert(tx, follow, request_id=request_id)
-            return follow
-    raise _remove_late_upload(stores, area, file)
+            # In the order of names, so that two requests with the same names wait for each other.
+            follow = {
+                one.file.name: _record_upload(tx, one)
+                for one in sorted(uploads, key=lambda one: one.file.name)
+            }
+            added = [job for each in follow.values() for job in each]
+            jobs.insert(tx, added, request_id=request_id)
+            return [follow[one.file.name] for one in uploads]
+    raise [_remove_late_upload(stores, area, one.file) for one in uploads][-1]
+
+
+def _record_upload(tx: Tx, upload: UploadedAreaFile) -> tuple[Job, ...]:
+    file = upload.file
+    generation = areas.upsert_file(tx, file)
+    is_next = generation == upload.previous + 1
+    if not is_next:
+        scheduled = replace(
+            file,
+            generation=generation,
+            status="SCHEDULED",
+            validation="VALIDATING",
+            checksums=None,
+            cause=None,
+        )
+        areas.update_file(tx, scheduled)
+    is_checked = is_next and file.validation == "VALIDATED"
+    return () if is_checked else (checksum_job(file),)
 
 
 def _accepts_uploads(area: Area | None) -> bool:

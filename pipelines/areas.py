@@ -4,13 +4,15 @@ The files of an area and their checks are in `area_files`, uploads directly to t
 removal of deleted areas in `area_uploads`.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from pipelines import area_files, checksums, formats
+from pipelines.area_files import UploadedAreaFile
 from pipelines.checksums import ChecksumHasher
 from pipelines.copies import INLINE_BYTES, upload_parts
 from pipelines.flow import Step
+from pipelines.job_batches import run_in_own_threads
 from pipelines.limits import AREA_NAME_MAX_BYTES
 from storage import keys
 from storage.catalog import Tx, areas, jobs
@@ -22,6 +24,8 @@ from storage.stores import Stores
 
 UNLOCKED, LOCKED = "UNLOCKED", "LOCKED"
 """States that the owner of an area may set."""
+STORE_THREADS = 8
+"""How many files of one request are stored at a time."""
 DELETING, DELETED = "DELETING", "DELETED"
 
 
@@ -161,13 +165,50 @@ def receive_file(
     The same name again replaces the file. Raise NotFoundError, Forbidden (another user's area),
     ConflictError (`area_locked`), Invalid (name, or fewer bytes than announced), TooLarge.
     """
-    check_file_name(incoming.name)
+    (received,) = receive_files(stores, [incoming], caller, request_id=request_id)
+    return received
+
+
+def receive_files(
+    stores: Stores, incoming: Sequence[IncomingFile], caller: str, *, request_id: str = ""
+) -> list[ReceivedFile]:
+    """Store several files of one area, as `receive_file` does; their rows share a transaction.
+
+    Raise Invalid if two have one name, or for the name of any of them, before one is stored.
+    """
+    _check_file_names([one.name for one in incoming])
+    area = incoming[0].area
     with stores.catalog.read() as tx:
-        require_writable(tx, incoming.area, caller)
-        before = areas.find_file(tx, incoming.area, incoming.name)
-    info, sums = _store_file(stores, incoming)
+        require_writable(tx, area, caller)
+        generations = areas.find_generations(tx, area, [one.name for one in incoming])
+    stored = run_in_own_threads(
+        lambda one: _store_file(stores, one), incoming, threads=STORE_THREADS
+    )
+    uploads = [
+        UploadedAreaFile(_checksummed_file(one, info, sums), generations.get(one.name, 0))
+        for one, (info, sums) in zip(incoming, stored, strict=True)
+    ]
+    follow = area_files.record_uploads(stores, area, uploads, request_id=request_id)
+    return [
+        ReceivedFile(info.key, info.size, sums, jobs)
+        for (info, sums), jobs in zip(stored, follow, strict=True)
+    ]
+
+
+def _check_file_names(names: Sequence[str]) -> None:
+    """Raise Invalid for the first name that cannot be in an area, or that comes twice."""
+    seen: set[str] = set()
+    for name in names:
+        check_file_name(name)
+        if name in seen:
+            message = f"Two files are called {name!r}."
+            raise Invalid(message, errors={"filename": [message]})
+        seen.add(name)
+
+
+def _checksummed_file(incoming: IncomingFile, info: BlobInfo, sums: Checksums) -> AreaFile:
     is_json = area_files.is_json_file(incoming.name, incoming.content_type)
-    file = AreaFile(
+    return AreaFile(
         area=incoming.area,
         name=incoming.name,
         pin=info.pin,
@@ -177,9 +218,6 @@ def receive_file(
         validation="VALIDATING" if is_json else "VALIDATED",
         checksums=sums,
     )
-    previous = 0 if before is None else before.generation
-    follow = area_files.record_upload(stores, file, previous, request_id=request_id)
-    return ReceivedFile(info.key, info.size, sums, follow)
 
 
 def _limit_blocks(incoming: IncomingFile) -> Iterator[bytes]:

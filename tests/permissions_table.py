@@ -41,6 +41,8 @@ class Row:
     body: Any = None
     content: str = ""
     """A body that is no JSON: text for the store, a form for the authorization service."""
+    content_type: str = ""
+    """Its type, if it is another one."""
     owner: str = ""
     """What only the owner may do, whatever the policies say."""
 
@@ -68,6 +70,8 @@ POLICY = {
     "Version": "2012-10-17",
     "Statement": [{"Effect": "Allow", "Action": ["store:GetBundle"], "Resource": ["*"]}],
 }
+
+FORM = '--b\r\nContent-Disposition: form-data; name="file"; filename="a.txt"\r\n\r\ncontent\r\n--b--\r\n'
 
 OF_ITS_OWNER = "Owner only; others get 403."
 IS_HIDDEN = "Owner only; others get 404."
@@ -132,6 +136,7 @@ STORE: tuple[Row, ...] = (
     Row("get_area",                       "401 401 403 403 403 200 403 403 403", "GET /v1/area/<area>", owner=OF_ITS_OWNER),
     Row("patch_area",                     "401 401 403 403 403 200 403 403 403", "PATCH /v1/area/<area>", {"state": "UNLOCKED"}, owner=OF_ITS_OWNER),
     Row("delete_area",                    "401 401 403 403 403 202 403 403 403", "DELETE /v1/area/<left_area>", owner=OF_ITS_OWNER),
+    Row("put_area_files",                 "401 401 403 403 403 201 403 403 403", "PUT /v1/area/<area>/files", content=FORM, content_type="multipart/form-data; boundary=b", owner=OF_ITS_OWNER),
     Row("put_area_file",                  "401 401 403 403 403 201 403 403 403", "PUT /v1/area/<area>/files/a.txt", content="content", owner=OF_ITS_OWNER),
     Row("post_area_file",                 "401 401 403 403 403 202 403 403 403", "POST /v1/area/<area>/files/s.txt", owner=OF_ITS_OWNER),
     Row("get_area_checksum",              "401 401 403 403 403 200 403 403 403", "GET /v1/area/<area>/checksum?filename=s.txt", owner=OF_ITS_OWNER),

@@ -7,13 +7,13 @@ from typing import Annotated, Any
 from flask import Response
 
 from api.areas import area_uri
+from api.http.form_files import UploadedFile
 from api.schemas.fields import NoParameters, TextField, one_of, page_token_field
 from pipelines import area_files, area_uploads, areas, flow, formats
 from pipelines.area_files import AreaFileInfo
 from pipelines.areas import DELETING, LOCKED, UNLOCKED, IncomingFile
 from storage.catalog.areas import Area
 from storage.errors import ConflictError, DomainError, Invalid, TooLarge
-from web.form_files import UploadedFile
 from web.live import LivePage
 from web.pages import PageContext, page
 

@@ -19,6 +19,7 @@ from api.authz.context import AuthServices
 from api.http.auth import Guard, Q, RequestContext
 from api.http.dispatch import READ_ONLY_RETRY_S, disable_head
 from api.http.errors import REQUEST_ID_HEADER
+from api.http.form_files import UploadedFiles
 from api.http.limits import check_rate_limit
 from api.http.loading import load_form, load_path, load_query
 from api.http.operation import Services, StoreContext
@@ -32,7 +33,6 @@ from pipelines.statistics import StoreStatistics
 from storage.errors import Forbidden, Invalid, Unauthorized, Unavailable
 from storage.model import Principal
 from web import formats, static_files
-from web.form_files import UploadedFiles
 from web.live import PAUSE_S, START, LivePage, read_changes, wants_stream
 
 log = logging.getLogger(__name__)

@@ -195,6 +195,10 @@ def _request_body(operation: Operation) -> dict[str, Any] | None:
         }
         # An empty file has an empty body, which looks like no body.
         return {"required": False, "content": content}
+    if operation.upload_files:
+        files = {"type": "array", "items": {"type": "string", "format": "binary"}}
+        form = {"type": "object", "properties": {"file": files}, "required": ["file"]}
+        return {"required": True, "content": {"multipart/form-data": {"schema": form}}}
     if operation.form is not None:
         kinds = ("application/x-www-form-urlencoded", "application/json")
         return {"required": True, "content": {kind: {"schema": operation.form} for kind in kinds}}

@@ -215,6 +215,8 @@ class Operation:
     """The body is a form or JSON, read by the view."""
     upload: bool = False
     """The body is bytes, streamed by the view."""
+    upload_files: bool = False
+    """The body is a multipart form of files, streamed by the view."""
     body_optional: bool = False
     max_body_bytes: int | None = SMALL_BODY_BYTES
     """Largest JSON body in bytes; None for the limit of the settings."""

@@ -163,6 +163,18 @@ class AreaFileAnswer(ResponseSchema):
     checksums = fields.Nested(AreaChecksums, required=True)
 
 
+class StoredAreaFile(AreaFileAnswer):
+    """One file of the response of put_area_files."""
+
+    name = fields.String(required=True, metadata={"example": "reads/sample_1.fastq"})
+
+
+class AreaFilesAnswer(ResponseSchema):
+    """The response of put_area_files, in the order of the request."""
+
+    files = fields.List(fields.Nested(StoredAreaFile), required=True)
+
+
 def _state_field(states: tuple[str, ...], example: str) -> fields.String:
     return fields.String(
         required=True, validate=validate.OneOf(states), metadata={"example": example}

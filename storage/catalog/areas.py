@@ -4,7 +4,7 @@ A transaction that changes the contents of an area locks its row shared; one tha
 locks it exclusively. So no file enters an area that is deleted.
 """
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
@@ -125,6 +125,13 @@ def _matches_file(area: str, name: str) -> ColumnElement[bool]:
 def find_file(tx: Tx, area: str, name: str) -> AreaFile | None:
     """Return a file by its name."""
     return sql.find_row(tx, _file_from_row, select(area_files).where(_matches_file(area, name)))
+
+
+def find_generations(tx: Tx, area: str, names: Collection[str]) -> dict[str, int]:
+    """Return the generations of those files that exist, by name."""
+    c = area_files.c
+    query = select(c.name, c.generation).where(c.area == area, c.name.in_(names))
+    return {row.name: row.generation for row in tx.execute(query)}
 
 
 def list_files_between(tx: Tx, area: str, after: str, last: str) -> dict[str, AreaFile]:

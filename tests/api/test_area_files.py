@@ -4,6 +4,7 @@ import hashlib
 import io
 from dataclasses import replace
 
+import httpx
 import pytest
 
 from api.app import create_app
@@ -59,6 +60,65 @@ def test_missing_body_is_an_empty_file(client) -> None:
     assert (kept.status_code, kept.json["size"]) == (201, 0)
     paths = client.get("/v1/swagger.json").json["paths"]
     assert not paths["/area/{uuid}/files/{filename}"]["put"]["requestBody"]["required"]
+
+
+def put_form(client, *files: tuple[str, bytes, str], headers=INGEST, path: str = FILES):
+    form = httpx.Request("PUT", "http://store/", files=[("file", file) for file in files])
+    kind = form.headers.get("Content-Type")
+    return client.put(path, data=form.read(), content_type=kind, headers=headers)
+
+
+@pytest.mark.spec("ARE-47")
+def test_stores_several_files_of_a_form_as_put_area_file_does(client, stores) -> None:
+    data = b"x" * 100_000
+    kept = put_form(client, ("deep/er.bin", data, "x/y"), ("é.json", b"{}", "application/json"))
+    assert kept.status_code == 201, kept.text
+    first, second = kept.json["files"]
+    alone = client.put(f"{FILES}/alone", data=data, content_type="x/y", headers=INGEST).json
+    assert (first["name"], second["name"]) == ("deep/er.bin", "é.json")
+    assert (first["size"], first["checksums"]) == (alone["size"], alone["checksums"])
+    assert stores.sources.resolve_area_key(first["url"]) == f"areas/{AREA}/deep/er.bin"
+    assert asked(client, "checksum", "deep/er.bin")["status"] == "CHECKSUMMED"
+    assert asked(client, "validate", "deep/er.bin")["status"] == "VALIDATED"
+    assert asked(client, "validate", "é.json")["status"] == "VALIDATING"
+    info = stores.areas.head(keys.area_file_key(AREA, "deep/er.bin"))
+    assert info.content_type == "x/y"
+    assert info.metadata["store-sha256"] == hashlib.sha256(data).hexdigest()
+
+
+@pytest.mark.spec("ARE-48")
+@pytest.mark.parametrize("names", [("a", "../up"), ("a", "b", "a"), ("a", "b" * 858)])
+def test_keeps_no_file_of_a_form_with_a_refused_name(client, stores, names) -> None:
+    answer = put_form(client, *[(name, b"a", "x/y") for name in names])
+    assert answer.status_code == 400, answer.text
+    assert "filename" in answer.json["errors"]
+    assert list(stores.areas.list(keys.area_prefix(AREA))) == []
+    assert client.get(PATH, headers=INGEST).json["files"] == []
+
+
+@pytest.mark.spec("ARE-48")
+def test_refuses_forms_beyond_the_limits(client, stores) -> None:
+    most = [(f"{number}", b"x", "x/y") for number in range(100)]
+    large = [(f"{number}", b"x" * 2**20, "x/y") for number in range(9)]
+    for files, status in ((large, 413), ([*most, ("more", b"x", "x/y")], 413), ((), 415)):
+        assert put_form(client, *files).status_code == status
+    json = client.put(FILES, json={}, headers=INGEST)
+    assert json.status_code == 415
+    empty = b'--b\r\nContent-Disposition: form-data; name="f"\r\n\r\nx\r\n--b--\r\n'
+    for body in (b"", b"--b", empty, empty[:-9]):
+        answer = client.put(
+            FILES, data=body, content_type="multipart/form-data; boundary=b", headers=INGEST
+        )
+        assert answer.status_code == 400, body
+    assert list(stores.areas.list(keys.area_prefix(AREA))) == []
+    assert put_form(client, *most).status_code == 201
+
+
+@pytest.mark.spec("ARE-47", "ARE-12")
+def test_file_of_a_form_that_comes_again_is_another_file(client) -> None:
+    for data in (b"old", b"new"):
+        assert put_form(client, ("a", data, "x/y"), ("b", b"b", "x/y")).status_code == 201
+    assert asked(client, "checksum", "a")["checksums"]["sha1"] == hashlib.sha1(b"new").hexdigest()
 
 
 @pytest.mark.spec("ARE-03")

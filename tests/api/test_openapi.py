@@ -70,6 +70,7 @@ SPECIFIED = {
     "patch_area": ("patch", "/area/{uuid}"),
     "delete_area": ("delete", "/area/{uuid}"),
     "put_area_file": ("put", "/area/{uuid}/files/{filename}"),
+    "put_area_files": ("put", "/area/{uuid}/files"),
     "post_area_file": ("post", "/area/{uuid}/files/{filename}"),
     "get_area_checksum": ("get", "/area/{uuid}/checksum"),
     "get_area_validate": ("get", "/area/{uuid}/validate"),

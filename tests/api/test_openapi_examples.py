@@ -1,6 +1,7 @@
 """Each example of the OpenAPI definition fits its schema and works."""
 
 import hashlib
+import io
 from collections.abc import Iterator
 from typing import Any
 from urllib.parse import urlencode
@@ -18,6 +19,7 @@ STORY = (
     "post_area",
     "head_area",
     "put_area_file",
+    "put_area_files",
     "post_area_file",
     "get_area",
     "get_area_checksum",
@@ -199,6 +201,8 @@ def body(operation: dict[str, Any], known: dict[str, str]) -> dict[str, Any]:
     content = operation.get("requestBody", {}).get("content", {})
     if "application/octet-stream" in content:
         return {"data": SAMPLE, "content_type": "application/json"}
+    if "multipart/form-data" in content:
+        return {"data": {"file": (io.BytesIO(SAMPLE), "reads/sample_1.fastq")}}
     if "application/json" not in content:
         return {}
     shown = dict(content["application/json"]["example"])

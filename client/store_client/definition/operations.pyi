@@ -90,6 +90,9 @@ class AreaFileEntry(TypedDict):
     validation: str
     cause: str | None
 
+class AreaFilesAnswer(TypedDict):
+    files: list[StoredAreaFile]
+
 class AreaListing(TypedDict):
     uuid: str
     uri: str
@@ -459,6 +462,12 @@ class SearchResult(TypedDict):
     bundle_url: str
     search_score: float | None
     metadata: NotRequired[dict[str, Any]]
+
+class StoredAreaFile(TypedDict):
+    url: str
+    size: int
+    checksums: AreaChecksums
+    name: str
 
 class SubscriptionAnswer(TypedDict):
     uuid: str
@@ -1063,6 +1072,14 @@ class Operations:
         headers: Headers = None,
     ) -> Answer[AreaFileAnswer, Any]:
         """Put a file into an upload area."""
+
+    @_operation
+    def put_area_files(
+        self, *, uuid: AnyUuid,
+        content: bytes | Path | BinaryIO | Callable[[], Iterable[bytes]] | None = None,
+        headers: Headers = None,
+    ) -> Answer[AreaFilesAnswer, Any]:
+        """Put several small files into an upload area."""
 
     @_operation
     def put_area_part(
@@ -1746,6 +1763,14 @@ class AsyncOperations:
         headers: Headers = None,
     ) -> Answer[AreaFileAnswer, Any]:
         """Put a file into an upload area."""
+
+    @_async_operation
+    def put_area_files(
+        self, *, uuid: AnyUuid,
+        content: bytes | Path | BinaryIO | Callable[[], Iterable[bytes]] | None = None,
+        headers: Headers = None,
+    ) -> Answer[AreaFilesAnswer, Any]:
+        """Put several small files into an upload area."""
 
     @_async_operation
     def put_area_part(

@@ -83,6 +83,23 @@ def put_file(
     return _parse_stored(response, path)
 
 
+def put_files(
+    client: Client, uuid: str, files: Sequence[tuple[str, bytes, str]]
+) -> Sequence[Mapping[str, Any]]:
+    """Upload small files, each a name, its bytes and its type; what the server stored of each."""
+    path = f"{area_path(uuid)}/files"
+    form = importlib.import_module("httpx").Request(
+        "PUT", client.config.url, files=[("file", one) for one in files]
+    )
+    headers = {"Content-Type": form.headers["Content-Type"]}
+    response = client.session.request("PUT", path, content=form.read(), headers=headers)
+    answer: Any = _parse_stored(response, path)
+    found = answer.get("files") if isinstance(answer, dict) else None
+    if not isinstance(found, list) or not all(isinstance(one, dict) for one in found):
+        raise Damaged(f"the answer to PUT {path} does not say what was stored")
+    return found
+
+
 def begin_parts(
     client: Client, uuid: str, name: str, *, body: Mapping[str, Any]
 ) -> Mapping[str, Any]:

@@ -290,7 +290,13 @@ class _BulkRun:
     def _send_chunk(self, chunk: Sequence[BundleSource], depositor: FileDepositor) -> None:
         self.shared.tell.phase("sending")
         files = [one for source in chunk for one in source.files]
-        for _ in self._map(lambda one: self._deposit(one, depositor), files):
+
+        def deposit(group: Sequence[PlannedFile]) -> None:
+            if not depositor.deposit_together(group):
+                for one in group:
+                    self._deposit(one, depositor)
+
+        for _ in self._map(deposit, list(depositor.group(files, self.journal.files))):
             pass
         depositor.flush()
         self.shared.tell.phase("verifying")

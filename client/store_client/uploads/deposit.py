@@ -5,15 +5,23 @@ repeats the same request, which succeeds.
 """
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
 from threading import Lock
 from typing import Any
 from uuid import uuid4
 
-from store_client.checksums import ETAG_CHUNK
-from store_client.errors import Conflict, Damaged, NotAllowed, Refused, StoreError, TimedOut
+from store_client.checksums import ETAG_CHUNK, MB
+from store_client.errors import (
+    Conflict,
+    Damaged,
+    Misused,
+    NotAllowed,
+    Refused,
+    StoreError,
+    TimedOut,
+)
 from store_client.http.session import HttpSession
 from store_client.identifiers import create_version
 from store_client.transfer.engine import TransferContext
@@ -30,6 +38,10 @@ ASYNC_HEADERS = {"Prefer": "respond-async"}
 
 BATCH_SIZE = 64
 """Files deposited in one request."""
+SMALL = 64 * 1024
+"""Smaller files are sent in groups …"""
+GROUP_BYTES = MB
+"""… of so many bytes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,6 +92,45 @@ class FileDepositor:
         if full:
             self.flush()
 
+    def group(
+        self, files: Iterable[PlannedFile], known: Container[str]
+    ) -> Iterator[list[PlannedFile]]:
+        """Yield groups for `deposit_together` of small files that are not known, others alone."""
+        group: list[PlannedFile] = []
+        size = 0
+        for one in files:
+            if one.file.size > SMALL or one.name in known or not self._staging.takes_groups:
+                yield [one]
+                continue
+            if len(group) == BATCH_SIZE or size + one.file.size > GROUP_BYTES:
+                yield group
+                group, size = [], 0
+            group.append(one)
+            size += one.file.size
+        if group:
+            yield group
+
+    def deposit_together(self, files: Sequence[PlannedFile]) -> bool:
+        """Stage and deposit a group in two requests; False if each has to come alone."""
+        self._shared.stop.check()
+        if len(files) < 2 or not self._staging.takes_groups:
+            return False
+        items = [self._new_item(one) for one in files]
+        try:
+            at = time.time_ns()
+            staged = self._staging.stage_together(items)
+        except (Damaged, Misused):
+            # One of them, which is named when it comes alone.
+            return False
+        if staged is None:
+            return False
+        arrived = [
+            _PendingFile(one, self._record_staged(one, item, each, at), before=False)
+            for one, item, each in zip(files, items, staged, strict=True)
+        ]
+        self._deposit_all(arrived)
+        return True
+
     def flush(self) -> None:
         """Deposit all pending files."""
         while True:
@@ -87,13 +138,16 @@ class FileDepositor:
                 arrived, self._pending = self._pending[:BATCH_SIZE], self._pending[BATCH_SIZE:]
             if not arrived:
                 return
-            together = self._put_batch(arrived)
-            for each in arrived:
-                if each.one.name not in together:
-                    # Alone, its problem is solved or reported.
-                    self._put_or_record(each)
-                else:
-                    self._record_stored(each.one, each.kept)
+            self._deposit_all(arrived)
+
+    def _deposit_all(self, arrived: Sequence[_PendingFile]) -> None:
+        together = self._put_batch(arrived)
+        for each in arrived:
+            if each.one.name not in together:
+                # Alone, its problem is solved or reported.
+                self._put_or_record(each)
+            else:
+                self._record_stored(each.one, each.kept)
 
     def _put_batch(self, arrived: Sequence[_PendingFile]) -> set[str]:
         """Deposit files in one request; the names of those that were accepted."""
@@ -192,7 +246,11 @@ class FileDepositor:
 
     def _stage(self, one: PlannedFile, item: StagingItem) -> KnownFile:
         at = time.time_ns()
-        staged = self._staging.stage(item)
+        return self._record_staged(one, item, self._staging.stage(item), at)
+
+    def _record_staged(
+        self, one: PlannedFile, item: StagingItem, staged: StagedFile, at: int
+    ) -> KnownFile:
         kept = KnownFile(
             stamp=one.file.stamp,
             at=at,

@@ -159,7 +159,13 @@ def _send_missing(
     sent = sum(file.file.size for file in missing if file.name not in known)
     one.shared.tell.phase("sending")
     one.shared.tell.total(len(missing), sent)
-    _map_files(lambda file: depositor.deposit(file, known.get(file.name)), missing, one)
+
+    def deposit(group: Sequence[PlannedFile]) -> None:
+        if not depositor.deposit_together(group):
+            for file in group:
+                depositor.deposit(file, known.get(file.name))
+
+    _map_files(deposit, list(depositor.group(missing, known)), one)
     depositor.flush()
     one.shared.tell.phase("verifying")
     known = {**known, **{file.name: one.journal.files[file.name] for file in missing}}

@@ -1,7 +1,8 @@
 """Where files are staged until the store has copied them: upload areas, and own buckets."""
 
 import logging
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from threading import Lock
 from typing import Any
@@ -10,7 +11,7 @@ from uuid import uuid4
 from store_client.areas.upload import AreaTransfer, send_file
 from store_client.checksums import ETAG_CHUNK, MB, FileChecksums
 from store_client.client import Client
-from store_client.errors import Conflict, Damaged, StoreError
+from store_client.errors import Conflict, Damaged, Refused, StoreError
 from store_client.local_files import LocalFile, OutgoingFile
 from store_client.transfer import api, gcs, s3
 from store_client.transfer.engine import TransferContext
@@ -47,6 +48,9 @@ class StagedFile:
 class Staging:
     """A place where files wait; threads share it."""
 
+    takes_groups = False
+    """Whether several small files can come at once."""
+
     def __init__(self, context: TransferContext, journal: UploadJournal) -> None:
         self._context, self._journal = context, journal
 
@@ -54,6 +58,10 @@ class Staging:
         """Bring a file there whole, with its content type and checksums; what had arrived of it
         before is not sent again. Damaged when it changes meanwhile."""
         raise NotImplementedError
+
+    def stage_together(self, items: Sequence[StagingItem]) -> list[StagedFile] | None:
+        """Bring small files there at once; None if each has to come alone."""
+        return None
 
     def rewrite_checksums(self, item: StagingItem, staged: StagedFile) -> bool:
         """The store did not see the checksums: give them in another way; False if there is none."""
@@ -110,13 +118,11 @@ class AreaStaging(Staging):
         self._area, self._client = area, client
         self._opening = Lock()
         self._opened = False
+        self.takes_groups = True
 
     def stage(self, item: StagingItem) -> StagedFile:
         """See Staging; the store's checksums have to be those of what was read."""
-        with self._opening:
-            if not self._opened:
-                self._open_area()
-                self._opened = True
+        self._require_area()
         file = item.file
         # A small file has a new name for each version: bytes of an interrupted run may still be
         # arriving, and would replace the file that is deposited now.
@@ -126,6 +132,38 @@ class AreaStaging(Staging):
         outgoing = OutgoingFile(Path(file.path), name, item.content_type, file.size, file.stamp)
         sent = send_file(upload, outgoing)
         return StagedFile(sent.url, sent.checksums)
+
+    def stage_together(self, items: Sequence[StagingItem]) -> list[StagedFile] | None:
+        """See Staging; the store's checksums have to be those of what was read."""
+        self._require_area()
+        with self._context.memory.hold(sum(item.file.size for item in items)):
+            contents = [read_whole(item.file) for item in items]
+            checksums = [hash_bytes(data) for data in contents]
+            # Names of versions alone: in a form not every name of a file can be said.
+            form = [
+                (f"{item.uuid}.{item.version}", data, item.content_type)
+                for item, data in zip(items, contents, strict=True)
+            ]
+            try:
+                stored = api.put_files(self._client, self._area, form)
+            except Refused as error:
+                if error.status not in (404, 405):
+                    raise
+                # A store of an earlier release.
+                self.takes_groups = False
+                return None
+        if [one.get("checksums") for one in stored] != [asdict(ours) for ours in checksums]:
+            return None
+        self._context.tell.bytes(sum(map(len, contents)))
+        return [
+            StagedFile(str(one["url"]), ours) for one, ours in zip(stored, checksums, strict=True)
+        ]
+
+    def _require_area(self) -> None:
+        with self._opening:
+            if not self._opened:
+                self._open_area()
+                self._opened = True
 
     def clear(self) -> None:
         """Delete the area, which was opened for this upload alone; a failure is only logged."""

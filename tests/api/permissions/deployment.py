@@ -76,7 +76,7 @@ class World:
         given = {"json": self.filled(row.body, caller)} if row.body is not None else {}
         if row.content:
             kind = "application/x-www-form-urlencoded" if client is self.auth else "text/plain"
-            given = {"data": row.content, "content_type": kind}
+            given = {"data": row.content, "content_type": row.content_type or kind}
         return self.ask(client, caller, row.method, self.filled(row.path, caller), **given)
 
     def ask(self, client: FlaskClient, caller: str, method: str, path: str, **given: Any) -> int:

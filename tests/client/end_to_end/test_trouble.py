@@ -72,7 +72,7 @@ def test_killed_download_resumes(proxy: Proxy, person: Person, bundle: Bundle) -
 def test_interrupted_upload_resumes(
     stage: LocalStore, proxy: Proxy, person: Person, tmp_path: Path
 ) -> None:
-    source = a_sample(tmp_path / "sample", files=8, size=50_000)
+    source = a_sample(tmp_path / "sample", files=8, size=80_000)
     person.types("login", "--access-token", "-", given=stage.token)
     trouble.a_stopped_upload_goes_on(
         proxy, person, source, signal.SIGINT, lambda since: put_into_areas(proxy, since)

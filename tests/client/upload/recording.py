@@ -5,6 +5,7 @@ As a program: one command of such a client, in a process of its own.
 
 import json
 import os
+import re
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -17,6 +18,8 @@ from store_client.cli.main import cli
 from store_client.client import Client
 from store_client.configuration import Configuration
 from store_client.http.session import HttpSession
+
+_FILE_NAME = re.compile(r'; filename="([0-9a-f-]{36}[.][^"]*)"')
 
 
 @dataclass
@@ -35,6 +38,10 @@ class Recording(httpx.BaseTransport):
         if line == "PUT /v1/files":
             files = json.loads(request.read())["files"]
             self.asked += [f"{line}/{file['uuid']}" for file in files]
+        elif line.startswith("PUT /v1/area/") and line.endswith("/files"):
+            self.asked += [
+                f"{line}/{name}" for name in _FILE_NAME.findall(request.read().decode("latin-1"))
+            ]
         else:
             self.asked.append(line)
         return answer

@@ -1,12 +1,15 @@
 """Waiting for verification, against a store that is played."""
 
+import io
 import json
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from dataclasses import asdict
 from pathlib import Path
 
 import httpx
 import pytest
+from werkzeug.formparser import parse_form_data
 
 from store_client.checksums import compute_checksums
 from store_client.client import Client
@@ -17,7 +20,7 @@ from store_client.transfer.engine import StopSignal
 from store_client.uploads.job import upload
 from store_client.uploads.options import UploadOptions
 from store_client.uploads.plan import UploadReport
-from tests.client.upload.directories import filled
+from tests.client.upload.directories import aged, filled
 
 Answer = Callable[[httpx.Request], httpx.Response]
 
@@ -33,6 +36,27 @@ class Clock:
 
     def sleep(self, seconds: float) -> None:
         self.now += max(seconds, 0.01)
+
+
+def staged(url: str, data: bytes) -> dict[str, object]:
+    """What a store says of a file in an area."""
+    return {"url": url, "checksums": asdict(compute_checksums([data], len(data)))}
+
+
+def form_files(request: httpx.Request) -> dict[str, bytes]:
+    """The files of a multipart form by their names."""
+    body = request.read()
+    environ = {
+        "wsgi.input": io.BytesIO(body),
+        "CONTENT_TYPE": request.headers["Content-Type"],
+        "CONTENT_LENGTH": str(len(body)),
+        "REQUEST_METHOD": "PUT",
+    }
+    found = {}
+    for file in parse_form_data(environ)[2].getlist("file"):
+        with closing(file):
+            found[file.filename or ""] = file.read()
+    return found
 
 
 class Played:
@@ -67,11 +91,19 @@ class Played:
             self.files.add(path)
             task = path.rpartition("/")[2]
             return httpx.Response(202, json={"version": "v", "task_id": task})
+        if path.endswith("/files"):
+            return self._staged_together(request)
         if "/files/" in path:
-            data = request.read()
-            sums = compute_checksums([data], len(data))
-            return httpx.Response(201, json={"url": str(request.url), "checksums": asdict(sums)})
+            return httpx.Response(201, json=staged(str(request.url), request.read()))
         return httpx.Response(200, json={"uri": "here"})
+
+    def _staged_together(self, request: httpx.Request) -> httpx.Response:
+        if self.old:
+            return httpx.Response(404, json={"title": "none", "code": "not_found"})
+        parts = form_files(request)
+        return httpx.Response(
+            201, json={"files": [staged(f"{request.url}/{name}", parts[name]) for name in parts]}
+        )
 
     def _together(self, files: list[dict[str, object]]) -> httpx.Response:
         if self.old:
@@ -131,8 +163,8 @@ def test_a_bundle_is_put_until_its_files_are_verified(folder: Path, tmp_path: Pa
     assert played.tried() == 6
     asks = [one for one in played.asked if one.url.path.startswith("/v1/bundles/")]
     assert {one.headers["Prefer"] for one in asks} == {"wait=15"}
-    (told,) = played.puts("/v1/files")
-    assert len({one["source_url"] for one in json.loads(told.content)["files"]}) == 4
+    told = [one for put in played.puts("/v1/files") for one in json.loads(put.content)["files"]]
+    assert len({one["source_url"] for one in told}) == 4
 
 
 @pytest.mark.spec("UPL-63")
@@ -145,9 +177,9 @@ def test_registers_files_one_by_one_at_older_store(folder: Path, tmp_path: Path)
 
 
 @pytest.mark.spec("UPL-63")
-def test_registers_refused_file_alone_again(folder: Path, tmp_path: Path) -> None:
+def test_registers_refused_file_alone_again(tmp_path: Path) -> None:
     played = Played(iter([written()]), status("RUNNING"), refusing=True)
-    assert run(played, folder, tmp_path / "home").state == "uploaded"
+    assert run(played, many(tmp_path / "few", 4), tmp_path / "home").state == "uploaded"
     assert len(played.puts("/v1/files/")) == 1
     assert len(played.files) == 4
 
@@ -155,12 +187,12 @@ def test_registers_refused_file_alone_again(folder: Path, tmp_path: Path) -> Non
 @pytest.mark.spec("UPL-63")
 @pytest.mark.parametrize(("busy_s", "waited"), [(7, [7]), (1000, [])])
 def test_waits_as_busy_store_asks(
-    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, busy_s: int, waited: list[float]
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, busy_s: int, waited: list[float]
 ) -> None:
     pauses: list[float] = []
     monkeypatch.setattr(StopSignal, "pause", lambda _, seconds: pauses.append(seconds))
     played = Played(iter([written()]), status("RUNNING"), refusing=True, busy_s=busy_s)
-    assert run(played, folder, tmp_path / "home").state == "uploaded"
+    assert run(played, many(tmp_path / "few", 4), tmp_path / "home").state == "uploaded"
     assert (pauses, len(played.puts("/v1/files/"))) == (waited, 1)
 
 
@@ -174,6 +206,81 @@ def test_many_files_take_few_requests(tmp_path: Path) -> None:
     assert run(played, source, tmp_path / "home").state == "uploaded"
     assert len(played.files) == 130
     assert 3 <= len(played.puts("/v1/files")) <= 4
+
+
+def many(folder: Path, count: int, size: int = 100) -> Path:
+    folder.mkdir()
+    for number in range(count):
+        (folder / f"{number:03}.txt").write_bytes(b"%03d" % number + bytes(size - 3))
+    return aged(folder)
+
+
+def groups(played: Played) -> list[int]:
+    """How many files came together, by request."""
+    areas = [one for one in played.puts("/v1/area/") if one.url.path.endswith("/files")]
+    return sorted(len(form_files(one)) for one in areas)
+
+
+@pytest.mark.spec("UPL-65")
+def test_small_files_are_sent_together(tmp_path: Path) -> None:
+    played = Played(iter([written()]), status("RUNNING"))
+    source = many(tmp_path / "many", 130)
+    (source / "large.bin").write_bytes(bytes(64 * 1024 + 1))
+    (source / "just.bin").write_bytes(bytes(64 * 1024))
+    assert run(played, source, tmp_path / "home").state == "uploaded"
+    assert groups(played) == [3, 64, 64]
+    (alone,) = [one for one in played.puts("/v1/area/") if "large.bin" in one.url.path]
+    assert len(alone.content) == 64 * 1024 + 1
+
+
+@pytest.mark.spec("UPL-65")
+def test_groups_of_small_files_have_at_most_one_mib(tmp_path: Path) -> None:
+    played = Played(iter([written()]), status("RUNNING"))
+    source = many(tmp_path / "many", 40, size=50_000)
+    assert run(played, source, tmp_path / "home").state == "uploaded"
+    assert groups(played) == [20, 20]
+
+
+@pytest.mark.spec("UPL-65")
+def test_file_that_changes_within_a_group_is_named(tmp_path: Path) -> None:
+    source = many(tmp_path / "many", 10)
+
+    class Changing(Played):
+        def __call__(self, request: httpx.Request) -> httpx.Response:
+            if request.method == "POST":
+                (source / "007.txt").write_text("changed")
+            return super().__call__(request)
+
+    played = Changing(iter([written()]), status("RUNNING"))
+    with pytest.raises(Damaged, match="007"):
+        run(played, source, tmp_path / "home")
+    assert groups(played) == []
+
+
+@pytest.mark.spec("UPL-65")
+def test_group_that_arrives_damaged_is_sent_file_by_file(tmp_path: Path) -> None:
+    class Damaging(Played):
+        def _staged_together(self, request: httpx.Request) -> httpx.Response:
+            answer = super()._staged_together(request).json()
+            answer["files"][3]["checksums"]["sha256"] = "0" * 64
+            return httpx.Response(201, json=answer)
+
+    played = Damaging(iter([written()]), status("RUNNING"))
+    assert run(played, many(tmp_path / "many", 10), tmp_path / "home").state == "uploaded"
+    assert len([one for one in played.puts("/v1/area/") if ".txt" in one.url.path]) == 10
+    assert len(played.files) == 10
+
+
+@pytest.mark.spec("UPL-65")
+@pytest.mark.parametrize("answer", [{}, {"files": None}, {"files": [{}]}, []])
+def test_answer_about_a_group_that_is_none_is_an_error(tmp_path: Path, answer: object) -> None:
+    class Odd(Played):
+        def _staged_together(self, request: httpx.Request) -> httpx.Response:
+            return httpx.Response(201, json=answer)
+
+    played = Odd(iter([written()]), status("RUNNING"))
+    assert run(played, many(tmp_path / "many", 10), tmp_path / "home").state == "uploaded"
+    assert len([one for one in played.puts("/v1/area/") if ".txt" in one.url.path]) == 10
 
 
 @pytest.mark.spec("UPL-19")

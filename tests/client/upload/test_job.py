@@ -228,7 +228,7 @@ def signalled(
 DEATHS = [
     ("POST /v1/area", 1),
     ("PUT /v1/area", 1),
-    ("PUT /v1/area", 4),
+    ("PUT /v1/area", 3),
     ("PUT /v1/files", 1),
     ("PUT /v1/bundles", 1),
     ("DELETE /v1/area", 1),
@@ -269,8 +269,8 @@ def test_interrupted_upload_says_how_to_resume(
     recording = Recording()
     with client_of(config, recording) as client:
         assert as_said(upload(client, UploadOptions(source, "aws"))) == sha256s(source)
-    # Two were on their way, and they arrived.
-    assert len(recording.puts("area")) <= 2
+    # Of two requests that were on their way one arrived; the large file may have stopped halfway.
+    assert len(recording.puts("area")) <= 3
 
 
 @pytest.mark.spec("UPL-62")

@@ -24,6 +24,8 @@ DEPOSITED = "files."
 """Where the metadata of depositors is in a document."""
 MOST_FIELDS = 20
 """Fields that one short name may stand for."""
+NEAREST = 3
+"""Fields that an error for a wrong one names."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,13 +49,30 @@ class FieldNames:
         return found
 
     def _advice(self, name: str) -> str:
-        last = {one.rpartition(".")[2]: one for one in self.known}
-        near = get_close_matches(name, self.known, n=3, cutoff=0.75) or [
-            last[one] for one in get_close_matches(name.rpartition(".")[2], last, n=3, cutoff=0.6)
-        ]
+        near = self._find_near(name) or self._find_near(name.rpartition(".")[2])
         if near:
-            return f"did you mean: {', '.join(near)}?"
+            return f"did you mean: {', '.join(near[:NEAREST])}?"
         return "store search fields lists them"
+
+    def _find_near(self, name: str) -> list[str]:
+        """Fields of which as many successive parts as the name has are spelled alike."""
+        count = name.count(".") + 1
+        by_parts: dict[str, list[str]] = {}
+        for field in self.known:
+            parts = field.lower().split(".")
+            for end in range(count, len(parts) + 1):
+                by_parts.setdefault(".".join(parts[end - count : end]), []).append(field)
+        # The parts that two fields share make long names alike.
+        cutoff = 0.6 if count == 1 else 0.75
+        found: dict[str, None] = {}
+        for near in get_close_matches(name.lower(), by_parts, n=NEAREST, cutoff=cutoff):
+            # A field that ends so comes before those within it.
+            found |= dict.fromkeys(sorted(by_parts[near], key=lambda one: _end_rank(one, near)))
+        return list(found)
+
+
+def _end_rank(field: str, parts: str) -> tuple[bool, bool]:
+    return not field.lower().endswith(parts), not field.startswith(DEPOSITED)
 
 
 def build_query(

@@ -1,6 +1,6 @@
 """The commands download, download-manifest and download-collection."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -11,7 +11,7 @@ import click
 from store_client import downloads
 from store_client.cli.arguments import JsonValue
 from store_client.cli.context import CommandContext, command
-from store_client.cli.nouns import Decorator, page_query, parse_ids, replica_option
+from store_client.cli.nouns import combine_options, page_query, parse_ids, replica_option
 from store_client.cli.progress import open_progress
 from store_client.cli.summaries import check_report_fields, count_bundles, show_download
 from store_client.downloads import options as defaults
@@ -37,26 +37,17 @@ ABOUT_COLLECTION = """Download a collection, and the bundles, files, fragments a
 it links to, to <download-dir>/<uuid>.<version>/."""
 
 
-def _combine_options(*parts: Decorator) -> Decorator:
-    def decorate(function: Callable[..., Any]) -> Callable[..., Any]:
-        for part in reversed(parts):
-            function = part(function)
-        return function
-
-    return decorate
-
-
 _directory_option = click.option(
     "--download-dir",
     default="",
     type=click.Path(file_okay=False),
     help="Where to create directories.  [default: the current one]",
 )
-_kind_options = _combine_options(
+_kind_options = combine_options(
     click.option("--no-metadata", is_flag=True, help="Skip metadata files."),
     click.option("--no-data", is_flag=True, help="Skip data files."),
 )
-_transfer_options = _combine_options(
+_transfer_options = combine_options(
     click.option(
         "--num-retries",
         type=click.IntRange(0, 1000),

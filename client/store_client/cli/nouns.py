@@ -2,6 +2,7 @@
 
 import sys
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Any
 
 import click
@@ -24,6 +25,37 @@ limit_option = click.option(
     type=click.IntRange(1),
     help="Rows at most.  [default: 100 on a terminal, else all]",
 )
+
+
+def combine_options(*options: Decorator) -> Decorator:
+    """Several options as one decorator, in the order of help."""
+
+    def decorate(function: Callable[..., Any]) -> Callable[..., Any]:
+        for option in reversed(options):
+            function = option(function)
+        return function
+
+    return decorate
+
+
+table_options = combine_options(
+    click.option(
+        "--table",
+        type=click.Path(exists=True, dir_okay=False, path_type=Path),
+        help="A table, separated by tabs (.csv: commas); each row becomes a bundle.",
+    ),
+    click.option(
+        "--template",
+        type=click.Path(exists=True, dir_okay=False, path_type=Path),
+        help="JSON that says which files the bundle of a row has.",
+    ),
+    click.option(
+        "--data-dir",
+        type=click.Path(exists=True, file_okay=False, path_type=Path),
+        help="Where the files of a table are.  [default: beside the table]",
+    ),
+)
+"""A table whose rows are bundles."""
 
 
 def ids_argument(noun: str) -> Decorator:

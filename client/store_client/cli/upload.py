@@ -8,7 +8,7 @@ import click
 
 from store_client.cli.bulk import describe_kept, upload_many
 from store_client.cli.context import CommandContext, command
-from store_client.cli.nouns import replica_option
+from store_client.cli.nouns import replica_option, table_options
 from store_client.cli.progress import open_progress
 from store_client.cli.summaries import show_upload
 from store_client.content_types import METADATA
@@ -101,21 +101,7 @@ bucket of your own stays there. At most 512 MiB of files are held in memory.
     help="Files, and parts of large files, uploaded at once.",
 )
 @click.option("--each-folder", is_flag=True, help="Each folder becomes a bundle.")
-@click.option(
-    "--table",
-    type=click.Path(exists=True, dir_okay=False, path_type=Path),
-    help="A table, separated by tabs (.csv: commas); each row becomes a bundle.",
-)
-@click.option(
-    "--template",
-    type=click.Path(exists=True, dir_okay=False, path_type=Path),
-    help="JSON that says which files the bundle of a row has.",
-)
-@click.option(
-    "--data-dir",
-    type=click.Path(exists=True, file_okay=False, path_type=Path),
-    help="Where the files of a table are.  [default: beside the table]",
-)
+@table_options
 @click.option(
     "--report",
     type=click.Path(dir_okay=False, path_type=Path),

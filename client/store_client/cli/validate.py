@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from store_client.cli.context import CommandContext, command
+from store_client.cli.nouns import table_options
 from store_client.cli.terminal import escape_line
 from store_client.content_types import METADATA
 from store_client.errors import Misused, NotAllowed, StoreError
@@ -45,21 +46,7 @@ In a pipe each finding is a line of JSON.
     "directory", required=False, type=click.Path(exists=True, file_okay=False, path_type=Path)
 )
 @click.option("--each-folder", is_flag=True, help="Each folder becomes a bundle.")
-@click.option(
-    "--table",
-    type=click.Path(exists=True, dir_okay=False, path_type=Path),
-    help="A table, separated by tabs (.csv: commas); each row becomes a bundle.",
-)
-@click.option(
-    "--template",
-    type=click.Path(exists=True, dir_okay=False, path_type=Path),
-    help="JSON that says which files the bundle of a row has.",
-)
-@click.option(
-    "--data-dir",
-    type=click.Path(exists=True, file_okay=False, path_type=Path),
-    help="Where the files of a table are.  [default: beside the table]",
-)
+@table_options
 @click.option(
     "--schema",
     "schema",

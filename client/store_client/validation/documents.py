@@ -5,7 +5,7 @@ Faults of syntax have line and column, those of schemas a JSON pointer.
 
 import json
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from itertools import islice
 from pathlib import Path
@@ -26,13 +26,6 @@ MAX_FAULTS = 1000
 _TEXT = r'"[^"\\]*+(?:\\.[^"\\]*+)*+"'
 _CONSTANT = re.compile(rf"{_TEXT}|(NaN|-?Infinity)")
 _NAME = re.compile(rf"({_TEXT})\s*+:|{_TEXT}|[{{}}]")
-
-
-def validate_documents(
-    documents: Iterable[tuple[str, bytes]], schemas: SchemaSet = NO_SCHEMAS
-) -> list[Finding]:
-    """Validate documents by the names that they will have in a bundle."""
-    return [one for name, data in documents for one in validate_document(name, data, schemas)]
 
 
 def validate_document(

@@ -15,7 +15,6 @@ from store_client.validation.documents import (
     MAX_FAULTS,
     MAX_METADATA,
     validate_document,
-    validate_documents,
 )
 from store_client.validation.findings import Finding
 from store_client.validation.schemas import SchemaSet
@@ -143,11 +142,6 @@ def test_long_texts_beside_a_fault_take_little_memory() -> None:
     (found,) = validate_document("a.json", data)
     assert found.column == len(data) - 3
     assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 10 * len(data) / 1024
-
-
-def test_takes_several_documents_by_name() -> None:
-    found = validate_documents([("a.json", b"{"), ("b.json", b"{}"), ("c.json", b"")])
-    assert [one.path for one in found] == ["a.json", "c.json"]
 
 
 def test_warns_of_documents_that_the_store_does_not_search() -> None:

@@ -14,7 +14,6 @@ from store_client.validation.documents import (
     DETAILED_BYTES,
     MAX_METADATA,
     validate_document,
-    validate_documents,
 )
 from store_client.validation.schemas import SchemaSet, compile_file, fetch_rules, parse_rules
 
@@ -44,13 +43,10 @@ def of_file(path: Path) -> SchemaSet:
 
 def test_a_rule_is_for_all_metadata_or_for_a_pattern(tmp_path: Path) -> None:
     path = write(tmp_path / "s.json", SAMPLE)
-    documents = [("a.json", b"{}"), ("deep/b.json", b"{}")]
+    names = ("a.json", "deep/b.json")
     everywhere, some = of_file(path), SchemaSet(parse_rules([f"b*.json={path}"]))
-    assert [one.path for one in validate_documents(documents, everywhere)] == [
-        "a.json",
-        "deep/b.json",
-    ]
-    assert [one.path for one in validate_documents(documents, some)] == ["deep/b.json"]
+    assert [name for name in names if validate_document(name, b"{}", everywhere)] == list(names)
+    assert [name for name in names if validate_document(name, b"{}", some)] == ["deep/b.json"]
     assert (everywhere.validated, some.validated) == (2, 1)
 
 
@@ -189,10 +185,9 @@ def test_fetches_the_schemas_of_the_store() -> None:
     }
     answer = httpx.Response(200, json={"schemas": listed, "documents": documents})
     schemas = SchemaSet(fetch_rules(session_of(answer)))
-    found = validate_documents(
-        [("s.json", b'{"a": "", "b": 1}'), ("t.json", b'{"a": ""}')], schemas
-    )
+    found = validate_document("s.json", b'{"a": "", "b": 1}', schemas)
     assert [(one.path, one.pointer) for one in found] == [("s.json", "/a"), ("s.json", "/b")]
+    assert validate_document("t.json", b'{"a": ""}', schemas) == []
 
 
 def test_a_store_of_an_earlier_release_has_none() -> None:

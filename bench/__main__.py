@@ -73,6 +73,13 @@ BENCHES: Mapping[str, Bench] = {
         {},
         starts_store=True,
     ),
+    "bulk": Bench(
+        "bulk",
+        "20 bundles a second; nothing twice after kill -9",
+        1,
+        {"rows": 6},
+        starts_store=True,
+    ),
     "reach": Bench(
         "reach",
         "ready after 4 s of processor time and 3 s, 250 MB, 1.5 % idle, callback within a second",

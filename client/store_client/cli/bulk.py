@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 
 REPORT_COLUMNS = ("label", "state", "uuid", "version", "files", "bytes", "error")
 SHOWN_FAILURES = 10
+FORMULA = ("=", "+", "-", "@", "\t", "\r")
+"""Beginnings of cells that spreadsheets take for formulas."""
 
 
 def upload_many(
@@ -101,9 +103,14 @@ def _write_report(path: Path, results: "Sequence[BulkResult]") -> None:
     separator = "," if path.suffix.lower() == ".csv" else "\t"
     table = csv.DictWriter(text, REPORT_COLUMNS, delimiter=separator, lineterminator="\n")
     table.writeheader()
-    table.writerows(asdict(one) for one in results)
+    table.writerows({name: _disarm(cell) for name, cell in asdict(one).items()} for one in results)
     with name_os_errors(f"write {path}", Misused):
         write_atomically(path, text.getvalue().encode())
+
+
+def _disarm(cell: str | int) -> str | int:
+    """A cell that no spreadsheet takes for a formula, by the advice of OWASP."""
+    return f"'{cell}" if isinstance(cell, str) and cell.startswith(FORMULA) else cell
 
 
 def describe_kept(stopped: "UploadInterrupted") -> str:

@@ -177,16 +177,18 @@ def _check_names(names: Sequence[str]) -> None:
 
 
 def _check_collisions(names: Sequence[str]) -> None:
-    """Reject names that some file systems cannot hold side by side."""
+    if fault := find_collision(names):
+        raise Misused(fault, hint="rename one of them")
+
+
+def find_collision(names: Iterable[str]) -> str | None:
+    """Which names some file systems cannot hold side by side; None if they can hold all."""
     first: dict[str, str] = {}
     for name in names:
         twin = first.setdefault(unicodedata.normalize("NFC", name), name)
         if twin is not name:
-            raise Misused(
-                f"{twin!r} and {name!r} differ only in their Unicode normalization",
-                hint="rename one of them",
-            )
+            return f"{twin!r} and {name!r} differ only in their Unicode normalization"
     nested = sorted(name for name in first if parent_folders(name) & first.keys())
     if nested:
-        shown = ", ".join(map(repr, nested[:_SHOWN]))
-        raise Misused(f"a file has the name of a folder of {shown}", hint="rename one of them")
+        return f"a file has the name of a folder of {', '.join(map(repr, nested[:_SHOWN]))}"
+    return None

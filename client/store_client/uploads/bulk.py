@@ -17,7 +17,7 @@ from typing import Literal, TypeVar
 from uuid import uuid4
 
 from store_client import content_types
-from store_client.atomic_files import hold_lock, write_private_bytes
+from store_client.atomic_files import HOME_HINT, hold_lock, replace_atomically
 from store_client.client import Client
 from store_client.errors import (
     Conflict,
@@ -27,6 +27,7 @@ from store_client.errors import (
     NotFound,
     Refused,
     StoreError,
+    name_os_errors,
 )
 from store_client.identifiers import create_version
 from store_client.local_files import (
@@ -37,7 +38,6 @@ from store_client.local_files import (
     list_files,
     stat_file,
 )
-from store_client.names import name_fault
 from store_client.progress import NO_PROGRESS, TransferProgress
 from store_client.transfer import journal as journals
 from store_client.transfer.engine import TransferContext, open_transfer, run_each
@@ -47,7 +47,7 @@ from store_client.uploads.job import add_hint, tell_kept
 from store_client.uploads.options import UploadOptions
 from store_client.uploads.plan import PlannedFile, find_known, later_version
 from store_client.uploads.staging import open_staging
-from store_client.uploads.table import RenderedBundle
+from store_client.uploads.table import RenderedBundle, find_name_fault
 from store_client.uploads.validation import validate_planned
 
 TOGETHER = 64
@@ -130,19 +130,15 @@ def plan_rows(
         prefix = f"{hashlib.sha256(one.label.encode()).hexdigest()[:24]}/"
         local = {name: _keep_document(workspace, data) for name, data in one.documents.items()}
         local |= one.files
-        if not local:
-            raise Misused(f"line {one.line}: the bundle has no files")
-        for name in local:
-            if fault := name_fault(name):
-                raise Misused(f"line {one.line}: the name {name!r} cannot be used: {fault}")
-        files = [
-            _plan_file(
-                LocalFile(prefix + name, str(path), file_stamp(stat_file(str(path)))),
-                prefix,
-                options,
-            )
-            for name, path in sorted(local.items())
-        ]
+        if fault := find_name_fault(tuple(local)):
+            raise Misused(f"line {one.line}: {fault}")
+        files = []
+        for name, path in sorted(local.items()):
+            try:
+                stamp = file_stamp(stat_file(str(path)))
+            except Misused as error:
+                raise Misused(f"line {one.line}: {error}") from error
+            files.append(_plan_file(LocalFile(prefix + name, str(path), stamp), prefix, options))
         sources.append(BundleSource(one.label, files))
     return sources
 
@@ -150,9 +146,12 @@ def plan_rows(
 def _keep_document(workspace: Path, data: bytes) -> Path:
     """A file with that content, by its digest; an earlier run may have made it."""
     path = workspace / hashlib.sha256(data).hexdigest()
-    if not path.is_file():
-        workspace.mkdir(parents=True, exist_ok=True, mode=0o700)
-        write_private_bytes(path, data)
+    with name_os_errors(f"write {path}", hint=HOME_HINT):
+        # Not synced, which takes milliseconds for each of many rows: a file that a power cut
+        # left empty is written again.
+        if not path.is_file() or path.read_bytes() != data:
+            workspace.mkdir(parents=True, exist_ok=True, mode=0o700)
+            replace_atomically(path, lambda temporary: temporary.write_bytes(data))
     return path
 
 

@@ -32,6 +32,8 @@ from typing import Any
 
 from store_client.errors import Misused, name_os_errors
 from store_client.identifiers import quote_text
+from store_client.local_files import find_collision
+from store_client.names import name_fault
 from store_client.validation.findings import ERROR, WARNING, Finding, Severity
 
 METADATA_NAME = "metadata.json"
@@ -81,7 +83,8 @@ class BundleTemplate:
             else:
                 value = _fill_all(content, cells, self._where(row, pattern))
                 documents[name] = _dump(value)
-        label = str(_fill(self.bundle, cells, self._where(row, "bundle"), needed=True))
+        where = self._where(row, "bundle")
+        label = _check_label(str(_fill(self.bundle, cells, where, needed=True)), where)
         return RenderedBundle(label, row.line, documents, files)
 
     def _where(self, row: TableRow, place: str) -> str:
@@ -107,8 +110,8 @@ def scan_table(path: Path) -> tuple[list[TableRow], list[Finding]]:
     except UnicodeDecodeError as error:
         line = data[: error.start].count(b"\n") + 1
         return [], [Finding(str(path), "not UTF-8 text", line=line)]
-    scan = _TableScan(str(path))
-    scan.read(text, "," if path.suffix.lower() == ".csv" else "\t")
+    scan = _TableScan(str(path), "," if path.suffix.lower() == ".csv" else "\t")
+    scan.read(text)
     if not scan.rows and not scan.findings:
         scan.find("has no rows below its heading")
     elif len(scan.rows) > MOST_ROWS:
@@ -121,6 +124,7 @@ class _TableScan:
     """Reads a table line by line."""
 
     path: str
+    separator: str
     rows: list[TableRow] = field(default_factory=list)
     findings: list[Finding] = field(default_factory=list)
     columns: list[str] = field(default_factory=list)
@@ -129,9 +133,9 @@ class _TableScan:
         """Note that something is wrong."""
         self.findings.append(Finding(self.path, message, severity, line=line))
 
-    def read(self, text: str, separator: str) -> None:
+    def read(self, text: str) -> None:
         """Read heading and rows; nothing can be told after a fault in quotes."""
-        reader = csv.reader(io.StringIO(text, newline=""), delimiter=separator, strict=True)
+        reader = csv.reader(io.StringIO(text, newline=""), delimiter=self.separator, strict=True)
         line = 1
         try:
             for cells in reader:
@@ -153,12 +157,22 @@ class _TableScan:
             message = f"{count} cells, but {wanted} columns: the last ones count as empty"
             self.find(message, line, WARNING)
         filled = [*cells[:wanted], *[""] * (wanted - count)]
+        for name, cell in zip(self.columns, filled, strict=True):
+            if "\0" in cell:
+                self.find(f"column {quote_text(name)}: the cell has a NUL character", line)
         self.rows.append(TableRow(line, dict(zip(self.columns, filled, strict=True))))
 
     def _check_columns(self, line: int) -> None:
         for number, name in enumerate(self.columns, 1):
             if not name:
                 self.find(f"column {number} has no name", line)
+        other = next((one for one in ",;\t" if one in self.columns[0]), None)
+        if other and len(self.columns) == 1:
+            wanted = "tabs" if self.separator == "\t" else "commas"
+            hint = (
+                f"columns are separated by {wanted} (by commas if the file's name ends with .csv)"
+            )
+            self.find(f"there is only one column, {quote_text(self.columns[0])}: {hint}", line)
         twice = sorted({name for name in self.columns if name and self.columns.count(name) > 1})
         if twice:
             self.find(f"two columns {', '.join(twice)}", line)
@@ -188,9 +202,18 @@ def _read_json(path: Path) -> Any:
     with name_os_errors(f"read {path}", Misused):
         data = path.read_bytes()
     try:
-        return json.loads(data)
+        return json.loads(data, object_pairs_hook=_make_object)
     except (ValueError, RecursionError) as error:
         raise Misused(f"{path} is not JSON: {error}") from error
+
+
+def _make_object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        names = [name for name, _ in pairs]
+        twice = next(name for name in names if names.count(name) > 1)
+        raise ValueError(f"one object has the name {twice!r} twice")
+    return found
 
 
 def render_plainly(row: TableRow, folder: Path) -> RenderedBundle:
@@ -206,7 +229,28 @@ def render_plainly(row: TableRow, folder: Path) -> RenderedBundle:
         name: cell for name, cell in row.cells.items() if cell and not _is_file_column(name)
     }
     label = next(iter(row.cells.values())) or f"line {row.line}"
+    _check_label(label, f"line {row.line}")
     return RenderedBundle(label, row.line, {METADATA_NAME: _dump(metadata)}, files)
+
+
+def find_name_fault(names: Sequence[str]) -> str | None:
+    """What is wrong with the names of a row's files; None if a bundle can have them."""
+    if not names:
+        return "the bundle has no files"
+    for name in names:
+        if fault := name_fault(name):
+            return f"the name {name!r} cannot be used: {fault}"
+    return find_collision(names)
+
+
+_CONTROL = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f]")
+
+
+def _check_label(label: str, where: str) -> str:
+    """A bundle's name stands in reports and on terminals; Misused."""
+    if _CONTROL.search(label):
+        raise Misused(f"{where}: the name {quote_text(label)} has control characters")
+    return label
 
 
 def _is_file_column(name: str) -> bool:

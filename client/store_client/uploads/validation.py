@@ -9,12 +9,12 @@ from pathlib import Path
 from store_client.client import Client
 from store_client.content_types import METADATA, is_metadata
 from store_client.errors import Misused, NotAllowed, StoreError, Unreachable, name_os_errors
-from store_client.names import name_fault
 from store_client.uploads.options import UploadOptions
 from store_client.uploads.plan import PlannedFile
 from store_client.uploads.table import (
     RenderedBundle,
     TableRow,
+    find_name_fault,
     read_template,
     render_plainly,
     scan_table,
@@ -152,7 +152,8 @@ def _validate_bundle(
 
     seen: files that were validated with another row.
     """
-    yield from _check_names(one)
+    if fault := find_name_fault((*one.documents, *one.files)):
+        yield Finding("", fault)
     for name, data in one.documents.items():
         if is_metadata(name, indexed):
             for found in validate_document(name, data, schemas):
@@ -163,14 +164,6 @@ def _validate_bundle(
         elif is_metadata(name, indexed) and path not in seen:
             seen.add(path)
             yield from _validate_local_file(name, path, schemas)
-
-
-def _check_names(one: RenderedBundle) -> Iterator[Finding]:
-    if not one.documents and not one.files:
-        yield Finding("", "the bundle has no files")
-    for name in (*one.documents, *one.files):
-        if fault := name_fault(name):
-            yield Finding("", f"the name {name!r} cannot be used: {fault}")
 
 
 def _validate_local_file(name: str, path: Path, schemas: SchemaSet) -> list[Finding]:

@@ -15,8 +15,15 @@ import pytest
 from store_client.client import Client
 from store_client.configuration import Configuration
 from store_client.errors import Misused
-from store_client.uploads.bulk import BulkReport, bulk_journal, plan_folders, upload_bundles
+from store_client.uploads.bulk import (
+    BulkReport,
+    bulk_journal,
+    plan_folders,
+    plan_rows,
+    upload_bundles,
+)
 from store_client.uploads.options import UploadOptions
+from store_client.uploads.table import RenderedBundle
 from tests.client.cli.people import Typist, showing
 from tests.client.conftest import Served
 from tests.client.upload.recording import Recording, client_of
@@ -293,6 +300,46 @@ def test_two_rows_of_one_name_are_refused(typist: Typist, tmp_path: Path) -> Non
     done = typist.types("upload", "--table", str(tmp_path / "runs.tsv"))
     assert done.exit_code == 2
     assert "lines 2 and 3 are both bundle 'R1'" in done.stderr
+
+
+def test_faulty_rows_are_refused_with_their_line_before_anything_is_sent(
+    typist: Typist, store: Served, tmp_path: Path
+) -> None:
+    table, template = tmp_path / "runs.tsv", tmp_path / "t.json"
+    words = ("upload", "--table", str(table))
+    table.write_text("run\tfile\nR1\truns.tsv\nR2\tabsent.txt\n")
+    done = typist.types(*words)
+    assert done.exit_code == 2
+    assert f"store: line 3: cannot read {tmp_path / 'absent.txt'}" in done.stderr
+    table.write_text("run\nR1\n")
+    template.write_text(json.dumps({"files": {"a": [], "a/b": []}}))
+    done = typist.types(*words, "--template", str(template))
+    assert done.exit_code == 2
+    assert "line 2: a file has the name of a folder of 'a/b'" in done.stderr
+    assert not any(store.stores.areas.list(""))
+
+
+def test_a_document_that_a_power_cut_left_empty_is_written_again(tmp_path: Path) -> None:
+    row = RenderedBundle("R1", 2, {"run.json": b'{"run": "R1"}'}, {})
+    options = UploadOptions(tmp_path, "aws")
+    workspace = tmp_path / "workspace"
+    ((before,),) = [one.files for one in plan_rows([row], options, workspace)]
+    Path(before.file.path).write_bytes(b"")
+    ((after,),) = [one.files for one in plan_rows([row], options, workspace)]
+    assert after.file.size == 13
+    assert Path(after.file.path).read_bytes() == b'{"run": "R1"}'
+
+
+def test_no_cell_of_a_report_is_a_formula(typist: Typist, tmp_path: Path) -> None:
+    labels = ["=1+1", "+1", "-1", "@SUM(A1)", "R1"]
+    table, report = tmp_path / "runs.tsv", tmp_path / "report.csv"
+    table.write_text("\n".join(["run", *labels]) + "\n")
+    made = typist.reads("upload", "--table", str(table), "--report", str(report))
+    assert [one["label"] for one in made] == labels
+    with report.open(newline="") as lines:
+        rows = list(csv.DictReader(lines))
+    assert [row["label"] for row in rows] == ["'=1+1", "'+1", "'-1", "'@SUM(A1)", "R1"]
+    assert [row["uuid"] for row in rows] == [one["uuid"] for one in made]
 
 
 def test_real_runs_become_bundles(typist: Typist, tmp_path: Path) -> None:

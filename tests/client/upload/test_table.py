@@ -89,6 +89,7 @@ def test_members_of_empty_cells_are_left_out(tmp_path: Path) -> None:
         ({"files": {"a.json": {"x": "{run.__class__}"}}}, ["no column 'run.__class__'"]),
         ({"files": {"a.json": {"x": "{0}"}}}, ["no column '0'"]),
         ({"files": {"a.json": {}}, "bundle": 3}, ["bundle must be a text"]),
+        ({"files": {"a.json": {}}, "bundle": "R\x1b[31m"}, ["line 2", "control characters"]),
         ({"files": {"a.json": {"x": "\ud800"}}}, ["half of a surrogate pair"]),
         ({"files": {"a.json": {}}, "bundle": "\ud800"}, ["half of a surrogate pair"]),
     ],
@@ -143,6 +144,21 @@ def test_numbers_that_json_does_not_have_are_refused(tmp_path: Path, cell: str) 
     assert "line 2" in refusal(tmp_path, {"files": files}, bases=cell)
 
 
+def test_members_that_a_template_gives_twice_are_refused(tmp_path: Path) -> None:
+    (tmp_path / "t.json").write_text('{"files": {"a.json": {"x": 1}, "a.json": {"y": 2}}}')
+    with pytest.raises(
+        Misused, match=r"t\.json is not JSON: one object has the name 'a\.json' twice"
+    ):
+        read_template(tmp_path / "t.json", COLUMNS)
+
+
+def test_labels_of_rows_have_no_control_characters(tmp_path: Path) -> None:
+    with pytest.raises(Misused, match=r"line 2: the name 'R\\x1b\[31m' has control characters"):
+        render_plainly(TableRow(2, {"run": "R\x1b[31m"}), tmp_path)
+    label = render_plainly(TableRow(2, {"run": "Größe\u00a0é\nb"}), tmp_path).label
+    assert label == "Größe\u00a0é\nb"
+
+
 def test_deeply_nested_templates_are_refused(tmp_path: Path) -> None:
     nested = "[" * 600 + "]" * 600
     (tmp_path / "t.json").write_text(f'{{"files": {{"a.json": {nested}}}}}')
@@ -193,6 +209,9 @@ def test_a_row_without_a_template_is_one_document_and_its_files(tmp_path: Path) 
         (b"run\t\nA\tB\n", ["line 1", "column 2 has no name"]),
         (b"run\nA\tB\n", ["line 2", "2 cells, but 1 columns"]),
         (b"run\nA\n\xff\n", ["line 3", "UTF-8"]),
+        (b"run\tx\nA\tB\nC\tD\0E\n", ["line 3", "column 'x'", "NUL"]),
+        (b"run,organism\nA,B\n", ["line 1", "only one column", "separated by tabs"]),
+        (b"run;organism\nA;B\n", ["line 1", "only one column", "'run;organism'"]),
         (b'run\torganism\n"A"B\tC\n', ["line 2"]),
     ],
 )

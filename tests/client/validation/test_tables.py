@@ -66,6 +66,24 @@ def test_finds_rows_of_one_bundle(tmp_path: Path) -> None:
     assert message.startswith("2 rows are bundle 'r1': lines 2, 4; ")
 
 
+@pytest.mark.parametrize(
+    ("names", "fault"),
+    [
+        (("a", "a/b"), "a file has the name of a folder of 'a/b'"),
+        (("\u00e9", "e\u0301"), "differ only in their Unicode normalization"),
+        (("../a",), "the name '../a' cannot be used"),
+    ],
+)
+def test_finds_names_that_one_bundle_cannot_have(
+    tmp_path: Path, names: tuple[str, ...], fault: str
+) -> None:
+    template = tmp_path / "t.json"
+    template.write_text(json.dumps({"files": {name: [] for name in names}}))
+    ((line, kind, message),) = found(tmp_path, "id\nr1\n", template=template)
+    assert (line, kind) == (2, "error")
+    assert fault in message
+
+
 def test_validates_rendered_documents_and_files(tmp_path: Path) -> None:
     (tmp_path / "more.json").write_text("{")
     (tmp_path / "s.json").write_text(json.dumps({"properties": {"n": {"maximum": 5}}}))

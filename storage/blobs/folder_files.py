@@ -52,6 +52,8 @@ JOURNAL_SUFFIX: Final = ".journal"
 
 _SAFE_BYTES = frozenset(b"0123456789abcdefghijklmnopqrstuvwxyz-_.")
 _ESCAPES = [chr(byte) if byte in _SAFE_BYTES else f"%{byte:02x}" for byte in range(256)]
+_PLAIN_SEGMENT = re.compile(rb"[0-9a-z_-][0-9a-z_.-]*")
+"""Almost all segments, which are escaped as they are."""
 _ESCAPED_NAME = re.compile(r"(?:[0-9a-z\-_.]|%[0-9a-f]{2})+")
 
 
@@ -70,6 +72,8 @@ def object_path(key: str) -> tuple[str, ...]:
 
 def escape_segment(segment: bytes) -> str:
     """Return the file name of a key segment; an empty segment is `%`."""
+    if _PLAIN_SEGMENT.fullmatch(segment):
+        return segment.decode("ascii")
     name = "".join([_ESCAPES[byte] for byte in segment])
     if name.startswith("."):
         return "%2e" + name[1:]

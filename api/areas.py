@@ -1,6 +1,6 @@
 """Upload area operations over HTTP: areas and the files in them."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any
 from urllib.parse import quote
 
@@ -247,16 +247,17 @@ def _read_form_files(context: StoreContext[NoParameters, None]) -> Iterator[Inco
     request = context.request
     if request.mimetype != "multipart/form-data":
         raise UnsupportedMediaType("Content-Type: must be multipart/form-data")
-    request.max_content_length = INLINE_BYTES + 1
-    reserve_memory(context.services.memory, min(request.content_length or 0, INLINE_BYTES))
+    # The files are counted below; twice as much leaves room for the headers of their parts.
+    request.max_content_length = 2 * INLINE_BYTES
+    reserve_memory(
+        context.services.memory, min(request.content_length or INLINE_BYTES, INLINE_BYTES)
+    )
     left = INLINE_BYTES
     for number, file in enumerate(UploadedFiles(request)):
         if number == FILES_MAX:
             raise TooLarge(f"A form has at most {FILES_MAX} files.")
-        data = b"".join(file.blocks)
+        data = _join_blocks(file.blocks, left)
         left -= len(data)
-        if left < 0:
-            raise TooLarge(f"The files of a form have at most {INLINE_BYTES} bytes.")
         yield IncomingFile(
             area=context.uuid,
             name=file.name,
@@ -265,6 +266,15 @@ def _read_form_files(context: StoreContext[NoParameters, None]) -> Iterator[Inco
             length=len(data),
             limit=context.services.settings.max_upload_bytes,
         )
+
+
+def _join_blocks(blocks: Iterable[bytes], limit: int) -> bytes:
+    data = bytearray()
+    for block in blocks:
+        data += block
+        if len(data) > limit:
+            raise TooLarge(f"The files of a form have at most {INLINE_BYTES} bytes.")
+    return bytes(data)
 
 
 @operation(

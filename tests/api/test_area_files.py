@@ -102,6 +102,16 @@ def test_refuses_forms_beyond_the_limits(client, stores) -> None:
     large = [(f"{number}", b"x" * 2**20, "x/y") for number in range(9)]
     for files, status in ((large, 413), ([*most, ("more", b"x", "x/y")], 413), ((), 415)):
         assert put_form(client, *files).status_code == status
+    form = httpx.Request("PUT", "http://store/", files=[("file", file) for file in large])
+    chunked = {**INGEST, "Transfer-Encoding": "chunked"}
+    answer = client.put(
+        FILES,
+        input_stream=io.BytesIO(form.read()),
+        content_type=form.headers["Content-Type"],
+        environ_base={"wsgi.input_terminated": True},
+        headers=chunked,
+    )
+    assert answer.status_code == 413
     json = client.put(FILES, json={}, headers=INGEST)
     assert json.status_code == 415
     empty = b'--b\r\nContent-Disposition: form-data; name="f"\r\n\r\nx\r\n--b--\r\n'

@@ -20,6 +20,8 @@ from store_client.http.retries import RetryPolicy
 from store_client.http.session import HttpSession
 
 if TYPE_CHECKING:
+    import httpx
+
     from store_client.definition.operations import Operations
 else:
     Operations = object
@@ -202,6 +204,24 @@ class Client(Operations):
         if not call.operation.paged:
             raise Misused(f"{name} has no pages", hint=f"use client.{call.operation.method_name}()")
         return (page_items(*page) for page in iterate_pages(self.session, call))
+
+    def stream(
+        self, name: str, /, **arguments: Any
+    ) -> "contextlib.AbstractContextManager[httpx.Response]":
+        """Call an operation without retries, and read the body as it comes. StoreError."""
+        call = self._build_call(name, arguments)
+        return self.session.stream(
+            call.operation.method,
+            call.url,
+            params=call.params,
+            headers={"Accept-Encoding": "identity", **call.headers},
+            limit=None,
+            retry=False,
+        )
+
+    def sends(self, url: str) -> bool:
+        """Whether the store itself answers a URL, and not its object storage."""
+        return self.session.is_own(url)
 
     def close(self) -> None:
         """Close all connections."""

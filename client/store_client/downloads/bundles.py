@@ -113,7 +113,7 @@ def bundle_tasks(
 ) -> list[Task]:
     """A task for each file of the bundle that passes the filters."""
     wanted = [one for one in listed.files if filters.matches(one.name, indexed=one.indexed)]
-    return running.file_tasks(wanted, safe_path(under, listed.fqid))
+    return running.file_tasks(wanted, safe_path(under, listed.fqid), listed=listed)
 
 
 _PLAIN = re.compile(r"[a-z0-9_-]{1,80}")

@@ -3,19 +3,20 @@
 A task that lists files returns one task for each of them.
 """
 
+import contextlib
 import logging
 import os
 import shutil
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 
 from store_client.atomic_files import replace_atomically
-from store_client.downloads import listing
-from store_client.downloads.listing import StoreCalls
+from store_client.downloads import archives, listing
+from store_client.downloads.archives import ArchiveBroken
+from store_client.downloads.listing import BundleListing, StoreCalls
 from store_client.downloads.options import DownloadOptions, DownloadTally
 from store_client.errors import StoreError, name_os_errors
 from store_client.names import LocalPaths
@@ -131,6 +132,10 @@ class DiskSpace:
             self._coming.pop(content, None)
 
 
+PlacedFile = tuple[RemoteFile, Path | None]
+"""A file, and the path that is linked to it."""
+
+
 @dataclass(frozen=True, slots=True)
 class DownloadJob:
     """What the tasks of one download share."""
@@ -142,9 +147,20 @@ class DownloadJob:
     space: DiskSpace
     stop: StopSignal
     tally: DownloadTally = field(default_factory=DownloadTally)
+    archive_free: threading.Lock = field(default_factory=threading.Lock)
+    """One archive at a time: the store limits how many a client may read."""
 
-    def file_tasks(self, wanted: Sequence[RemoteFile], directory: Path | None = None) -> list[Task]:
-        """A task for each file, if there is space for all; none in a dry run."""
+    def file_tasks(
+        self,
+        wanted: Sequence[RemoteFile],
+        directory: Path | None = None,
+        *,
+        listed: BundleListing | None = None,
+    ) -> list[Task]:
+        """A task for each file, if there is space for all; none in a dry run.
+
+        Many small files of one bundle, which was `listed`, have one task at first.
+        """
         laid = LocalPaths(directory) if directory else None
         # Every name is looked at before the first byte comes.
         targets = [laid.path(one.name) if laid else None for one in wanted]
@@ -157,18 +173,21 @@ class DownloadJob:
             return []
         self._check_space(wanted, missing, directory)
         self.options.tell.total(len(wanted), sum(missing.values()))
-        return [
-            partial(self._fetch_and_link, one, to) for one, to in zip(wanted, targets, strict=True)
+        placed = list(zip(wanted, targets, strict=True))
+        together = archives.choose_files(self.store, listed, missing) if listed else ()
+        tasks: list[Task] = [
+            partial(self._fetch_and_link, one, to)
+            for one, to in placed
+            if one.sha256 not in together
         ]
+        if not (listed and together):
+            return tasks
+        small = [(one, to) for one, to in placed if one.sha256 in together]
+        return [partial(self._fetch_archive, listed, small), *tasks]
 
     def fetch(self, wanted: RemoteFile) -> Path:
         """Fetch one file into the cache; its path."""
-        came = self.fetching.fetch(wanted)
-        if came:
-            self.tally.add(fetched_files=1, fetched_bytes=wanted.size)
-        self.space.release(wanted.sha256)
-        self.options.tell.file()
-        return self.cache.path(wanted.sha256)
+        return self._finish(wanted, came=self.fetching.fetch(wanted))
 
     def run(self, source: Iterable[Task]) -> None:
         """Run all tasks, and those that they return."""
@@ -178,6 +197,41 @@ class DownloadJob:
         path = self.fetch(wanted)
         if target is not None:
             link_file(path, target, sha256=wanted.sha256)
+
+    def _fetch_archive(self, listed: BundleListing, placed: Sequence[PlacedFile]) -> list[Task]:
+        """Fetch files from the archive of their bundle; a task for each that did not come."""
+        left: dict[str, list[PlacedFile]] = {}
+        for one, target in placed:
+            left.setdefault(one.sha256, []).append((one, target))
+        if self.archive_free.acquire(blocking=False):
+            try:
+                self._read_archive(listed, left)
+            except ArchiveBroken as error:
+                log.info("%s; its other files are fetched one by one", error)
+            finally:
+                self.archive_free.release()
+        return [partial(self._fetch_and_link, *one) for several in left.values() for one in several]
+
+    def _read_archive(self, listed: BundleListing, left: dict[str, list[PlacedFile]]) -> None:
+        """Add the files of an archive to the cache and link them; they are taken out of `left`."""
+        found = archives.read_files(self.store, listed, self.options.replica, stop=self.stop)
+        with contextlib.closing(found) as files:
+            for sha256, data in files:
+                for number, (one, target) in enumerate(left.get(sha256, ())):
+                    path = self._finish(one, came=not number and self.fetching.add(one, data))
+                    if target is not None:
+                        link_file(path, target, sha256=sha256)
+                left.pop(sha256, None)
+                if not left:
+                    return
+
+    def _finish(self, wanted: RemoteFile, *, came: bool) -> Path:
+        """Count a file that is cached; its path."""
+        if came:
+            self.tally.add(fetched_files=1, fetched_bytes=wanted.size)
+        self.space.release(wanted.sha256)
+        self.options.tell.file()
+        return self.cache.path(wanted.sha256)
 
     def _check_space(
         self, wanted: Sequence[RemoteFile], missing: dict[str, int], directory: Path | None
@@ -193,7 +247,7 @@ class DownloadJob:
             DiskSpace(directory).reserve({one.name: one.size for one in absent})
 
 
-@contextmanager
+@contextlib.contextmanager
 def open_job(store: StoreCalls, options: DownloadOptions) -> Iterator[DownloadJob]:
     """Open a download; DownloadInterrupted after Ctrl-C."""
     options.check()

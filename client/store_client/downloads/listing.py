@@ -1,12 +1,16 @@
 """Ask the store for the files of a bundle, or for one file, with presigned URLs."""
 
 from collections.abc import Iterator, Mapping
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from store_client.errors import Damaged, Misused
 from store_client.identifiers import check_uuid, is_sha256, parse_version
 from store_client.transfer.streams import RemoteFile
+
+if TYPE_CHECKING:
+    import httpx
 
 
 class StoreCalls(Protocol):
@@ -15,6 +19,12 @@ class StoreCalls(Protocol):
     def call(self, name: str, /, **arguments: Any) -> Any: ...
 
     def pages(self, name: str, /, **arguments: Any) -> Iterator[Any]: ...
+
+    def stream(
+        self, name: str, /, **arguments: Any
+    ) -> "AbstractContextManager[httpx.Response]": ...
+
+    def sends(self, url: str) -> bool: ...
 
 
 @dataclass(frozen=True, slots=True)

@@ -276,10 +276,11 @@ class _ManifestDownload:
             if wanted:
                 chosen[entry.name] = entry
         if self.layout == "none":
-            return self.job.file_tasks(list(chosen.values()))
+            return self.job.file_tasks(list(chosen.values()), listed=listed)
         if not self.filters.no_metadata:
             chosen |= {one.name: one for one in listed.files if one.indexed}
-        return self.job.file_tasks(list(chosen.values()), safe_path(options.directory, listed.fqid))
+        directory = safe_path(options.directory, listed.fqid)
+        return self.job.file_tasks(list(chosen.values()), directory, listed=listed)
 
     def _record_path(self, row: ManifestRow, version: str, *, wanted: bool) -> None:
         path = self.job.cache.path(row.sha256).as_posix() if wanted else ""

@@ -6,6 +6,7 @@ import json as jsons
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlencode
 
@@ -72,6 +73,10 @@ class HttpSession:
         if found[0] == "https" or parse_origin(self.base_url)[0] == "http":
             self._origins = self._origins | {found}
 
+    def is_own(self, url: str) -> bool:
+        """Whether a URL leads to the store, which gets tokens."""
+        return is_trusted(url, self._origins)
+
     def request(
         self,
         method: str,
@@ -117,8 +122,9 @@ class HttpSession:
         authorize: bool = True,
         repeatable: bool | None = None,
         limit: int | None = MAX_ANSWER,
+        retry: bool = True,
     ) -> "Iterator[httpx.Response]":
-        """Send a request, and let the caller read the body; retried until it begins.
+        """Send a request, and let the caller read the body; by default retried until it begins.
 
         `content` makes the body for each attempt. Unreachable if the body breaks off; Damaged
         beyond `limit` bytes, where None means any.
@@ -135,7 +141,7 @@ class HttpSession:
             limit=limit,
             read_body=False,
         )
-        with self._connections().stream_body(self._send(asked)) as answer:
+        with self._connections().stream_body(self._send(asked, retry=retry)) as answer:
             yield answer
 
     def pages(self, method: str, url: str, **asked: Any) -> "Iterator[httpx.Response]":
@@ -158,13 +164,14 @@ class HttpSession:
         if wire is not None:
             wire.close()
 
-    def _send(self, asked: RetryableRequest) -> "httpx.Response":
-        attempts = RequestAttempts(self.policy, self._sleep, known=self._reachable)
+    def _send(self, asked: RetryableRequest, *, retry: bool = True) -> "httpx.Response":
+        policy = self.policy if retry else replace(self.policy, waits_s=())
+        attempts = RequestAttempts(policy, self._sleep, known=self._reachable)
         return attempts.send(self._connections(), asked, self._tokens_for)
 
     def _tokens_for(self, url: str) -> TokenSource | None:
         """The tokens that may be sent to a URL."""
-        return self.tokens if is_trusted(url, self._origins) else None
+        return self.tokens if self.is_own(url) else None
 
     def _next_page(self, answer: "httpx.Response") -> str | None:
         here = str(answer.url)

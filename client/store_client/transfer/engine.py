@@ -52,11 +52,15 @@ class StopSignal:
         """Call this, too, when the signal is set."""
         self._wakers.append(waker)
 
+    def remove_waker(self, waker: Callable[[], None]) -> None:
+        """Call this no more."""
+        self._wakers.remove(waker)
+
     def set(self) -> None:
         """Stop the transfer."""
         if not self._event.is_set():
             self._event.set()
-            for waker in self._wakers:
+            for waker in tuple(self._wakers):
                 waker()
 
     def is_set(self) -> bool:

@@ -274,6 +274,19 @@ class FileFetcher:
                 self.slots.release()
         return True
 
+    def add(self, wanted: RemoteFile, data: bytes) -> bool:
+        """Store verified bytes that came with others; whether they were missing."""
+        self.stop.check()
+        with (
+            name_os_errors(f"write {self.cache.root}"),
+            self.cache.lock_content(wanted.sha256, wanted.size, self.stop.pause),
+        ):
+            if self.cache.has(wanted.sha256, wanted.size):
+                return False
+            self.cache.add(memoryview(data), wanted.sha256)
+        self.tell.bytes(len(data))
+        return True
+
     def _fetch_small(self, reader: FileReader) -> None:
         """Fetch in memory: an interrupted download leaves nothing behind."""
         wanted, quota = reader.wanted, self.new_quota()

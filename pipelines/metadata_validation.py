@@ -1,9 +1,10 @@
 """Validate the metadata of new bundles against the operator's schemas.
 
-A file that was found valid is not read again while the process remembers it, so that a request that
-ran out of time continues where it stopped.
+A file that was found valid is not read again while the process remembers it. A request that ran out
+of time continues where the one before stopped, however many files there are.
 """
 
+import hashlib
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -98,22 +99,29 @@ def validate_metadata(
 
     Raise MetadataInvalid, and Unavailable if it takes too long: a retry continues.
     """
-    waiting = [file for file in metadata if _list_unseen(stores, file)]
+    progress = _progress_key(metadata)
+    first = int(stores.valid_metadata.get(progress) or 0)
+    waiting = [
+        (index, file)
+        for index, file in enumerate(metadata[first:], first)
+        if _list_unseen(stores, file)
+    ]
     faults: list[MetadataFault] = []
     ends = clock() + time_limit_s
     for start in range(0, len(waiting), stores.copy_parallel):
         is_late = start > 0 and clock() > ends
         if len(faults) >= MAX_FAULTS or (faults and is_late):
             break
+        batch = waiting[start : start + stores.copy_parallel]
         if is_late:
+            # Of more files than are remembered, the first would be forgotten before the last.
+            stores.valid_metadata.put(progress, b"%d" % batch[0][0])
             raise Unavailable(
                 f"Validated {start} of {len(waiting)} metadata files in {time_limit_s:g} s; send"
                 " the request again to continue.",
                 retry_after_s=1,
             )
-        for found in _validate_batch(
-            stores, replica, waiting[start : start + stores.copy_parallel]
-        ):
+        for found in _validate_batch(stores, replica, [file for _, file in batch]):
             faults += found
     if faults:
         raise MetadataInvalid(faults[:MAX_FAULTS])
@@ -139,6 +147,15 @@ def _list_unseen(stores: Stores, file: MetadataFile) -> list[MetadataSchema]:
 
 def _cache_key(file: MetadataFile, schema: MetadataSchema) -> str:
     return f"{file.sha256} {schema.digest}"
+
+
+def _progress_key(metadata: Sequence[MetadataFile]) -> str:
+    """The cache key of how many files of a bundle were found valid, in their order."""
+    keys = hashlib.sha256()
+    for file in metadata:
+        for schema in file.schemas:
+            keys.update(f"{_cache_key(file, schema)}\n".encode())
+    return keys.hexdigest()
 
 
 def _validate_file(stores: Stores, replica: Replica, file: MetadataFile) -> list[MetadataFault]:

@@ -12,6 +12,7 @@ from pipelines.areas import IncomingFile
 from pipelines.deposits import ChosenFile, DepositRequest
 from pipelines.metadata_validation import MetadataFile, MetadataInvalid, validate_metadata
 from storage import keys
+from storage.cache import ByteCache
 from storage.catalog import files
 from storage.errors import NotFoundError, Unavailable
 from storage.metadata_schemas import open_metadata_schemas
@@ -82,6 +83,26 @@ def test_a_request_that_takes_too_long_is_continued(validating: Stores) -> None:
             validate_metadata(validating, "aws", found, time_limit_s=-1)
         assert caught.value.retry_after_s == 1
     validate_metadata(validating, "aws", found, time_limit_s=-1)
+
+
+@pytest.mark.spec("BUN-71")
+def test_more_files_than_are_remembered_are_validated_in_the_end(validating: Stores) -> None:
+    found = stored(validating, *(b'{"name": %d}' % number for number in range(12)))
+    little = replace(validating, copy_parallel=1, valid_metadata=ByteCache(4))
+    for _ in range(11):
+        with pytest.raises(Unavailable):
+            validate_metadata(little, "aws", found, time_limit_s=-1)
+    validate_metadata(little, "aws", found, time_limit_s=-1)
+
+
+@pytest.mark.spec("BUN-71")
+def test_a_bundle_that_differs_in_one_file_is_not_taken_for_another(validating: Stores) -> None:
+    found = stored(validating, b'{"name": 1}', b'{"name": 2}', b"{}")
+    little = replace(validating, copy_parallel=1, valid_metadata=ByteCache(4))
+    with pytest.raises(Unavailable):
+        validate_metadata(little, "aws", found[:2], time_limit_s=-1)
+    with pytest.raises(MetadataInvalid):
+        validate_metadata(little, "aws", [found[2], found[1]], time_limit_s=-1)
 
 
 @pytest.mark.spec("BUN-71")

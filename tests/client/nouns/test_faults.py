@@ -121,6 +121,11 @@ def check_end(done: Result, mode: Mode, *, deletes: bool = False) -> None:
     if mode is Mode.FLIP:
         allowed |= OF_THE_STORE
     assert done.exit_code in allowed, f"{mode}: {done.exit_code}\n{done.stderr}"
+    check_output(done)
+
+
+def check_output(done: Result) -> None:
+    """A command that fails says in a few lines why."""
     assert "Traceback" not in done.output
     assert "an error in this client" not in done.stderr
     if done.exit_code:

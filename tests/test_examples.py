@@ -119,6 +119,10 @@ STARTED = """for _ in {1..200}; do
 done;"""
 """The same of the start page."""
 
+IN_THE_BACKGROUND = re.compile(r"^(python3 .* 9099 .*&)$", re.MULTILINE)
+LISTENS = "for _ in {1..600}; do (exec 3<> /dev/tcp/127.0.0.1/9099) 2> /dev/null && break; sleep 0.1; done"
+"""Until a receiver answers: readers take longer to type the next command than it does to start."""
+
 PROGRAM = re.compile(r"^# (\w+)\.py\n")
 """How a program begins that is saved in a file of that name, and used by the commands after it."""
 
@@ -181,6 +185,7 @@ def run(
     """Type it where the store of these tests is the one that `make run` keeps."""
     script = at_stage(script, stage)
     script = script.replace(".store-home", str(stage.home))
+    script = IN_THE_BACKGROUND.sub(rf"\1\n{LISTENS}", script)
     script = script.replace("9099", str(ports.find_free_port()))
     script = script.replace("sleep 2;", waiting)
     # A reader sees a refusal; here it ends the script.
@@ -200,7 +205,7 @@ def run(
         },
         capture_output=True,
         text=True,
-        timeout=180,
+        timeout=600,
     )
 
 
@@ -309,6 +314,7 @@ def test_first_steps_work_as_printed(stage: Stage, tmp_path: Path) -> None:
     assert json.loads(brought.read_text(encoding="utf-8"))["sex"] == "male"
     received = (tmp_path / "hooks.txt").read_text(encoding="utf-8").splitlines()
     forwarded = re.findall(r"CREATE     (\S+)  204 \(", shown)
+    assert len(forwarded) == 2
     assert [f"CREATE {one}" for one in forwarded] == received[:2]
     assert '{"event_type": "TEST"}' in shown
     assert '{"result": true, "reason": "allow"' in shown

@@ -302,7 +302,7 @@ def test_slow_service_is_limited_to_its_connections(account: Path) -> None:
             time.sleep(0.005)
         began = time.monotonic()
         refused_once(service)
-        assert time.monotonic() - began < 1.2
+        assert time.monotonic() - began < 3, "those that hold the connections take six seconds"
         stop.set()
         for thread in held:
             thread.join()

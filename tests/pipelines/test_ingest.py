@@ -26,6 +26,7 @@ from storage.errors import (
 from storage.model import CHECKSUM_NAMES, FQID, REPLICAS, Job, JobClaim, Replica
 from storage.stores import Stores
 from tests.builders import build_stores, make_file, new_uuid, version
+from tests.waiting import PATIENCE_S
 
 OWNER = "depositor@example.org"
 AREA = "11111111-2222-4333-8444-555555555555"
@@ -194,7 +195,7 @@ def test_failure_wakes_waiting_requests(small_stores: Stores, replica: Replica) 
     accepted = deposit(small_stores, stage(small_stores, b"abc", lies={"store-sha1": "0" * 40}))
     with small_stores.pubsub.listen(flow.file_topic(replica, accepted.fqid)) as listening:
         run(small_stores, accepted)
-        assert listening.wait(1)
+        assert listening.wait(PATIENCE_S)
 
 
 @pytest.mark.spec("FIL-22")

@@ -9,7 +9,7 @@ import pytest
 
 from storage.redis_engines import RedisPubSub
 from tests.redis_server import RedisServer, needed, serving
-from tests.waiting import until
+from tests.waiting import PATIENCE_S, until
 
 pytestmark = [needed, pytest.mark.spec("OPS-19")]
 
@@ -47,7 +47,7 @@ def test_waiters_read_again_after_outage(server: RedisServer, board: RedisPubSub
         server.kill()
         assert not listening.wait(0.3)
         server.start()
-        assert listening.wait(5)
+        assert listening.wait(PATIENCE_S)
 
 
 def test_a_frozen_board_costs_a_publisher_seconds_once_and_is_heard_afterwards(
@@ -61,7 +61,7 @@ def test_a_frozen_board_costs_a_publisher_seconds_once_and_is_heard_afterwards(
         assert time.monotonic() - began < 4.0
         with board.listen("other") as listening:
             assert not listening.wait(0.1)
-    until(lambda: hears(board, "topic"), 5.0)
+    until(lambda: hears(board, "topic"))
 
 
 def test_a_listener_that_was_never_answered_tries_again(server: RedisServer) -> None:
@@ -69,7 +69,7 @@ def test_a_listener_that_was_never_answered_tries_again(server: RedisServer) -> 
         board = RedisPubSub(server.url)
         with board.listen("topic") as listening:
             assert not listening.wait(0.1)
-    until(lambda: hears(board, "topic"), 10.0)
+    until(lambda: hears(board, "topic"))
     board.close()
 
 

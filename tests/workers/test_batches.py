@@ -303,7 +303,7 @@ def test_slow_source_delays_no_other(stores: Stores) -> None:
     worker.start()
     states = ["RUNNING", "SUCCEEDED", "SUCCEEDED", "SUCCEEDED"]
     try:
-        until(lambda: [state for state, _ in task_states(stores, accepted)] == states, limit_s=20)
+        until(lambda: [state for state, _ in task_states(stores, accepted)] == states)
     finally:
         ready.set()
         worker.join()
@@ -381,7 +381,7 @@ def test_slow_copy_delays_no_other(stores: Stores) -> None:
     worker = Thread(target=run_job, args=(real(slow), rows[0]))
     worker.start()
     try:
-        until(lambda: len(left(stores)) == 1, limit_s=20)
+        until(lambda: len(left(stores)) == 1)
         assert left(stores)[0][0] == f"file:{made[0]}"
     finally:
         ready.set()
@@ -402,7 +402,7 @@ def test_slow_metadata_delays_no_other_bundle(stores: Stores) -> None:
     worker = Thread(target=run_job, args=(real(slow), Job(Step.INDEX, "aws", f"bundle:{made[0]}")))
     worker.start()
     try:
-        until(lambda: indexed(stores) == set(made[1:]), limit_s=20)
+        until(lambda: indexed(stores) == set(made[1:]))
     finally:
         ready.set()
         worker.join()

@@ -16,6 +16,7 @@ from storage.model import FQID, Job
 from storage.stores import Stores
 from tests.builders import new_uuid, version
 from tests.subscription_builders import happen, match, states, subscribe, tell, told
+from tests.waiting import PATIENCE_S
 from workers.broker import MemoryBroker
 from workers.messages import MessageSender
 from workers.scheduler import Scheduler
@@ -184,7 +185,7 @@ def test_numbered_events_get_journal_jobs_and_wake_readers(
         events.append(tx, "CREATE", "gcp", FQID(new_uuid(), version()), 1)
     with stores.pubsub.listen(flow.EVENTS_TOPIC) as listening:
         ours.number_events()
-        assert listening.wait(1)
+        assert listening.wait(PATIENCE_S)
         ours.number_events()
         assert not listening.wait(0)
     ours.tend_journals()

@@ -372,7 +372,7 @@ def test_a_drip_of_bytes_is_not_waited_for(make: Make, issuer: Issuer) -> None:
     began = time.monotonic()
     with pytest.raises(Unavailable):
         make(timeout_s=0.3).login_url(LOGIN)
-    assert time.monotonic() - began < 2
+    assert time.monotonic() - began < 5
 
 
 def test_addresses_inside_are_refused_where_that_is_set(issuer: Issuer, clock: Clock) -> None:

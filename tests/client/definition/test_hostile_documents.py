@@ -38,9 +38,9 @@ def link(name: str) -> dict[str, str]:
 @pytest.mark.spec("CLI-102")
 def test_schemas_that_are_of_themselves_many_times_end_where_they_begin_again() -> None:
     node = {"type": "object", "properties": {name: link("N") for name in "abc"}}
-    began = time.monotonic()
+    began = time.thread_time()
     made = one_of(body(link("N")), N=node)
-    assert time.monotonic() - began < 2
+    assert time.thread_time() - began < 2
     assert [(one.name, one.schema) for one in made.parameters] == [("a", {}), ("b", {}), ("c", {})]
 
 
@@ -75,10 +75,10 @@ def test_evaluates_backtracking_pattern_fast(
     pattern: str,
 ) -> None:
     made = one_of({"parameters": [query("a", type="string", pattern=pattern)]})
-    began = time.monotonic()
+    began = time.thread_time()
     with contextlib.suppress(Misused):
         check_arguments(made, {"a": "a" * 5_000 + "!"})
-    assert time.monotonic() - began < 2
+    assert time.thread_time() - began < 2
 
 
 @pytest.mark.spec("CLI-145")
@@ -94,10 +94,10 @@ def test_unanchored_pattern_searches_and_dollar_matches_end_only() -> None:
 def test_reports_wrong_name_among_many_fast() -> None:
     parameters = [query("n" * 50_000 + str(number)) for number in range(50)]
     made = one_of({"parameters": [*parameters, *(query(f"q{n}") for n in range(20_000))]})
-    began = time.monotonic()
+    began = time.thread_time()
     with pytest.raises(Misused, match="takes no"):
         check_arguments(made, {"n" * 50_000: "x"})
-    assert time.monotonic() - began < 5
+    assert time.thread_time() - began < 5
 
 
 @pytest.mark.spec("CLI-103")

@@ -5,22 +5,24 @@
             bundle = await store.get_bundle(uuid=..., replica="aws")
 
 Each call runs in a thread, of which there are at most so many at once. A call that is cancelled
-returns at once; its request ends by itself, without further retries once the client is closed. A
-transfer that is cancelled stops at its next block, and resumes when it is called again.
+returns at once; its request ends by itself, and has its thread until then, without further retries
+once the client is closed. A transfer that is cancelled stops at its next block, and resumes when it
+is called again.
 """
 
+import asyncio
+import contextvars
 import threading
 from collections.abc import AsyncIterator, Callable, Coroutine
+from concurrent.futures import ThreadPoolExecutor
 from functools import partial, wraps
 from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar
-
-import anyio
-import anyio.to_thread
 
 from store_client import frames, library
 from store_client.auth.tokens import open_tokens
 from store_client.client import Client
 from store_client.configuration import Configuration, load_configuration
+from store_client.errors import Misused
 from store_client.http.session import HttpSession
 from store_client.transfer.engine import StopSignal
 
@@ -70,7 +72,7 @@ def _make_awaitable(
             given["stop"] = stop
         try:
             return await self.run(partial(function, *args, **given))
-        except anyio.get_cancelled_exc_class():
+        except asyncio.CancelledError:
             given.get("stop", stop).set()
             raise
 
@@ -97,7 +99,7 @@ class AsyncClient(AsyncOperations):
             sleep=StopSignal(self._closed).pause,
         )
         self.client = Client(config=config, session=session)
-        self._limiter = anyio.CapacityLimiter(threads)
+        self._threads = ThreadPoolExecutor(threads, thread_name_prefix="store")
 
     async def __aenter__(self) -> "AsyncClient":
         return self
@@ -139,12 +141,15 @@ class AsyncClient(AsyncOperations):
                 yield item
 
     async def run(self, function: Callable[[], R]) -> R:
-        """Call a function in one of the client's threads."""
-        return await anyio.to_thread.run_sync(
-            function, abandon_on_cancel=True, limiter=self._limiter
-        )
+        """Call a function in one of the client's threads; Misused when the client is closed."""
+        if self._closed.is_set():
+            raise Misused("the client is closed")
+        # Unlike a limiter of the loop, an executor counts calls that nothing waits for any more.
+        bound = partial(contextvars.copy_context().run, function)
+        return await asyncio.get_running_loop().run_in_executor(self._threads, bound)
 
     def close(self) -> None:
         """Close all connections, and retry nothing any more."""
         self._closed.set()
+        self._threads.shutdown(wait=False)
         self.client.close()

@@ -14,6 +14,8 @@ import logging
 import os
 import socket
 import ssl
+import threading
+import weakref
 import zlib
 from collections.abc import Callable, Iterator, Mapping
 from http.cookiejar import CookieJar, DefaultCookiePolicy
@@ -194,16 +196,19 @@ def load_tls_context(_file: str | None, _folder: str | None) -> ssl.SSLContext:
 
 
 class ConnectionPool:
-    """A pool of connections; threads share it."""
+    """A pool of connections; threads share it. `connected` is called in a thread that connects."""
 
     def __init__(
         self,
         policy: RetryPolicy,
         transport: httpx.BaseTransport | None = None,
         *,
-        trace: Callable[[str, Mapping[str, Any]], None] | None = None,
+        connected: Callable[[], None] | None = None,
     ) -> None:
-        self._extensions = {"trace": trace} if trace else {}
+        self._connected = connected
+        self._lock = threading.Lock()
+        self._sockets: weakref.WeakSet[socket.socket] = weakref.WeakSet()
+        self._closed = False
         self._client = httpx.Client(
             verify=load_tls_context(
                 os.environ.get("SSL_CERT_FILE"), os.environ.get("SSL_CERT_DIR")
@@ -232,7 +237,7 @@ class ConnectionPool:
                 request.url,
                 headers=dict(request.headers),
                 content=request.content() if request.content else None,
-                extensions=self._extensions,
+                extensions={"trace": self._watch_sockets},
             )
             answer = self._client.send(built, stream=True)
         if request.limit is not None or answer.status_code >= httpx.codes.MULTIPLE_CHOICES:
@@ -259,8 +264,29 @@ class ConnectionPool:
             answer.close()
 
     def close(self) -> None:
-        """Close all connections."""
+        """Close all connections; reads in progress fail at once."""
+        with self._lock:
+            self._closed = True
+            for one in self._sockets:
+                _shut_down(one)
         self._client.close()
+
+    def _watch_sockets(self, event: str, info: Mapping[str, Any]) -> None:
+        # Behind a proxy the second one is `proxy.start_tls.complete`.
+        if event.endswith((".connect_tcp.complete", ".start_tls.complete")):
+            found = info["return_value"].get_extra_info("socket")
+            if self._connected is not None:
+                self._connected()
+            with self._lock:
+                self._sockets.add(found)
+                if self._closed:
+                    _shut_down(found)
+
+
+def _shut_down(found: socket.socket) -> None:
+    """Wake a thread that reads; closing alone would not."""
+    with contextlib.suppress(OSError):
+        found.shutdown(socket.SHUT_RDWR)
 
 
 @contextlib.contextmanager

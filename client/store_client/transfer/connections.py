@@ -8,11 +8,8 @@ what arrived.
 
 import contextlib
 import re
-import socket
 import threading
-import weakref
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any
 from urllib.parse import urlsplit
 
 import httpx
@@ -118,9 +115,7 @@ class BucketConnections:
 
     def __init__(self, *, silence_s: float = SILENCE_S) -> None:
         policy = RetryPolicy(read_s=silence_s)
-        self._pool = ConnectionPool(policy, trace=self._watch_sockets)
-        self._lock = threading.Lock()
-        self._sockets: weakref.WeakSet[socket.socket] = weakref.WeakSet()
+        self._pool = ConnectionPool(policy, connected=self._mark_connected)
         self._closed = False
         self._thread = threading.local()
 
@@ -140,10 +135,7 @@ class BucketConnections:
 
     def close(self) -> None:
         """Close every connection; reads in progress fail at once."""
-        with self._lock:
-            self._closed = True
-            for one in self._sockets:
-                _shut_down(one)
+        self._closed = True
         self._pool.close()
 
     def _send(self, url: str, headers: Mapping[str, str]) -> httpx.Response:
@@ -164,21 +156,8 @@ class BucketConnections:
                 raise
             raise TransferFailure(Unreachable("the download has ended")) from error
 
-    def _watch_sockets(self, event: str, info: Mapping[str, Any]) -> None:
-        # Behind a proxy the second one is `proxy.start_tls.complete`.
-        if event.endswith((".connect_tcp.complete", ".start_tls.complete")):
-            found = info["return_value"].get_extra_info("socket")
-            self._thread.connected = True
-            with self._lock:
-                self._sockets.add(found)
-                if self._closed:
-                    _shut_down(found)
-
-
-def _shut_down(found: socket.socket) -> None:
-    """Wake a thread that reads; closing alone would not."""
-    with contextlib.suppress(OSError):
-        found.shutdown(socket.SHUT_RDWR)
+    def _mark_connected(self) -> None:
+        self._thread.connected = True
 
 
 def _follow_redirect(url: str, place: str) -> str:

@@ -3,6 +3,7 @@
 import asyncio
 import json
 import socket
+import threading
 import time
 from collections.abc import Callable, Coroutine, Iterator
 from dataclasses import replace
@@ -127,6 +128,61 @@ def test_cancelled_call_returns_at_once(silent: str, tmp_path: Path) -> None:
             return time.monotonic() - began
 
     assert asyncio.run(main()) < 10
+
+
+def test_cancelled_call_has_its_thread_until_it_ends(silent: str, tmp_path: Path) -> None:
+    config = Configuration(tmp_path, tmp_path / "cache", silent)
+    begun, ended = threading.Semaphore(0), threading.Event()
+
+    def work() -> bool:
+        begun.release()
+        return ended.wait(60)
+
+    async def main() -> None:
+        async with AsyncClient(config=config, token=ADMIN_TOKEN, threads=2) as client:
+            first = [asyncio.create_task(client.run(work)) for _ in range(2)]
+            for _ in first:
+                assert await asyncio.to_thread(begun.acquire, timeout=60)
+            for one in first:
+                one.cancel()
+            await asyncio.wait(first)
+            dropped = asyncio.create_task(client.run(work))
+            next_one = asyncio.create_task(client.run(work))
+            with pytest.raises(TimeoutError):
+                await asyncio.wait_for(dropped, 0.2)
+            assert not begun.acquire(blocking=False)
+            ended.set()
+            assert await next_one
+            # The one that was cancelled before it began never does.
+            assert begun.acquire(blocking=False)
+            assert not begun.acquire(blocking=False)
+
+    asyncio.run(asyncio.wait_for(main(), 60))
+
+
+def test_closing_ends_calls_that_wait_for_an_answer(tmp_path: Path) -> None:
+    """A program would otherwise wait for the time-out of the request when it ends."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        url = f"http://127.0.0.1:{server.getsockname()[1]}"
+        config = Configuration(tmp_path, tmp_path / "cache", url)
+
+        async def main() -> None:
+            async with AsyncClient(config=config, token=ADMIN_TOKEN) as client:
+                call = asyncio.create_task(client.get_health())
+                connection, _ = await asyncio.to_thread(server.accept)
+                with connection:
+                    assert await asyncio.to_thread(connection.recv, 1)
+                    call.cancel()
+                    await asyncio.wait([call])
+                    client.close()
+                    for thread in threading.enumerate():
+                        if thread.name.startswith("store_"):
+                            thread.join(30)
+                            assert not thread.is_alive()
+            with pytest.raises(Misused, match="closed"):
+                await client.get_health()
+
+        asyncio.run(asyncio.wait_for(main(), 80))
 
 
 @pytest.mark.parametrize("more", [{}, {"stop": None}])

@@ -44,17 +44,18 @@ def upload_many(
     workspace = journal.with_suffix(".d")
     interrupted: Any = importlib.import_module("store_client.uploads.job").UploadInterrupted
     try:
-        with progress:
+        # The documents of rows are in the workspace, which another run must not remove.
+        with bulk.hold_journal(journal), progress:
             if table:
                 sources = _plan_table(options, table, template, folder or table.parent, workspace)
             else:
                 sources = bulk.plan_folders(options)
             done = bulk.upload_bundles(here.client, options, sources, journal, progress)
+            if "failed" not in done.states:
+                shutil.rmtree(workspace, ignore_errors=True)
     except interrupted as stopped:
         here.note_how_to_resume(describe_kept(stopped))
         raise
-    if "failed" not in done.states:
-        shutil.rmtree(workspace, ignore_errors=True)
     _show_report(here, done, report)
 
 

@@ -9,7 +9,7 @@ import json
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import closing
+from contextlib import AbstractContextManager, closing
 from dataclasses import dataclass, field, replace
 from itertools import islice
 from pathlib import Path
@@ -168,6 +168,11 @@ def bulk_journal(client: Client, options: UploadOptions, origin: Path) -> Path:
     return journals.journal_path(client.config.uploads, *identity)
 
 
+def hold_journal(journal_path: Path) -> AbstractContextManager[None]:
+    """Hold a journal; StoreError if another process uploads the same directory or table."""
+    return hold_lock(journal_path.with_suffix(".lock"), "this is being uploaded already")
+
+
 def upload_bundles(
     client: Client,
     options: UploadOptions,
@@ -177,12 +182,13 @@ def upload_bundles(
 ) -> BulkReport:
     """Upload all bundles; those that an earlier run made are not sent again.
 
+    The caller holds the journal, from before the bundles are planned.
+
     A bundle that changed since is a new version of the same bundle. Errors of one bundle are in its
     result; StoreError where nothing can go on. An interrupted upload resumes when it is called
     again.
     """
     with (
-        hold_lock(journal_path.with_suffix(".lock"), "this is being uploaded already"),
         closing(UploadJournal(journal_path, writing=not options.dry_run)) as journal,
         tell_kept(journal),
         open_transfer(options.jobs, tell) as shared,

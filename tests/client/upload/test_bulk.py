@@ -6,6 +6,7 @@ import os
 import signal
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,7 @@ from store_client.errors import Misused
 from store_client.uploads.bulk import (
     BulkReport,
     bulk_journal,
+    hold_journal,
     plan_folders,
     plan_rows,
     upload_bundles,
@@ -328,6 +330,22 @@ def test_a_document_that_a_power_cut_left_empty_is_written_again(tmp_path: Path)
     ((after,),) = [one.files for one in plan_rows([row], options, workspace)]
     assert after.file.size == 13
     assert Path(after.file.path).read_bytes() == b'{"run": "R1"}'
+
+
+def test_two_runs_of_one_table_at_once_are_refused(
+    store: Served, config: Configuration, typist: Typist, tmp_path: Path
+) -> None:
+    table = tmp_path / "runs.tsv"
+    table.write_text("run\nR1\n")
+    at_home = replace(config, home=typist.home)
+    with client_of(at_home, Recording()) as client:
+        journal = bulk_journal(client, UploadOptions(tmp_path, "aws"), table)
+    with hold_journal(journal):
+        done = typist.types("upload", "--table", str(table))
+        assert done.exit_code == 1
+        assert "store: this is being uploaded already\n  wait until" in done.stderr
+        assert list(typist.home.rglob("*.d")) == []
+    assert [one["state"] for one in typist.reads("upload", "--table", str(table))] == ["uploaded"]
 
 
 def test_no_cell_of_a_report_is_a_formula(typist: Typist, tmp_path: Path) -> None:

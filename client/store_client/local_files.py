@@ -124,14 +124,16 @@ def group_by_folder(names: Iterable[str]) -> tuple[dict[str, list[str]], list[st
     """Group names of files by the folders that become bundles; also the names that are in none.
 
     A bundle is the topmost folder with files of its own, and everything below it; "" is the
-    directory itself. Hidden files make none of a folder above others: systems leave them anywhere.
+    directory itself. Hidden folders are none, and hidden files make none of a folder above others:
+    systems and programs leave them anywhere.
     """
     folders = {name: name.rpartition("/")[0] for name in names}
     above = {upper for folder in set(folders.values()) for upper in _upper_folders(folder)}
     bundles = {
         folder
         for name, folder in folders.items()
-        if folder not in above or (folder and not name[len(folder) + 1 :].startswith("."))
+        if not _is_hidden(folder)
+        and (folder not in above or (folder and not _is_hidden(name[len(folder) + 1 :])))
     }
     grouped: dict[str, list[str]] = {}
     stray = []
@@ -142,6 +144,10 @@ def group_by_folder(names: Iterable[str]) -> tuple[dict[str, list[str]], list[st
         else:
             grouped.setdefault(found, []).append(name)
     return grouped, stray
+
+
+def _is_hidden(name: str) -> bool:
+    return any(part.startswith(".") for part in name.split("/"))
 
 
 def describe_stray(names: Sequence[str]) -> str:

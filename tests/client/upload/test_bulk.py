@@ -98,8 +98,9 @@ def test_a_file_above_folders_makes_one_bundle_of_them(study: Path) -> None:
     ]
 
 
-@pytest.mark.parametrize("name", ["notes.txt", ".DS_Store", "deep/.DS_Store"])
+@pytest.mark.parametrize("name", ["notes.txt", ".DS_Store", "deep/.DS_Store", ".git/config"])
 def test_files_beside_all_bundles_are_refused(study: Path, name: str) -> None:
+    (study / name).parent.mkdir(exist_ok=True)
     (study / name).write_text("x")
     with pytest.raises(Misused, match=f"1 file lies beside .*'{name}'") as told:
         plan_folders(UploadOptions(study, "aws"))

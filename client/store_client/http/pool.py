@@ -189,6 +189,11 @@ for _library in map(logging.getLogger, ("httpx", "httpcore")):
         _library.setLevel(logging.WARNING)
 
 
+def tls_files() -> tuple[str | None, str | None]:
+    """The file and the folder of certificates that the environment names."""
+    return os.environ.get("SSL_CERT_FILE"), os.environ.get("SSL_CERT_DIR")
+
+
 @functools.lru_cache(maxsize=4)
 def load_tls_context(_file: str | None, _folder: str | None) -> ssl.SSLContext:
     """The TLS context for these certificate settings; cached, for loading is slow."""
@@ -210,9 +215,7 @@ class ConnectionPool:
         self._sockets: weakref.WeakSet[socket.socket] = weakref.WeakSet()
         self._closed = False
         self._client = httpx.Client(
-            verify=load_tls_context(
-                os.environ.get("SSL_CERT_FILE"), os.environ.get("SSL_CERT_DIR")
-            ),
+            verify=load_tls_context(*tls_files()),
             timeout=httpx.Timeout(
                 connect=policy.connect_s, read=policy.read_s, write=policy.write_s, pool=None
             ),
@@ -224,7 +227,7 @@ class ConnectionPool:
             follow_redirects=False,
             transport=transport,
             # What is decoded in bounded memory, see `bodies`.
-            headers={"User-Agent": f"store-client/{_client_version()}", "Accept-Encoding": "gzip"},
+            headers={"User-Agent": user_agent(), "Accept-Encoding": "gzip"},
             # What one answer leaves behind is nothing to the next request.
             cookies=CookieJar(DefaultCookiePolicy(allowed_domains=())),
         )
@@ -268,7 +271,7 @@ class ConnectionPool:
         with self._lock:
             self._closed = True
             for one in self._sockets:
-                _shut_down(one)
+                shut_down(one)
         self._client.close()
 
     def _watch_sockets(self, event: str, info: Mapping[str, Any]) -> None:
@@ -280,10 +283,10 @@ class ConnectionPool:
             with self._lock:
                 self._sockets.add(found)
                 if self._closed:
-                    _shut_down(found)
+                    shut_down(found)
 
 
-def _shut_down(found: socket.socket) -> None:
+def shut_down(found: socket.socket) -> None:
     """Wake a thread that reads; closing alone would not."""
     with contextlib.suppress(OSError):
         found.shutdown(socket.SHUT_RDWR)
@@ -370,8 +373,11 @@ def _cause_chain(error: BaseException) -> Iterator[BaseException]:
         following = following.__cause__ or following.__context__
 
 
-def _client_version() -> str:
+@functools.cache
+def user_agent() -> str:
+    """The name and version by which servers know the client."""
     try:
-        return importlib.metadata.version("consortium-store-client")
+        version = importlib.metadata.version("consortium-store-client")
     except importlib.metadata.PackageNotFoundError:
-        return "0"
+        version = "0"
+    return f"store-client/{version}"

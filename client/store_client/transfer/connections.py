@@ -15,7 +15,8 @@ from urllib.parse import urlsplit
 import httpx
 
 from store_client.errors import StoreError, Unreachable
-from store_client.http.pool import BodyReader, ConnectionPool
+from store_client.http.direct import DirectConnections, DirectResponse, has_proxy, is_direct
+from store_client.http.pool import BodyReader, ConnectionPool, translate_errors
 from store_client.http.retries import ConnectionBroken, RetryableRequest, RetryPolicy
 from store_client.http.urls import parse_origin, resolve_url, retry_after
 
@@ -78,6 +79,7 @@ class FailureQuota:
 SILENCE_S = 60.0
 """Longest wait for the next byte."""
 MAX_REDIRECTS = 3
+REDIRECTS = frozenset({301, 302, 303, 307, 308})
 STALE_ERRORS = (httpx.ReadError, httpx.WriteError, httpx.RemoteProtocolError)
 """Failures of a request on a connection that the server closed meanwhile."""
 
@@ -88,18 +90,22 @@ _RANGE = re.compile(r"bytes (?P<first>\d+)-(?P<last>\d+)/(?P<total>\d+|\*)")
 class RangeResponse:
     """One response, its body not yet read."""
 
-    def __init__(self, response: httpx.Response) -> None:
-        self.status = response.status_code
-        self.retry_after_s = retry_after(response.headers) or 0.0
+    def __init__(
+        self, status: int, headers: Mapping[str, str], body: BodyReader | DirectResponse
+    ) -> None:
+        self.status = status
+        self.retry_after_s = retry_after(headers) or 0.0
         self.start = 0
         self.total: int | None = None
-        self._body = BodyReader(response)
-        found = _RANGE.fullmatch(response.headers.get("Content-Range", ""))
+        self._body = body
+        self.location = headers.get("Location", "") if status in REDIRECTS else ""
+        found = _RANGE.fullmatch(headers.get("Content-Range", ""))
+        length = headers.get("Content-Length", "")
         if self.status == httpx.codes.PARTIAL_CONTENT and found:
             self.start = int(found["first"])
             self.total = None if found["total"] == "*" else int(found["total"])
-        elif self.status == httpx.codes.OK and "Content-Length" in response.headers:
-            self.total = int(response.headers["Content-Length"])
+        elif self.status == httpx.codes.OK and length.isascii() and length.isdecimal():
+            self.total = int(length)
 
     def readinto(self, buffer: memoryview) -> int:
         """Fill a buffer; fewer bytes at the end or where the body breaks off, 0 after it."""
@@ -116,6 +122,8 @@ class BucketConnections:
     def __init__(self, *, silence_s: float = SILENCE_S) -> None:
         policy = RetryPolicy(read_s=silence_s)
         self._pool = ConnectionPool(policy, connected=self._mark_connected)
+        self._direct = DirectConnections(policy)
+        self._has_proxy = has_proxy()
         self._closed = False
         self._thread = threading.local()
 
@@ -126,22 +134,39 @@ class BucketConnections:
         if start or end is not None:
             headers["Range"] = f"bytes={start}-{'' if end is None else end - 1}"
         for _ in range(MAX_REDIRECTS + 1):
-            with contextlib.closing(self._send(url, headers)) as answer:
-                if not answer.has_redirect_location:
-                    yield RangeResponse(answer)
+            with self._open(url, headers) as answer:
+                place = answer.location
+                if not place:
+                    yield answer
                     return
-                url = _follow_redirect(url, answer.headers["Location"])
+                url = _follow_redirect(url, place)
         raise TransferFailure(Unreachable("the bucket redirects in a loop"))
 
     def close(self) -> None:
         """Close every connection; reads in progress fail at once."""
         self._closed = True
+        self._direct.close()
         self._pool.close()
 
-    def _send(self, url: str, headers: Mapping[str, str]) -> httpx.Response:
+    @contextlib.contextmanager
+    def _open(self, url: str, headers: Mapping[str, str]) -> Iterator[RangeResponse]:
+        """Send one request; TransferFailure if there is no response."""
         _check_url(url)
         if self._closed:
             raise TransferFailure(Unreachable("the download has ended"))
+        if self._has_proxy or not is_direct(url):
+            with contextlib.closing(self._send(url, headers)) as answer:
+                yield RangeResponse(answer.status_code, answer.headers, BodyReader(answer))
+            return
+        with contextlib.ExitStack() as stack:
+            try:
+                with translate_errors(url):
+                    found = stack.enter_context(self._direct.get(url, headers))
+            except ConnectionBroken as error:
+                raise TransferFailure(Unreachable(str(error), hint=error.hint)) from error
+            yield RangeResponse(found.status, found.headers, found)
+
+    def _send(self, url: str, headers: Mapping[str, str]) -> httpx.Response:
         self._thread.connected = False
         try:
             return self._pool.send(RetryableRequest("GET", url, headers, limit=None))

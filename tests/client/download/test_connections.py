@@ -1,12 +1,21 @@
 """Connections to buckets: through proxies, after they were closed, never with what is secret."""
 
 import contextlib
+import ipaddress
 import socket
+import ssl
 import threading
 import time
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
 
 import httpx
 import pytest
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
 
 from store_client.errors import StoreError
 from store_client.http.pool import DirectBody
@@ -24,6 +33,100 @@ def test_sends_absolute_url_to_proxy(bucket: Bucket, monkeypatch: pytest.MonkeyP
         assert answer.status == 418
     assert bucket.asked[0][0] == "ttp://bucket.example/key"  # the fake takes a first slash away
     wire.close()
+
+
+def test_reads_long_bodies_through_proxy(bucket: Bucket, monkeypatch: pytest.MonkeyPatch) -> None:
+    bucket.contents["ttp://bucket.example/a"] = LONG
+    monkeypatch.setenv("http_proxy", bucket.url)
+    buffer = memoryview(bytearray(len(LONG)))
+    with contextlib.closing(BucketConnections()) as wire:
+        for start in (0, 70_000):
+            with wire.get("http://bucket.example/a?signature=1", start=start) as answer:
+                assert answer.readinto(buffer) == len(LONG) - start
+                assert buffer[: len(LONG) - start] == LONG[start:]
+    assert bucket.connections == 1
+
+
+@pytest.fixture
+def tls_bucket(tmp_path: Path) -> Iterator[str]:
+    """The URL of a server with a certificate of its own, `server.pem`."""
+
+    class Handler(BaseHTTPRequestHandler):
+        protocol_version = "HTTP/1.1"
+
+        def do_GET(self) -> None:
+            self.send_response(200)
+            self.send_header("Content-Length", "3")
+            self.end_headers()
+            self.wfile.write(b"abc")
+
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(_make_certificate(tmp_path / "server.pem"))
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    server.socket = context.wrap_socket(server.socket, server_side=True)
+    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
+    thread.start()
+    yield f"https://127.0.0.1:{server.server_address[1]}/a?signature=1"
+    server.shutdown()
+    server.server_close()
+    thread.join()
+
+
+def _make_certificate(path: Path) -> Path:
+    key = ec.generate_private_key(ec.SECP256R1())
+    name = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, "127.0.0.1")])
+    address = x509.IPAddress(ipaddress.ip_address("127.0.0.1"))
+    made = (
+        x509.CertificateBuilder()
+        .subject_name(name)
+        .issuer_name(name)
+        .public_key(key.public_key())
+        .serial_number(1)
+        .not_valid_before(datetime(2020, 1, 1, tzinfo=UTC))
+        .not_valid_after(datetime(2050, 1, 1, tzinfo=UTC))
+        .add_extension(x509.SubjectAlternativeName([address]), critical=False)
+        .sign(key, hashes.SHA256())
+    )
+    private = key.private_bytes(
+        serialization.Encoding.PEM,
+        serialization.PrivateFormat.PKCS8,
+        serialization.NoEncryption(),
+    )
+    path.write_bytes(private + made.public_bytes(serialization.Encoding.PEM))
+    return path
+
+
+def test_rejects_untrusted_certificate(tls_bucket: str) -> None:
+    with (
+        contextlib.closing(BucketConnections()) as wire,
+        pytest.raises(TransferFailure, match=r"certificate of 127.* is not valid") as told,
+        wire.get(tls_bucket),
+    ):
+        pass
+    assert "signature" not in str(told.value)
+
+
+def test_reads_over_tls_with_trusted_certificate(
+    tls_bucket: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SSL_CERT_FILE", str(tmp_path / "server.pem"))
+    buffer = memoryview(bytearray(10))
+    with contextlib.closing(BucketConnections()) as wire:
+        for _ in range(2):
+            with wire.get(tls_bucket) as answer:
+                assert answer.readinto(buffer) == 3
+                assert buffer[:3] == b"abc"
+
+
+def test_errors_repeat_nothing_that_the_server_sends(bucket: Bucket) -> None:
+    bucket.always = Harm(garbage=b"\x1b[2J signature=secret\r\n\r\n")
+    with (
+        contextlib.closing(BucketConnections()) as wire,
+        pytest.raises(TransferFailure, match=r"connection to .* broke: invalid response") as told,
+        wire.get(bucket.signed("a")),
+    ):
+        pass
+    assert "signature" not in str(told.value)
 
 
 def test_reopens_connection_closed_by_server(bucket: Bucket) -> None:

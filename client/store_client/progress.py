@@ -60,13 +60,22 @@ COST_OF_FILE = 256_000
 """A file takes about as long as so many bytes, beside its own."""
 
 
+SHARE_KNOWN = 0.01
+"""Of a transfer, before which it is not known how long it takes."""
+
+
 def remaining_s(state: ProgressState, now: float) -> float | None:
-    """Seconds that are left, by bytes and files together; None while nothing is known."""
+    """Seconds that are left, by bytes and files together; None at its beginning."""
     done = state.bytes_ + COST_OF_FILE * state.files
     total = state.all_bytes + COST_OF_FILE * state.all_files
-    if done <= 0 or state.bytes_ > state.all_bytes:
+    if done < SHARE_KNOWN * total or done <= 0 or state.bytes_ > state.all_bytes:
         return None
     return max(total - done, 0) * max(now - state.start, 1e-3) / done
+
+
+def format_count(count: int, noun: str) -> str:
+    """Format a number of things: `1 file`, `2 files`."""
+    return f"{count} {noun}{'s' * (count != 1)}"
 
 
 def format_duration(seconds: float) -> str:

@@ -220,8 +220,7 @@ def profiles(here: CommandContext, chosen: str | None, replica: str | None) -> N
                 **_login_row(replace(here.config, url=normalize_url(url), profile=name)),
             }
             for name, url in sorted(named.items())
-        ],
-        title="profiles",
+        ]
     )
     if not named:
         here.note("No profiles. To create one: store login --url URL --profile NAME")

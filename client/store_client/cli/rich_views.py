@@ -7,18 +7,12 @@ from typing import Any
 import click
 from rich.cells import cell_len
 from rich.console import Console, RenderableType
-from rich.progress import (
-    BarColumn,
-    DownloadColumn,
-    Progress,
-    TextColumn,
-    TransferSpeedColumn,
-)
+from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn
 from rich.table import Table
 from rich.text import Text
 
 from store_client.cli.terminal import escape_line, format_cell
-from store_client.progress import ProgressState, format_duration, remaining_s
+from store_client.progress import ProgressState, format_duration, format_size, remaining_s
 
 FIRST = ("name", "uuid", "version")
 """Columns that come before others, which stay in their order."""
@@ -34,24 +28,16 @@ def _open_console() -> Console:
 
 def print_table(rows: Sequence[Mapping[str, Any]], *, title: str = "") -> None:
     """Print a table with a column for each name in any row."""
-    console = _open_console()
-    # Texts, for a plain string would be markup: names of columns come from the store.
-    heading = Text(escape_line(title), style="table.title") if title else None
-    shown = Table(title=heading, box=None, pad_edge=False, title_justify="left")
     found = dict.fromkeys(name for row in rows for name in row)
-    names = sorted(found, key=lambda name: name not in FIRST)
-    for name in names:
-        shown.add_column(Text(escape_line(name)), overflow="fold")
-    for row in rows:
-        shown.add_row(*(Text(format_cell(row.get(name))) for name in names))
-    console.print(shown)
+    print_rows(rows, sorted(found, key=lambda name: name not in FIRST), title=title)
 
 
 NEVER_WRAPPED = (
-    *("uuid", "version", "name", "bundle", "id", "sha256", "page", "callback_url"),
+    *("name", "bundle", "id", "sha256", "page", "alias", "email"),
     *("field", "value", "count", "size", "moment"),
 )
-"""Columns that are copied from a terminal: whole, or not shown."""
+IDS = ("uuid", "version", "_id", "_fqid", "url", "uri")
+"""Ends of names of columns that have ids and addresses."""
 
 
 def print_rows(rows: Sequence[Mapping[str, Any]], columns: Sequence[str], *, title: str) -> None:
@@ -95,9 +81,10 @@ def _fit_columns(columns: Sequence[str], cells: list[list[str]], width: int) -> 
     wanted, widths = [], []
     left = width + GAP
     for place, name in enumerate(columns):
-        widest = max([cell_len(name), *(cell_len(line[place]) for line in cells)])
+        heading = cell_len(escape_line(name))
+        widest = max([heading, *(cell_len(line[place]) for line in cells)])
         # Prose may be cut; what is copied may not.
-        needed = widest if name in NEVER_WRAPPED else min(widest, PROSE)
+        needed = widest if _is_copied(name) else min(widest, max(heading, PROSE))
         if place and needed + GAP > left:
             break
         wanted.append(widest)
@@ -108,6 +95,11 @@ def _fit_columns(columns: Sequence[str], cells: list[list[str]], width: int) -> 
         widths[place] += more
         left -= more
     return widths
+
+
+def _is_copied(name: str) -> bool:
+    """Whether people copy the cells of a column: whole, or not shown."""
+    return name in NEVER_WRAPPED or name.endswith(IDS)
 
 
 GAP = 2
@@ -149,12 +141,14 @@ class ProgressBar:
             TextColumn("{task.fields[done]}/{task.fields[of]} files"),
             BarColumn(),
             DownloadColumn(),
-            TransferSpeedColumn(),
+            TextColumn("{task.fields[rate]}"),
             TextColumn("{task.fields[left]}"),
             console=console or Console(stderr=True),
             redirect_stdout=False,
         )
-        self._task = self._bar.add_task(escape_line(what), total=None, done=0, of=0, left="")
+        self._task = self._bar.add_task(
+            escape_line(what), total=None, done=0, of=0, rate="", left=""
+        )
         self._what = escape_line(what)
         self._clock = clock
         self._phase = ""
@@ -179,11 +173,14 @@ class ProgressBar:
         state = self._state
         if state is None:
             return
-        left = remaining_s(state, self._clock())
+        now = self._clock()
+        rate = state.bytes_ / max(now - state.start, 1e-3)
+        left = remaining_s(state, now)
         self._bar.update(
             self._task,
             description=f"{self._what}: {state.phase}" if state.phase else self._what,
-            left="" if left is None else f"{format_duration(left)} left",
+            rate=f"{format_size(rate)}/s" if rate >= 1 else "",
+            left=f"{format_duration(left)} left" if left else "",
             completed=state.bytes_,
             total=state.all_bytes,
             done=state.files,

@@ -25,7 +25,7 @@ Examples:
 Try the receiver first, without an address that the store can reach: store listen --help
 """
 COLUMNS = ("uuid", "state", "subscription_type", "callback_url", "owner")
-DELIVERY_COLUMNS = ("recorded", "event_type", "state", "bundle", "id")
+DELIVERY_COLUMNS = ("recorded", "event_type", "state", "id", "bundle")
 
 
 @command("list", help="List your subscriptions.", as_answer=True, example="store subscription list")

@@ -2,6 +2,7 @@
 
 import io
 import logging
+import re
 import threading
 
 import pytest
@@ -91,6 +92,28 @@ def test_remaining_time_is_of_bytes_and_files_together() -> None:
     assert remaining_s(state, 6.0) == pytest.approx(6.0)
     state.files = 10
     assert remaining_s(state, 6.0) == pytest.approx(6.0 * 1_000_000 / 3_560_000)
+
+
+@pytest.mark.spec("CLI-58")
+def test_remaining_time_is_unknown_at_the_beginning() -> None:
+    state = ProgressState(0.0)
+    state.all_files, state.all_bytes, state.bytes_ = 2, 314_600_000, 27
+    assert remaining_s(state, 3.0) is None
+    assert "left" not in progress_line(state, 3.0)
+    state.bytes_ = 31_460_000
+    assert remaining_s(state, 3.0) == pytest.approx(27.0, rel=0.1)
+
+
+def test_finished_bar_shows_no_unknown_speed() -> None:
+    screen = io.StringIO()
+    console = Console(file=screen, force_terminal=True, width=120)
+    with ProgressCounter(ProgressBar("download", console=console)) as bar:
+        bar.total(1, 62)
+        bar.bytes(62)
+        bar.file()
+    assert "62/62 bytes" in screen.getvalue()
+    assert " ? " not in re.sub(r"\x1b\[[\d;]*m", "", screen.getvalue())
+    assert "0:00 left" not in screen.getvalue()
 
 
 @pytest.mark.spec("CLI-58")

@@ -265,6 +265,16 @@ def test_tables_never_cut_or_wrap_what_is_copied(width: int) -> None:
                     assert format_cell(row[name]) in line
 
 
+def test_tables_of_all_columns_keep_addresses_whole() -> None:
+    row = {"selected": "*", "uuid": str(UUID(int=7)), "uri": f"http://x.example/{'a' * 50}/"}
+    for width, shown in ((60, ["uuid", "selected"]), (120, ["uuid", "selected", "uri"])):
+        text = printed(width, [([row], ["uuid", "selected", "uri"])])
+        heading, line, *_ = text.splitlines()
+        assert heading.split() == shown
+        assert sorted(line.split()) == sorted(row[name] for name in shown)
+        assert ("(no room for uri;" in text) == (width == 60)
+
+
 def environ(shelf: Shelf, tmp_path: Path, **more: str) -> dict[str, str]:
     """Of a program in a terminal."""
     return {

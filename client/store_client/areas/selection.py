@@ -16,6 +16,7 @@ from store_client.configuration import Configuration, normalize_url
 from store_client.errors import Misused
 from store_client.identifiers import is_uuid
 
+SELECT_HINT = "store area select URI, or store area select --new to open one"
 SHORTEST = 4
 """Characters that an alias has at least, so that it does not change with every new area."""
 
@@ -52,12 +53,12 @@ def _resolve_alias(said: str, candidates: Sequence[str]) -> str:
     if not _BEGINNING.fullmatch(said.lower()):
         raise Misused(
             f"{said!r} is not an area's URI, uuid or alias",
-            hint="store areas lists them",
+            hint="to list them: store area list",
         )
     if not candidates:
         raise Misused(
             f"no known area begins with {said!r}",
-            hint="store areas lists them; select one by its URI or whole uuid to make it known",
+            hint="select it by its URI or whole uuid; known ones: store area list",
         )
     if len(candidates) > 1:
         listed = ", ".join(sorted(candidates))
@@ -146,7 +147,7 @@ def selected_area(config: Configuration) -> KnownArea:
     for area in list_known(config):
         if area.selected:
             return area
-    raise Misused("no upload area is selected", hint="store select URI, or store select --new")
+    raise Misused("no upload area is selected", hint=SELECT_HINT)
 
 
 def choose_area(config: Configuration, text: str | None) -> KnownArea:
@@ -169,7 +170,9 @@ def forget_area(config: Configuration, uuid: str) -> None:
         kept = read_json(config.areas)
         areas = _parse_areas(kept)
         if uuid not in areas:
-            raise Misused(f"area {uuid} is not known", hint="store areas lists those that are")
+            raise Misused(
+                f"area {uuid} is not known", hint="to list the known ones: store area list"
+            )
         del areas[uuid]
         chosen_now = kept.get("selected")
         write_json(

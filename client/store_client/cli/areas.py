@@ -29,7 +29,7 @@ from store_client.cli.terminal import escape_line
 from store_client.content_types import guess_content_type
 from store_client.errors import Misused, NotFound, StoreError, name_os_errors
 from store_client.identifiers import create_version
-from store_client.progress import format_size
+from store_client.progress import format_count, format_size
 from store_client.transfer import api
 from store_client.transfer.engine import open_transfer
 
@@ -73,9 +73,9 @@ AREA_HELP = "Give an area's URI, uuid, or a unique prefix of its uuid."
 
 SELECT_EPILOG = """\b
 Examples:
-  store select --new                                        open an area, and select it
-  store select https://store.example/v1/area/UUID/          one that you were given
-  store select 3fa9                                         one that `store areas` lists
+  store area select --new                                 open an area, and select it
+  store area select https://store.example/v1/area/UUID/   one that you were given
+  store area select 3fa9                                  one that `store area list` lists
 """
 
 
@@ -97,9 +97,7 @@ def select(here: CommandContext, uri_or_alias: str | None, new: bool) -> None:
         api.area_state(here.client, found.uuid)
         uri = found.uri or _fetch_uri(here, found.uuid)
     else:
-        raise Misused(
-            "no area is named", hint="store select URI, or store select --new to open one"
-        )
+        raise Misused("no area is named", hint=selection.SELECT_HINT)
     selection.select_area(here.config, found.uuid, uri=uri, now=create_version())
     state = api.area_state(here.client, found.uuid)
     alias = selection.selected_area(here.config).alias
@@ -122,7 +120,7 @@ def areas(here: CommandContext) -> None:
     """List the known areas with their state in the store."""
     known = selection.list_known(here.config)
     if not known:
-        here.note("No known areas: store select URI, or store select --new to open one.")
+        here.note(f"No known areas. {selection.SELECT_HINT}.")
         if here.output == "table":
             return
     with ThreadPoolExecutor(AT_ONCE) as pool:
@@ -191,10 +189,10 @@ def delete(here: CommandContext, uuid_or_alias: str, yes: bool) -> None:
 
 CREDS_EPILOG = """\b
 Examples:
-  env $(store creds 3fa9) sh -c 'aws s3 cp reads.bam $STORE_AREA_URI'   where there is S3
-  store creds 3fa9 --json
-  store creds 3fa9 reads.bam                               a URL to PUT that file to
-Register files that you uploaded with them: store post-area-file
+  env $(store area creds 3fa9) sh -c 'aws s3 cp reads.bam $STORE_AREA_URI'   where there is S3
+  store area creds 3fa9 --json
+  store area creds 3fa9 reads.bam                    a URL to PUT that file to
+Register files that you uploaded with them: store api post-area-file
 """
 
 
@@ -217,7 +215,7 @@ def creds(here: CommandContext, uuid_or_alias: str, filenames: tuple[str, ...]) 
         click.echo(text)
     here.note(f"Valid until {said['expires']}.")
     if said["kind"] == "urls" and not filenames:
-        here.note("This store issues a URL for each file: store creds AREA FILENAME...")
+        here.note("This store issues a URL for each file: store area creds AREA FILENAME...")
 
 
 def _shell_lines(said: Mapping[str, Any]) -> Iterator[str]:
@@ -247,7 +245,6 @@ _FOR_GOOGLE = {"CLOUDSDK_AUTH_ACCESS_TOKEN": "access_token"}
 
 
 MAX_JOBS = 64
-AGAIN = "interrupted: run the same command with --sync to resume"
 UUID = click.option(
     "--uuid",
     "area",
@@ -273,9 +270,9 @@ Example:
 
 \b
 Names in the area:
-  store files reads.bam            reads.bam
-  store files run7                 those below run7, as a/b.txt for run7/a/b.txt
-  store files x.txt -t y.txt       y.txt
+  store area upload reads.bam            reads.bam
+  store area upload run7                 those below run7, as a/b.txt for run7/a/b.txt
+  store area upload x.txt -t y.txt       y.txt
 Two files that would get the same name are refused. Files from 64 MB on go in parts; interrupted,
 the same command resumes them. A file of the same name in the area is replaced.
 """
@@ -332,9 +329,21 @@ def files(
             # On Ctrl-C the loop is left, which stops the files that are being sent.
             done.extend(send_files(upload, planned, **how))
     except KeyboardInterrupt:
-        here.note(AGAIN)
+        sent = sum(one.state == "sent" for one in done)
+        here.note(
+            f"\nStopped: {sent} of {format_count(len(planned), 'file')} were sent. "
+            "Run the same command with --sync to resume:"
+        )
+        here.note(f"  {_resuming_line(here.run.words, given['sync'])}")
         raise
     _show_results(here, done, count=len(planned))
+
+
+def _resuming_line(words: tuple[str, ...], sync: bool) -> str:
+    """The command line that skips what was sent."""
+    more = () if sync else ("--sync",)
+    place = words.index("--") if "--" in words else len(words)
+    return shlex.join(["store", *words[:place], *more, *words[place:]])
 
 
 def _show_results(here: CommandContext, done: list[AreaFileResult], *, count: int) -> None:
@@ -448,5 +457,5 @@ def report(here: CommandContext, output_file_name: Path | None, area: str | None
     found = selection.choose_area(here.config, area)
     path = output_file_name or Path(f"{found.uuid}.tsv")
     count = write_report(path, api.list_area_files(here.client, found.uuid))
-    here.note(f"{count} files are listed in {path}.")
+    here.note(f"{path} lists {format_count(count, 'file')}.")
     here.show({"area": found.uuid, "file": str(path), "files": count})

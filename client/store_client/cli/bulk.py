@@ -15,7 +15,7 @@ from store_client.atomic_files import write_atomically
 from store_client.cli.context import CommandContext
 from store_client.cli.progress import ProgressCounter
 from store_client.errors import Misused, StoreError, name_os_errors
-from store_client.progress import format_size
+from store_client.progress import format_count, format_size
 from store_client.uploads.options import UploadOptions
 
 if TYPE_CHECKING:
@@ -116,15 +116,16 @@ def _disarm(cell: str | int) -> str | int:
 
 def describe_kept(stopped: "UploadInterrupted") -> str:
     """What an interrupted upload has done already."""
-    kept = []
-    if stopped.bundles:
-        kept.append(f"{stopped.bundles} bundles are complete")
-    if stopped.stored:
-        kept.append(f"{stopped.stored} files are in the store")
-    if stopped.staged:
-        kept.append(f"{stopped.staged} files are sent and wait for verification")
-    if stopped.begun:
-        kept.append(f"{stopped.begun} files are sent in part")
+    kept = [
+        f"{format_count(count, noun)} {'is' if count == 1 else 'are'} {state}"
+        for count, noun, state in (
+            (stopped.bundles, "bundle", "complete"),
+            (stopped.stored, "file", "in the store"),
+            (stopped.staged, "file", "sent, not yet verified"),
+            (stopped.begun, "file", "sent in part"),
+        )
+        if count
+    ]
     if not kept:
         return "Stopped before anything was sent."
     return f"Stopped: {', '.join(kept)}. What was sent is not sent again."

@@ -13,11 +13,11 @@ from store_client.cli.arguments import JsonValue
 from store_client.cli.context import CommandContext, command
 from store_client.cli.nouns import combine_options, page_query, parse_ids, replica_option
 from store_client.cli.progress import open_progress
-from store_client.cli.summaries import check_report_fields, count_bundles, show_download
+from store_client.cli.summaries import check_report_fields, show_download
 from store_client.downloads import options as defaults
 from store_client.downloads.options import LAYOUTS, DownloadOptions, Filters
 from store_client.errors import Misused
-from store_client.progress import format_size
+from store_client.progress import format_count, format_size
 from store_client.references import Reference, parse_reference
 from store_client.transfer.engine import DownloadInterrupted
 
@@ -139,7 +139,9 @@ def download(
             texts = [str(each) for each in named]
             found = downloads.download_several(here.client, texts, options=options, filters=filters)
     if len(named) != 1:
-        show_download(here, found, f"of {count_bundles(found.bundles)} in {found.directory}")
+        show_download(
+            here, found, f"of {format_count(found.bundles, 'bundle')} in {found.directory}"
+        )
         return
     exact = Reference(one.bundle_uuid, one.version)
     page = f"/bundles/{exact.uuid}{page_query(exact, options.replica)}"

@@ -2,6 +2,7 @@
 
 import csv
 import io
+import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
@@ -18,9 +19,10 @@ from store_client.cli.arguments import JsonValue
 from store_client.cli.context import CommandContext, command
 from store_client.cli.nouns import page_query, replica_option
 from store_client.cli.progress import open_progress
-from store_client.cli.summaries import check_report_fields, count_bundles, show_download
+from store_client.cli.summaries import check_report_fields, show_download
 from store_client.downloads.options import REQUIRED, DownloadOptions, SearchReport
 from store_client.errors import Misused, NotFound
+from store_client.progress import format_count
 from store_client.references import Reference, parse_reference
 from store_client.search import (
     FieldNames,
@@ -273,16 +275,16 @@ def _take_results(
         raise NotFound("no bundle matches")
     if manifest:
         lines = _write_manifest(here, manifest, found, replica)
-        here.note(f"{manifest} lists {lines} files of {len(found)} bundles.")
-        here.note(
-            f"To download them: store download-manifest --manifest {manifest} --replica {replica}"
-        )
+        bundles = format_count(len(found), "bundle")
+        here.note(f"{manifest} lists {format_count(lines, 'file')} of {bundles}.")
+        words = ["store", "download-manifest", "--manifest", str(manifest), "--replica", replica]
+        here.note(f"To download them: {shlex.join(words)}")
         return
     assert directory is not None
     with open_progress(enabled=not here.quiet, what="download") as bar:
         options = DownloadOptions(replica, directory=directory, tell=bar)
         report = downloads.download_several(here.client, found, options=options)
-    show_download(here, report, f"of {count_bundles(report.bundles)} in {directory}")
+    show_download(here, report, f"of {format_count(report.bundles, 'bundle')} in {directory}")
 
 
 def _write_manifest(here: CommandContext, path: Path, found: Sequence[str], replica: str) -> int:

@@ -9,7 +9,7 @@ from store_client.cli.context import CommandContext
 from store_client.cli.nouns import page_query
 from store_client.cli.terminal import escape_line
 from store_client.downloads.options import DownloadCounts
-from store_client.progress import format_size
+from store_client.progress import format_count, format_size
 from store_client.references import Reference
 
 
@@ -29,20 +29,16 @@ def show_download(
         counted = shown.pop("counts")
         here.show({**shown, **counted})
         return
-    came = f"{counts.fetched_files} of {counts.files} files ({format_size(counts.fetched_bytes)})"
+    files = format_count(counts.files, "file")
+    came = f"{counts.fetched_files} of {files} ({format_size(counts.fetched_bytes)})"
     if report.dry_run:
         click.echo(f"Would fetch {came}; the other files are cached.")
         return
     if title:
         click.echo(title)
-    click.echo(f"{counts.files} files ({format_size(counts.bytes)}) {where}; fetched {came}.")
+    click.echo(f"{files} ({format_size(counts.bytes)}) {where}; fetched {came}.")
     if page:
         click.echo(here.page_url(page))
-
-
-def count_bundles(count: int) -> str:
-    """`1 bundle`, `2 bundles`."""
-    return f"{count} bundle{'s' * (count != 1)}"
 
 
 def show_upload(here: CommandContext, done: Any, replica: str) -> None:
@@ -53,6 +49,6 @@ def show_upload(here: CommandContext, done: Any, replica: str) -> None:
     sent = f"{done.sent_files} sent ({format_size(done.sent_bytes)}), all verified by the store"
     if done.state == "unchanged":
         sent = "the store had all of it already"
-    click.echo(f"{len(done.files)} files ({format_size(size)}): {sent}.")
+    click.echo(f"{format_count(len(done.files), 'file')} ({format_size(size)}): {sent}.")
     page = here.page_url(f"/bundles/{exact.uuid}{page_query(exact, replica)}")
     click.echo(escape_line(page))

@@ -29,6 +29,11 @@ PARTS = {
     "postgres": Part(r"\[.*postgresql", [POSTGRES]),
     "races on postgres": Part(r"test_write_races\.py.*\[.*postgresql", [POSTGRES]),
     "pgbouncer": Part(r"\[.*pgbouncer", [PGBOUNCER]),
+    "catalog on pgbouncer": Part(r"^tests/storage/catalog/.*\[.*pgbouncer", [PGBOUNCER]),
+    "backups on pgbouncer": Part(r"test_backups\.py.*\[.*pgbouncer", [PGBOUNCER]),
+    "writers on pgbouncer": Part(r"pipelines/test_concurrency\.py.*\[.*pgbouncer", [PGBOUNCER]),
+    "deposits on pgbouncer": Part(r"test_ingest\.py.*\[.*pgbouncer", [PGBOUNCER]),
+    "workers on pgbouncer": Part(r"^tests/workers/.*\[.*pgbouncer", [PGBOUNCER]),
     "redis": Part(r"\[.*named", [REDIS]),
     "s3": Part(r"\[.*s3-server", [S3]),
     "gcs": Part(r"\[.*gcs-server", [GCS]),
@@ -39,6 +44,15 @@ PARTS = {
     "whole store on s3": Part(r"^tests/real/.*\[.*s3 and s3", STORE),
     "whole store on s3 and gcs": Part(r"^tests/real/.*\[.*s3 and gcs", [*STORE, GCS]),
 }
+
+POOLED = re.compile(
+    r"^tests/storage/catalog/(?!test_query_plans|test_subscription_status)"
+    r"|^tests/pipelines/test_(backups|concurrency|ingest)\.py"
+    r"|^tests/workers/(?!test_redis_outages)"
+)
+"""Tests that run on PgBouncer. It shares the sessions of PostgreSQL among transactions, so it
+concerns what holds a connection: all statements of the catalog, cursors, concurrent writers and
+processes. The plans of queries and the order of a pipeline's steps are PostgreSQL's."""
 
 PRIVATE_REDIS = re.compile(r"\[.*private")
 """Tests that start a Redis of their own."""
@@ -51,8 +65,8 @@ WHOLE_STORES = "tests/real/"
 
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Deselect what ran on the embedded engines already; begin with what takes longest: at the end
-    one process of a distributed run would wait for it, or start the same store again to help."""
+    """Deselect what other engines ran already; begin with what takes longest: at the end one
+    process of a distributed run would wait for it, or start the same store again to help."""
     needless = [item for item in items if not _needs_an_engine(item)]
     config.hook.pytest_deselected(items=needless)
     needed = [item for item in items if _needs_an_engine(item)]
@@ -61,6 +75,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 def _needs_an_engine(item: pytest.Item) -> bool:
     """It is named after an engine, or is skipped where there is none."""
+    if re.search(PARTS["pgbouncer"].matches, item.nodeid) and not POOLED.search(item.nodeid):
+        return False
     return (
         any(re.search(part.matches, item.nodeid) for part in PARTS.values())
         or bool(PRIVATE_REDIS.search(item.nodeid))

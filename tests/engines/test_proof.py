@@ -79,6 +79,25 @@ def test_that_may_be_skipped():
     assert code == 0, words
 
 
+@pytest.mark.parametrize(
+    ("module", "runs"),
+    [
+        ("storage/catalog/test_connections", True),
+        ("storage/catalog/test_query_plans", False),
+        ("pipelines/test_backups", True),
+        ("pipelines/test_write_races", False),
+        ("workers/test_claims", True),
+    ],
+)
+def test_pgbouncer_runs_what_concerns_connections(tmp_path: Path, module: str, runs: bool) -> None:
+    path = tmp_path / "tests" / f"{module}.py"
+    path.parent.mkdir(parents=True)
+    path.write_text(SUITE.format(parameter="pgbouncer", body="assert True"), encoding="utf-8")
+    _, words = run(tmp_path, "named", "assert True", ())
+    assert f"pgbouncer: {int(runs)} tests passed" in words
+    assert ("1 deselected" in words) is not runs
+
+
 def test_whole_stores_come_first(tmp_path: Path) -> None:
     whole = tmp_path / "tests" / "real"
     whole.mkdir(parents=True)

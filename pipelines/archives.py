@@ -256,6 +256,10 @@ def measure_zip(members: Sequence[tuple[str, int]]) -> int:
     return end + directory + 22 + (56 + 20 if is_zip64 else 0)
 
 
+_TAR_SIZE_END = 8**11
+"""Sizes from here need an extended header."""
+
+
 def encode_tar(members: Iterable[Member], moment: datetime) -> Iterator[bytes]:
     """Yield a tar archive (POSIX.1-2001)."""
     written = 0
@@ -271,10 +275,13 @@ def encode_tar(members: Iterable[Member], moment: datetime) -> Iterator[bytes]:
 
 def measure_tar(members: Iterable[tuple[str, int]], moment: datetime) -> int:
     """Return the size that `encode_tar` makes of paths and sizes."""
-    written = sum(
-        len(_tar_header(path, size, moment)) + size + -size % tarfile.BLOCKSIZE
-        for path, size in members
-    )
+    plain = len(_tar_header("", 0, moment))
+    written = 0
+    for path, size in members:
+        # To make all headers twice would take as long as to read small files.
+        is_plain = len(path) <= tarfile.LENGTH_NAME and path.isascii() and size < _TAR_SIZE_END
+        header = plain if is_plain else len(_tar_header(path, size, moment))
+        written += header + size + -size % tarfile.BLOCKSIZE
     return written + len(_tar_end(written))
 
 

@@ -169,6 +169,16 @@ def test_more_files_than_zip_once_had_have_the_announced_size() -> None:
     assert len(zipfile.ZipFile(io.BytesIO(data)).infolist()) == len(members)
 
 
+@pytest.mark.parametrize("year", [1904, 2026, 2300])
+def test_tars_have_the_announced_size(year: int) -> None:
+    moment = datetime(year, 1, 1, tzinfo=UTC)
+    for path in ("a", "a" * 100, "a" * 101, f"{'b' * 90}/{'a' * 90}", "ä" * 30, "ä"):
+        data = b"".join(archives.encode_tar([Member(path, 700, [bytes(700)])] * 40, moment))
+        assert len(data) == archives.measure_tar([(path, 700)] * 40, moment)
+        with tarfile.open(fileobj=io.BytesIO(data)) as packed:
+            assert packed.getnames() == [path] * 40
+
+
 def test_a_tar_of_many_gigabytes_is_measured() -> None:
     moment = datetime(2026, 1, 1, tzinfo=UTC)
     size = archives.measure_tar([("a", 9 * 1024**3)], moment)

@@ -47,15 +47,21 @@ def safe_path(root: Path, name: str, *, windows: bool = WINDOWS) -> Path:
     wrong = name_fault(name)
     if wrong is not None:
         raise Damaged(f"the name {name!r} cannot be used: {wrong}")
-    path = root
-    for part in local_name(name, windows=windows).split("/"):
-        path = path / part
-        if path.is_symlink():
+    path = root / local_name(name, windows=windows)
+    reject_links(root, path)
+    return path
+
+
+def reject_links(root: Path, path: Path) -> None:
+    """Misused if a path below `root`, or a folder on the way to it, is a symbolic link."""
+    current = root
+    for part in path.relative_to(root).parts:
+        current = current / part
+        if current.is_symlink():
             raise Misused(
-                f"{path} is a symbolic link; nothing is written through it",
+                f"{current} is a symbolic link; nothing is written through it",
                 hint="remove it, or choose another directory",
             )
-    return path
 
 
 class LocalPaths:

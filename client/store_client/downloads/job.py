@@ -19,7 +19,7 @@ from store_client.downloads.archives import ArchiveBroken
 from store_client.downloads.listing import BundleListing, StoreCalls
 from store_client.downloads.options import DownloadOptions, DownloadTally
 from store_client.errors import StoreError, name_os_errors
-from store_client.names import LocalPaths
+from store_client.names import LocalPaths, reject_links
 from store_client.progress import format_size
 from store_client.transfer import cache, engine
 from store_client.transfer.cache import ContentCache, file_sha256
@@ -196,7 +196,7 @@ class DownloadJob:
     def _fetch_and_link(self, wanted: RemoteFile, target: Path | None) -> None:
         path = self.fetch(wanted)
         if target is not None:
-            link_file(path, target, sha256=wanted.sha256)
+            self._link(path, target, wanted.sha256)
 
     def _fetch_archive(self, listed: BundleListing, placed: Sequence[PlacedFile]) -> list[Task]:
         """Fetch files from the archive of their bundle; a task for each that did not come."""
@@ -220,10 +220,15 @@ class DownloadJob:
                 for number, (one, target) in enumerate(left.get(sha256, ())):
                     path = self._finish(one, came=not number and self.fetching.add(one, data))
                     if target is not None:
-                        link_file(path, target, sha256=sha256)
+                        self._link(path, target, sha256)
                 left.pop(sha256, None)
                 if not left:
                     return
+
+    def _link(self, path: Path, target: Path, sha256: str) -> None:
+        # While files came, a directory may have been replaced by a link that leads elsewhere.
+        reject_links(self.options.directory, target.parent)
+        link_file(path, target, sha256=sha256)
 
     def _finish(self, wanted: RemoteFile, *, came: bool) -> Path:
         """Count a file that is cached; its path."""

@@ -42,7 +42,7 @@ class FileChanged(Damaged):
 def open_unchanged(file: LocalFile) -> Iterator[io.FileIO]:
     """Open a file to be read once; FileChanged unless it stays as it was listed."""
     try:
-        source = io.FileIO(file.path)
+        source = io.FileIO(file.path, opener=_open_at_once)
     except FileNotFoundError as error:
         raise _changed_error(file) from error
     except OSError as error:
@@ -55,6 +55,11 @@ def open_unchanged(file: LocalFile) -> Iterator[io.FileIO]:
         _check_unchanged(file, os.stat(file.path))
     except FileNotFoundError as error:
         raise _changed_error(file) from error
+
+
+def _open_at_once(path: str, flags: int) -> int:
+    """Open a file that may be a pipe by now, which would otherwise wait for a writer."""
+    return os.open(path, flags | getattr(os, "O_NONBLOCK", 0))
 
 
 def read_whole(file: LocalFile) -> bytes:

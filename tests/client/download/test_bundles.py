@@ -251,6 +251,31 @@ def test_a_directory_that_is_a_link_is_refused(
     assert list((tmp_path / "elsewhere").iterdir()) == []
 
 
+class Swapping(Heard):
+    """Replaces a directory by a link once all names were looked at."""
+
+    def __init__(self, directory: Path, elsewhere: Path) -> None:
+        super().__init__()
+        self.directory, self.elsewhere = directory, elsewhere
+
+    def total(self, files: int, bytes: int) -> None:  # noqa: A002
+        self.directory.parent.mkdir(parents=True, exist_ok=True)
+        self.directory.symlink_to(self.elsewhere)
+
+
+@pytest.mark.spec("DWN-13")
+@pytest.mark.parametrize("name", ["", "reads", "reads/lane 1"])
+def test_a_directory_that_becomes_a_link_is_refused(
+    client: Client, bundle: str, options: DownloadOptions, tmp_path: Path, name: str
+) -> None:
+    directory = options.directory / f"{bundle}.{VERSION}" / name
+    (tmp_path / "elsewhere").mkdir()
+    swapping = Swapping(directory, tmp_path / "elsewhere")
+    with pytest.raises(Misused, match="symbolic link"):
+        download(client, bundle, options=replace(options, tell=swapping))
+    assert list((tmp_path / "elsewhere").iterdir()) == []
+
+
 @pytest.mark.spec("DWN-13")
 def test_reports_directory_in_place_of_file(
     client: Client, bundle: str, options: DownloadOptions

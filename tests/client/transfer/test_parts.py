@@ -1,6 +1,7 @@
 """A file that is read once, in parts and in bounded memory, and the checksums of it."""
 
 import json
+import os
 import threading
 import time
 from pathlib import Path
@@ -198,6 +199,22 @@ def test_a_file_that_is_another_one_now_is_noticed(tmp_path: Path) -> None:
     gone = LocalFile("file", str(tmp_path / "gone"), FileStamp(1, 1, 1))
     with pytest.raises(FileChanged):
         read_whole(gone)
+
+
+@pytest.mark.spec("UPL-08")
+def test_a_file_that_became_a_link_or_a_pipe_is_not_read(tmp_path: Path) -> None:
+    path, secret = tmp_path / "s" / "file", tmp_path / "secret"
+    file = made(path, 1000)
+    secret.write_bytes(path.read_bytes())
+    os.utime(secret, ns=(file.stamp.mtime_ns, file.stamp.mtime_ns))
+    path.unlink()
+    path.symlink_to(secret)
+    with pytest.raises(FileChanged):
+        read_whole(file)
+    path.unlink()
+    os.mkfifo(path)
+    with pytest.raises(FileChanged):
+        read_whole(file)
 
 
 @pytest.mark.spec("UPL-22")

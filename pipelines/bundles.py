@@ -10,7 +10,7 @@ from pipelines import flow, formats, manifests, metadata_validation, records
 from pipelines.idempotency import IdempotentRequest
 from pipelines.limits import PENDING_RETRY_S, SEGMENT_ENTRIES
 from pipelines.manifests import ManifestKind, PatchedVersion, Publication, WriteResult
-from pipelines.metadata_validation import MetadataFile
+from pipelines.metadata_validation import FileToValidate
 from storage import keys
 from storage.catalog import Tx, bundles, events, files, jobs, versions
 from storage.catalog import purges as catalog_purges
@@ -293,7 +293,7 @@ class _PatchBase:
     kept: Sequence[ManifestEntry]
     added: bytes
     runs: Sequence[bundles.ManifestRun]
-    metadata: Sequence[MetadataFile]
+    metadata: Sequence[FileToValidate]
 
 
 def _read_base(stores: Stores, tx: Tx, ident: int, patch: BundlePatch) -> _PatchBase:

@@ -28,7 +28,7 @@ _SHOWN = 3
 _VALID = b"\1"
 
 
-class MetadataFile(NamedTuple):
+class FileToValidate(NamedTuple):
     """A metadata file of a new bundle; `schemas` are those for its name."""
 
     name: str
@@ -73,7 +73,7 @@ def choose_metadata(
     stores: Stores,
     entries: Sequence[tuple[str, files.FileKey, bool]],
     found: Sequence[files.FoundFile],
-) -> list[MetadataFile]:
+) -> list[FileToValidate]:
     """Return the files of entries (name, file, indexed) that have schemas.
 
     `found` are the files of all entries, in their order.
@@ -83,14 +83,14 @@ def choose_metadata(
     chosen = []
     for (name, _, indexed), (_, _, _, size, _, sha256, _, _) in zip(entries, found, strict=True):
         if schemas := find_schemas(stores, name, indexed=indexed):
-            chosen.append(MetadataFile(name, size, sha256, schemas))
+            chosen.append(FileToValidate(name, size, sha256, schemas))
     return chosen
 
 
 def validate_metadata(
     stores: Stores,
     replica: Replica,
-    metadata: Sequence[MetadataFile],
+    metadata: Sequence[FileToValidate],
     *,
     time_limit_s: float = TIME_LIMIT_S,
     clock: Callable[[], float] = time.monotonic,
@@ -128,7 +128,7 @@ def validate_metadata(
 
 
 def _validate_batch(
-    stores: Stores, replica: Replica, batch: Sequence[MetadataFile]
+    stores: Stores, replica: Replica, batch: Sequence[FileToValidate]
 ) -> list[list[MetadataFault]]:
     if len(batch) == 1:
         return [_validate_file(stores, replica, batch[0])]
@@ -136,7 +136,7 @@ def _validate_batch(
         return list(pool.map(lambda file: _validate_file(stores, replica, file), batch))
 
 
-def _list_unseen(stores: Stores, file: MetadataFile) -> list[MetadataSchema]:
+def _list_unseen(stores: Stores, file: FileToValidate) -> list[MetadataSchema]:
     """Return the schemas that the file was not validated against in this process."""
     return [
         schema
@@ -145,11 +145,11 @@ def _list_unseen(stores: Stores, file: MetadataFile) -> list[MetadataSchema]:
     ]
 
 
-def _cache_key(file: MetadataFile, schema: MetadataSchema) -> str:
+def _cache_key(file: FileToValidate, schema: MetadataSchema) -> str:
     return f"{file.sha256} {schema.digest}"
 
 
-def _progress_key(metadata: Sequence[MetadataFile]) -> str:
+def _progress_key(metadata: Sequence[FileToValidate]) -> str:
     """The cache key of how many files of a bundle were found valid, in their order."""
     keys = hashlib.sha256()
     for file in metadata:
@@ -158,7 +158,7 @@ def _progress_key(metadata: Sequence[MetadataFile]) -> str:
     return keys.hexdigest()
 
 
-def _validate_file(stores: Stores, replica: Replica, file: MetadataFile) -> list[MetadataFault]:
+def _validate_file(stores: Stores, replica: Replica, file: FileToValidate) -> list[MetadataFault]:
     if file.size > documents.MAX_FILE_BYTES:
         message = f"is larger than {documents.MAX_FILE_BYTES} bytes, and cannot be validated"
         return [MetadataFault(file.name, "", message)]

@@ -10,7 +10,7 @@ import pytest
 from pipelines import areas, bundles, deposits
 from pipelines.areas import IncomingFile
 from pipelines.deposits import ChosenFile, DepositRequest
-from pipelines.metadata_validation import MetadataFile, MetadataInvalid, validate_metadata
+from pipelines.metadata_validation import FileToValidate, MetadataInvalid, validate_metadata
 from storage import keys
 from storage.cache import ByteCache
 from storage.catalog import files
@@ -34,18 +34,18 @@ def validating(stores: Stores, tmp_path: Path) -> Stores:
     return replace(stores, metadata_schemas=opened, copy_parallel=1)
 
 
-def stored(stores: Stores, *contents: bytes) -> list[MetadataFile]:
+def stored(stores: Stores, *contents: bytes) -> list[FileToValidate]:
     """Stored files, as a bundle's metadata."""
     found = []
     for number, content in enumerate(contents):
         fqid = make_file(stores, content)
         with stores.catalog.read() as tx:
             (row,) = files.look_up(tx, "aws", [fqid])
-        found.append(MetadataFile(f"{number}.json", row[3], row[5], stores.metadata_schemas))
+        found.append(FileToValidate(f"{number}.json", row[3], row[5], stores.metadata_schemas))
     return found
 
 
-def remove_content(stores: Stores, file: MetadataFile) -> None:
+def remove_content(stores: Stores, file: FileToValidate) -> None:
     for blobs in stores.replicas.values():
         blobs.delete(keys.blob_key(file.sha256))
 

@@ -9,11 +9,39 @@ from pathlib import Path
 
 import pytest
 
+from store_client.cli import registry
+
 STORE = "from store_client.cli.main import main; main()"
 LIMIT_S = 0.150
 SHARE_OF_PYTHON = 4
 """On a machine on which Python itself takes long to start."""
-TRIES = 5
+TRIES = 20
+"""Other processes at work make a run slower, and none faster: one fast run is enough."""
+HEAVY = (
+    "asyncio",
+    "cryptography",
+    "fsspec",
+    "http.client",
+    "http.server",
+    "httpx",
+    "jmespath",
+    "joserfc",
+    "jsonschema",
+    "pandas",
+    "referencing",
+    "rich",
+    "ssl",
+    "urllib.request",
+)
+HELP_OF_ALL = """
+import sys, click
+from store_client.cli import registry
+helped = 0
+for name in registry.COMMANDS:
+    command = registry.load_command(name)
+    helped += bool(command.get_help(click.Context(command)))
+print(helped, *(name for name in sys.argv[1:] if name in sys.modules), sep="\\n")
+"""
 COMPLETING = {"_STORE_COMPLETE": "bash_complete", "COMP_CWORD": "1", "COMP_WORDS": "store bun"}
 
 
@@ -33,10 +61,25 @@ def test_http_library_is_loaded_lazily(module: str) -> None:
 @pytest.mark.parametrize("asked", [{}, COMPLETING], ids=["help", "completion"])
 def test_help_and_completion_start_in_150_ms(asked: Mapping[str, str], tmp_path: Path) -> None:
     environ = {"PATH": os.environ["PATH"], "HOME": str(tmp_path), **asked}
-    # The fastest of several: other processes at work make all of them slower.
-    took_s = min(_processor_s(STORE, environ) for _ in range(TRIES))
-    python_s = min(_processor_s("pass", environ) for _ in range(TRIES))
+    took_s = python_s = float("inf")
+    for _ in range(TRIES):
+        took_s = min(took_s, _processor_s(STORE, environ))
+        python_s = min(python_s, _processor_s("pass", environ))
+        if took_s < LIMIT_S:
+            break
     assert took_s < max(LIMIT_S, SHARE_OF_PYTHON * python_s)
+
+
+@pytest.mark.spec("CLI-32")
+def test_help_of_no_command_loads_what_only_requests_need(tmp_path: Path) -> None:
+    environ = {"PATH": os.environ["PATH"], "HOME": str(tmp_path)}
+    command = [sys.executable, "-c", HELP_OF_ALL, *HEAVY]
+    done = subprocess.run(
+        command, env=environ, capture_output=True, text=True, check=True, timeout=60
+    )
+    helped, *loaded = done.stdout.splitlines()
+    assert int(helped) == len(registry.COMMANDS)
+    assert loaded == []
 
 
 def _processor_s(code: str, environ: Mapping[str, str]) -> float:

@@ -1,1 +1,4 @@
 """Upload areas as a depositor uses them: selection, uploads, reports."""
+
+JOBS = 8
+"""Files uploaded at once."""

@@ -13,6 +13,7 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
 
+from store_client.areas import JOBS
 from store_client.areas.buckets import AreaBucket, find_bucket
 from store_client.checksums import ETAG_CHUNK, FileChecksums
 from store_client.client import Client
@@ -375,8 +376,6 @@ def _make_outgoing(path: Path, name: str, *, kind_of: Callable[[str], str]) -> O
     return OutgoingFile(path, name, kind_of(name), stat_file(str(path)).st_size)
 
 
-JOBS = 8
-"""Files at once."""
 GENERAL_ERRORS = (NotAllowed, NotFound, Conflict, Unreachable)
 """What would befall the files that follow, too."""
 

@@ -182,8 +182,6 @@ def _parse_query(query: str) -> CallbackAnswer:
     return said if len(said) == len(given) else {}
 
 
-WAIT_S = 300.0
-
 Show = Callable[[str], Any]
 Say = Callable[[str], None]
 
@@ -219,7 +217,7 @@ def authorize_in_browser(
     *,
     say: Say,
     show: Show | None = None,
-    wait_s: float = WAIT_S,
+    wait_s: float,
 ) -> TokenGrant:
     """Log in at the browser; TimedOut, or NotAllowed if consent is denied."""
     with open_callback_server() as door:

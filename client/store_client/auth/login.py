@@ -1,12 +1,13 @@
 """Log in by token, browser or device code; log out and revoke the login."""
 
 import contextlib
+import importlib
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
 
 from store_client.auth import credentials as files
-from store_client.auth.browser import WAIT_S, Say, Show, authorize_in_browser
 from store_client.auth.credentials import SavedLogin
 from store_client.auth.device import authorize_device
 from store_client.auth.identity import VerifiedToken, extract_jwt, verify_token
@@ -15,13 +16,20 @@ from store_client.configuration import Configuration
 from store_client.errors import StoreError
 from store_client.http.session import HttpSession
 
+if TYPE_CHECKING:
+    from store_client.auth.browser import Say, Show
+    from store_client.auth.oauth import TokenGrant
+
+WAIT_S = 300.0
+"""How long to wait for the browser."""
+
 
 @dataclass(frozen=True, slots=True)
 class LoginPrompts:
     """Output, browser and clock of a login."""
 
-    say: Say
-    show: Show | None = None
+    say: "Say"
+    show: "Show | None" = None
     """Opens a browser; None: the system's."""
     wait_s: float = WAIT_S
     sleep: Callable[[float], None] = time.sleep
@@ -46,10 +54,12 @@ def login_with_consent(
     service = discover_service(session, config, fresh=True)
     for url in (config.url, service.issuer):
         _warn_if_unencrypted(url, around.say)
+    granted: TokenGrant
     if elsewhere:
         granted = authorize_device(session, service, say=around.say, sleep=around.sleep)
     else:
-        granted = authorize_in_browser(
+        browser: Any = importlib.import_module("store_client.auth.browser")
+        granted = browser.authorize_in_browser(
             session, service, say=around.say, show=around.show, wait_s=around.wait_s
         )
     at = around.now()
@@ -76,7 +86,7 @@ def _save_login(session: HttpSession, config: Configuration, kept: SavedLogin) -
         revoke_login(session, before)
 
 
-def _warn_if_unencrypted(url: str, say: Say) -> None:
+def _warn_if_unencrypted(url: str, say: "Say") -> None:
     if is_unencrypted(url):
         say(f"Warning: {url} is not encrypted: others on the network can read your token.")
 

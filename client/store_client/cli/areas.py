@@ -1,25 +1,18 @@
 """Commands for upload areas: select, areas, forget, creds, files, list, status, report."""
 
 import csv
+import importlib
 import io
 import shlex
 import uuid
 from collections.abc import Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from store_client.areas import selection
-from store_client.areas.upload import (
-    JOBS,
-    PART_JOBS,
-    AreaFileResult,
-    AreaTransfer,
-    plan_area_files,
-    send_files,
-)
+from store_client.areas import JOBS, selection
 from store_client.atomic_files import replace_atomically
 from store_client.cli import output
 from store_client.cli.context import CommandContext, command
@@ -31,7 +24,9 @@ from store_client.errors import Misused, NotFound, StoreError, name_os_errors
 from store_client.identifiers import create_version
 from store_client.progress import format_count, format_size
 from store_client.transfer import api
-from store_client.transfer.engine import open_transfer
+
+if TYPE_CHECKING:
+    from store_client.areas.upload import AreaFileResult
 
 COLUMNS = ("name", "size", "content_type", "status", "validation", "cause")
 SUMS = ("sha1", "sha256", "crc32c", "s3_etag")
@@ -256,7 +251,7 @@ UUID = click.option(
 class FilesNotSent(StoreError):
     """Some files were not uploaded; the exit code is that of the first error."""
 
-    def __init__(self, failed: list[AreaFileResult], count: int) -> None:
+    def __init__(self, failed: "list[AreaFileResult]", count: int) -> None:
         first = failed[0]
         error = first.error or StoreError("not sent")
         text = f"{len(failed)} of {count} files were not uploaded; {first.outgoing.name}: {error}"
@@ -311,7 +306,9 @@ def files(
     """Upload files, and show the result for each."""
     here.check_fields(RESULT_FIELDS)
     found = selection.choose_area(here.config, area)
-    planned = plan_area_files(
+    sending: Any = importlib.import_module("store_client.areas.upload")
+    engine: Any = importlib.import_module("store_client.transfer.engine")
+    planned = sending.plan_area_files(
         upload_path,
         kind_of=guess_content_type,
         target=given["target_filename"],
@@ -323,11 +320,11 @@ def files(
     try:
         with (
             open_progress(enabled=not (here.quiet or given["dry_run"]), what="files") as progress,
-            open_transfer(PART_JOBS, progress) as context,
+            engine.open_transfer(sending.PART_JOBS, progress) as context,
         ):
-            upload = AreaTransfer(here.client, found.uuid, context, accelerate)
+            upload = sending.AreaTransfer(here.client, found.uuid, context, accelerate)
             # On Ctrl-C the loop is left, which stops the files that are being sent.
-            done.extend(send_files(upload, planned, **how))
+            done.extend(sending.send_files(upload, planned, **how))
     except KeyboardInterrupt:
         sent = sum(one.state == "sent" for one in done)
         here.note(
@@ -346,7 +343,7 @@ def _resuming_line(words: tuple[str, ...], sync: bool) -> str:
     return shlex.join(["store", *words[:place], *more, *words[place:]])
 
 
-def _show_results(here: CommandContext, done: list[AreaFileResult], *, count: int) -> None:
+def _show_results(here: CommandContext, done: "list[AreaFileResult]", *, count: int) -> None:
     ordered = sorted(done, key=lambda one: one.outgoing.name)
     # --quiet leaves only errors, unless an output format is given.
     if here.format_chosen or not here.quiet:
@@ -367,7 +364,7 @@ def _show_results(here: CommandContext, done: list[AreaFileResult], *, count: in
         raise FilesNotSent(failed, count)
 
 
-def _result_row(one: AreaFileResult) -> dict[str, Any]:
+def _result_row(one: "AreaFileResult") -> dict[str, Any]:
     row = {"name": one.outgoing.name, "size": one.outgoing.size, "state": one.state}
     if one.sent:
         row |= {"url": one.sent.url, "sha256": one.sent.checksums.sha256}

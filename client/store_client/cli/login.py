@@ -9,7 +9,6 @@ from typing import Any, TextIO
 import click
 
 from store_client.auth import login as logins
-from store_client.auth.browser import WAIT_S
 from store_client.auth.claims import MAX_TOKEN, format_moment
 from store_client.auth.credentials import CREDENTIALS_VARIABLE
 from store_client.auth.identity import ANONYMOUS, CallerIdentity, VerifiedToken, local_identity
@@ -51,7 +50,7 @@ Examples:
 @click.option(
     "--timeout-seconds",
     type=click.FloatRange(1, 3600),
-    default=WAIT_S,
+    default=logins.WAIT_S,
     show_default=True,
     help="How long to wait for the browser.",
 )

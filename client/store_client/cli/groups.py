@@ -2,7 +2,7 @@
 
 import difflib
 import importlib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import click
@@ -99,9 +99,47 @@ class CommandGroup(click.Group):
         return found + click.Command.shell_complete(self, ctx, incomplete)
 
 
+SYNONYMS: Mapping[str, tuple[str, ...]] = {
+    "ls": ("bundle list", "area files"),
+    "find": ("search",),
+    "query": ("search",),
+    "get": ("download", "file cp"),
+    "fetch": ("download",),
+    "pull": ("download",),
+    "sync": ("download", "upload"),
+    "cp": ("file cp", "upload"),
+    "put": ("upload",),
+    "push": ("upload",),
+    "deposit": ("upload",),
+    "submit": ("upload",),
+    "rm": ("bundle delete", "collection delete"),
+    "remove": ("bundle delete", "collection delete"),
+    "cat": ("file cat",),
+    "head": ("file show",),
+    "stat": ("file show",),
+    "info": ("bundle show", "file show"),
+    "dataset": ("bundle",),
+    "project": ("collection",),
+    "webhook": ("subscription",),
+    "subscribe": ("subscription create",),
+    "watch": ("listen",),
+    "tail": ("listen",),
+    "auth": ("login", "whoami"),
+    "config": ("profiles", "doctor"),
+    "configure": ("login", "profiles"),
+    "help": ("--help",),
+}
+"""Words of other clients (aws s3, gh, synapse, dss) for what commands here do."""
+
+
 def suggest_commands(name: str, known: Sequence[str]) -> list[str]:
     """Commands that were perhaps meant: with that verb, or alike in spelling."""
     verbs = [one for one in registry.COMMANDS if one.endswith(f" {name}")]
+    for one in SYNONYMS.get(name.lower(), ()):
+        noun, _, verb = one.rpartition(" ")
+        # Within a noun its verb is enough.
+        verbs += [one] if (noun or one) in known or one in HELP else [verb] if verb in known else []
+    verbs = list(dict.fromkeys(verbs))
     return (verbs + difflib.get_close_matches(name, known, n=3, cutoff=0.6))[:3]
 
 
@@ -177,6 +215,8 @@ it. Each also works without the word api: `store get-bundle` is `store api get-b
 
 def find_operation(ctx: click.Context, name: str) -> click.Command | None:
     """The command of an operation; None if there is none."""
+    if name in SYNONYMS:  # no operation is called so: the store is not asked
+        return None
     found: click.Command | None = _operations_module().find_command(
         current_run(ctx), name, asks=not ctx.resilient_parsing
     )

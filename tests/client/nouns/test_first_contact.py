@@ -70,6 +70,12 @@ def test_help_of_groups_has_an_example(offline: Typist, words: list[str]) -> Non
         (["diff"], "bundle diff"),
         (["versions"], "bundle versions"),
         (["pause"], "subscription pause"),
+        (["ls"], "bundle list"),
+        (["put"], "upload"),
+        (["get"], "download"),
+        (["bundle", "rm"], "delete"),
+        (["subscribe"], "subscription create"),
+        (["help"], "--help"),
     ],
 )
 def test_near_misses_name_what_was_meant(offline: Typist, words: list[str], near: str) -> None:

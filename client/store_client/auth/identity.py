@@ -225,7 +225,9 @@ def fetch_identity(
     token = tokens.bearer()
     if token is None:
         raise NotAllowed(
-            f"you are not logged in at {config.url}", hint=f"to log in: {LOG_IN}", status=401
+            f"you are not logged in at {config.url}",
+            hint=f"to log in: {LOG_IN}" + ("" if config.profile else f" --url {config.url}"),
+            status=401,
         )
     try:
         found = verify_token(session, config, token, now=now)

@@ -160,6 +160,8 @@ def _read_links(here: CommandContext, path: Path, replica: str) -> list[dict[str
     """Links to the bundles of a file, in its order, each once."""
     with click.open_file(str(path), encoding="utf-8-sig") as lines:
         found = dict.fromkeys(read_references(lines, "bundle"))
+    if not found:
+        raise Misused("--bundles: there is no bundle", hint="without --bundles it is created empty")
     return [
         {
             "type": "bundle",

@@ -101,6 +101,10 @@ def cp(
     no_progress: bool,
 ) -> None:
     """Copy by the cache, so that an interrupted copy resumes."""
+    if str(target) == "-":
+        raise Misused(
+            "cp writes to a file or a directory", hint=f"to print it: store file cat {named}"
+        )
     found, chosen = _resolve(here, named, replica)
     name = found.name.rpartition("/")[2]
     path = target / name if target.is_dir() else target

@@ -43,7 +43,7 @@ def test_collection_of_a_search_is_created_listed_and_downloaded(
     assert READS in contents(folder).values()
 
 
-@pytest.mark.parametrize("given", [b"nonsense\n", b"\xff\n", b"[1"])
+@pytest.mark.parametrize("given", [b"nonsense\n", b"\xff\n", b"[1", b"", b"\n", b"uuid,version\n"])
 def test_wrong_bundles_make_no_collection(
     shelf: Shelf, admin: Typist, tmp_path: Path, given: bytes
 ) -> None:

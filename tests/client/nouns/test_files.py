@@ -133,6 +133,16 @@ def test_cp_replaces_an_existing_file(
     assert (tmp_path / "old").read_bytes() == b"new\n"
 
 
+def test_cp_to_standard_output_points_to_cat(
+    shelf: Shelf, admin: Typist, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    done = admin.types("file", "cp", f"{shelf.liver}/readme.txt", "-")
+    assert (done.exit_code, done.stdout) == (2, "")
+    assert f"store file cat {shelf.liver}/readme.txt" in done.stderr
+    assert not (tmp_path / "-").exists()
+
+
 def test_cp_needs_an_existing_directory(
     shelf: Shelf, admin: Typist, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -22,6 +22,7 @@ from typing import Any
 from store_client.atomic_files import (
     HOME_HINT,
     PRIVATE_MODE,
+    parse_json_object,
     read_json,
     remove_file,
     write_json,
@@ -223,8 +224,8 @@ def _read_lines(path: Path) -> Iterator[dict[str, Any]]:
         return
     for line in data.split(b"\n"):
         text, _, crc = line.rpartition(b"\t")
-        if crc == b"%08x" % zlib.crc32(text):
-            yield json.loads(text)
+        if crc == b"%08x" % zlib.crc32(text) and (found := parse_json_object(text)) is not None:
+            yield found
 
 
 def _open_append(path: Path) -> int:

@@ -221,6 +221,20 @@ def test_lines_that_another_version_wrote_are_left_out(tmp_path: Path) -> None:
     assert remove_finished(tmp_path, now=time.time()) == 0
 
 
+@pytest.mark.parametrize("text", [b"", b"[]", b'"x"', b"nul", b"\xff", b"[" * 100_000])
+def test_lines_that_are_no_objects_are_left_out(tmp_path: Path, text: bytes) -> None:
+    """Also when journals of other uploads are looked at, which would end every upload."""
+    path = tmp_path / "j.jsonl"
+    written(path).close()
+    with path.open("ab") as file:
+        file.write(b"%s\t%08x\n" % (text, zlib.crc32(text)))
+    journal = UploadJournal(path)
+    assert journal.attempt == ATTEMPT
+    journal.close()
+    os.utime(path, (1, 1))
+    assert remove_finished(tmp_path, now=2 + KEPT_S) == 0
+
+
 @pytest.mark.spec("UPL-61")
 def test_reports_full_disk_in_mid_line(tmp_path: Path) -> None:
     code = """if True:

@@ -2,6 +2,7 @@
 
 from bisect import bisect_left
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from functools import lru_cache
 from itertools import islice
 from typing import Any, NamedTuple, Protocol
 
@@ -172,8 +173,12 @@ def _expand_field(view: _DocumentView, field: QueryField) -> Iterator[str]:
     yield from filter(fits, (path + KEYWORD_SUFFIX for path in flat.strings))
 
 
+@lru_cache(maxsize=4096)
 def make_name_matcher(pattern: str) -> Callable[[str], bool]:
     """Return a matcher of field names; only `*` is special."""
+    if pattern == "*":
+        # The field of most queries: it matches each name of each document.
+        return lambda _name: True
     return make_matcher(
         ".*".join("".join(map(escape_code_point, part)) for part in pattern.split("*"))
     )

@@ -3,12 +3,10 @@
 import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from pathlib import Path
 
 from tests.client.terminal import recorder
 from tests.client.terminal.desk import (
     HEART,
-    HOME,
     KIDNEY,
     LIVER,
     Desk,
@@ -69,8 +67,8 @@ def upload(desk: Desk, shell: Shell) -> None:
 def stopped_upload(desk: Desk, shell: Shell) -> None:
     write_sample(shell.cwd / "run7", lane=20_000, large=True)
     shell.start("store upload run7")
-    journals = shell.cwd / HOME / "uploads"
-    shell.wait(lambda _: count_lines(journals, '"url":') == 3)
+    # The three small files are stored long before the large one has arrived.
+    shell.wait(lambda text: "3/4 files" in text)
     shell.interrupt()
 
 
@@ -94,12 +92,6 @@ def validate(desk: Desk, shell: Shell) -> None:
 
 
 SCHEMA = {"required": ["species"], "properties": {"tissue": {"enum": ["liver", "heart"]}}}
-
-
-def count_lines(folder: Path, part: str) -> int:
-    """How many lines of the files of a folder have a part."""
-    texts = [path.read_text() for path in folder.glob("*.jsonl")]
-    return sum(part in line for text in texts for line in text.splitlines())
 
 
 def stopped_download(desk: Desk, shell: Shell) -> None:

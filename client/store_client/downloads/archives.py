@@ -30,6 +30,8 @@ MAX_UNWANTED = 256 * 1024
 """Bytes of other files that the archive may have, beside as many as there are wanted ones."""
 HEADERS_SIZE = 8 * 1024
 """Bytes of a member's headers at most; a name has 1,024 or fewer."""
+INVALID_ARCHIVE = (ValueError, EOFError, ArithmeticError, LookupError, RecursionError)
+"""What the library raises besides its own errors."""
 PIECE = 256 * 1024
 """Bytes that are read at once."""
 
@@ -77,7 +79,7 @@ def read_files(
                     yield hashlib.sha256(data).hexdigest(), data
     except Stopped:
         raise
-    except (StoreError, tarfile.TarError, ValueError, EOFError) as error:
+    except (StoreError, tarfile.TarError, *INVALID_ARCHIVE) as error:
         stop.check()
         raise ArchiveBroken(
             f"the archive of bundle {listed.fqid} is incomplete: {error}"

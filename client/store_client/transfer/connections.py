@@ -78,6 +78,7 @@ class FailureQuota:
 
 SILENCE_S = 60.0
 """Longest wait for the next byte."""
+INVALID_URL = "the store sent a download URL that is not an http or https URL"
 MAX_REDIRECTS = 3
 REDIRECTS = frozenset({301, 302, 303, 307, 308})
 STALE_ERRORS = (httpx.ReadError, httpx.WriteError, httpx.RemoteProtocolError)
@@ -164,6 +165,8 @@ class BucketConnections:
                     found = stack.enter_context(self._direct.get(url, headers))
             except ConnectionBroken as error:
                 raise TransferFailure(Unreachable(str(error), hint=error.hint)) from error
+            except httpx.InvalidURL as error:
+                raise StoreError(INVALID_URL) from error
             yield RangeResponse(found.status, found.headers, found)
 
     def _send(self, url: str, headers: Mapping[str, str]) -> httpx.Response:
@@ -198,4 +201,4 @@ def _check_url(url: str) -> None:
     except ValueError:
         url = ""
     if not url or _BLANK.search(url):
-        raise StoreError("the store sent a download URL that is not an http or https URL")
+        raise StoreError(INVALID_URL)

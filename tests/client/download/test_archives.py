@@ -181,6 +181,16 @@ def test_reads_no_more_than_a_bundle_can_have(
         list(archives.read_files(small, listed, "aws", stop=StopSignal()))
 
 
+@pytest.mark.spec("DWN-67")
+def test_nested_headers_are_an_invalid_archive(small: SmallFiles) -> None:
+    header = pack([("a", b"")], type=tarfile.XHDTYPE)[:512]
+    listed = list_bundle(small, "aws", BUNDLE)
+    listed = replace(listed, files=listed.files * 20)
+    small.bucket.contents["archive"] = header * 2000
+    with pytest.raises(ArchiveBroken):
+        list(archives.read_files(small, listed, "aws", stop=StopSignal()))
+
+
 @pytest.mark.parametrize(
     "change",
     [

@@ -240,6 +240,16 @@ NO_URLS = """ftp://x/y file:///etc/passwd http://[::1 http:///x http://x:99999/ 
 
 
 @pytest.mark.spec("DWN-67")
+def test_very_long_url_without_answer_is_the_stores_fault() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port = server.getsockname()[1]
+    url = f"http://127.0.0.1:{port}/{'a' * 70_000}"
+    none = pytest.raises(StoreError, match="not an http or https URL")
+    with contextlib.closing(BucketConnections()) as wire, none, wire.get(url):
+        pass
+
+
+@pytest.mark.spec("DWN-67")
 @pytest.mark.parametrize("url", [*NO_URLS.split(), "", "http://a b/", f"http://{'a' * 300}/"])
 def test_invalid_url_is_the_stores_fault(url: str) -> None:
     none = pytest.raises(StoreError, match="not an http or https URL")

@@ -5,6 +5,7 @@ Nothing is fetched from the network, except the schemas of the store by its own 
 
 import importlib
 import json
+import stat
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
@@ -16,10 +17,13 @@ from urllib.request import url2pathname
 from store_client.content_types import is_metadata
 from store_client.errors import Misused, NotFound, StoreError, name_os_errors
 from store_client.http.session import HttpSession
+from store_client.progress import format_size
 from store_client.validation.findings import WARNING, Finding
 
 STORE_BASE = "schema:///"
 """Base of the URIs of the store's schemas, by their names."""
+MAX_SCHEMA = 16_000_000
+"""Bytes of one schema."""
 MAX_MESSAGE = 300
 """Characters of one fault, which quotes values of the document."""
 _MEMBERS = ("describedBy", "$schema")
@@ -219,6 +223,12 @@ def _has_id(schema: Any) -> bool:
 
 def _read_json(path: Path) -> Any:
     with name_os_errors(f"read the schema {path}", Misused):
+        found = path.stat()
+        # Schemas of other people may refer to a device or a pipe, which never ends.
+        if not stat.S_ISREG(found.st_mode) or found.st_size > MAX_SCHEMA:
+            raise Misused(
+                f"{path}: a schema must be a regular file of at most {format_size(MAX_SCHEMA)}"
+            )
         data = path.read_bytes()
     try:
         return json.loads(data)

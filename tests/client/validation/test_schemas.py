@@ -1,6 +1,7 @@
 """Schemas of files, of the store, and of documents: from local files only."""
 
 import json
+import os
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,13 @@ from store_client.validation.documents import (
     MAX_METADATA,
     validate_document,
 )
-from store_client.validation.schemas import SchemaSet, compile_file, fetch_rules, parse_rules
+from store_client.validation.schemas import (
+    MAX_SCHEMA,
+    SchemaSet,
+    compile_file,
+    fetch_rules,
+    parse_rules,
+)
 
 pytestmark = pytest.mark.spec("CLI-161")
 
@@ -216,3 +223,18 @@ def test_a_store_of_an_earlier_release_has_none() -> None:
 def test_an_unusable_answer_is_an_error(answer: httpx.Response) -> None:
     with pytest.raises(StoreError):
         fetch_rules(session_of(answer))
+
+
+@pytest.mark.parametrize("kind", ["pipe", "device", "large"])
+def test_refuses_referenced_files_that_take_too_much(tmp_path: Path, kind: str) -> None:
+    referred = tmp_path / kind
+    if kind == "pipe":
+        os.mkfifo(referred)
+    elif kind == "device":
+        referred.symlink_to("/dev/zero")
+    else:
+        with referred.open("wb") as file:
+            file.truncate(MAX_SCHEMA + 1)
+    path = write(tmp_path / "schema.json", {"$ref": referred.as_uri()})
+    with pytest.raises(Misused, match="must be a regular file of at most"):
+        compile_file(path)

@@ -21,7 +21,7 @@ import click
 
 from store_client.cli import answers, output
 from store_client.cli.answers import FORMATS, AnswerOptions, check_expressions, parse_fields
-from store_client.cli.terminal import LEVELS, configure_logging, escape_text
+from store_client.cli.terminal import LEVELS, configure_logging, escape_text, silence_warnings
 from store_client.configuration import Configuration, load_configuration
 from store_client.errors import INTERRUPTED, Misused
 
@@ -209,6 +209,7 @@ class CommandContext:
 
     def note_how_to_resume(self, kept: str) -> None:
         """Tell what an interrupted command keeps, and the command that resumes."""
+        silence_warnings()
         self.note(f"\n{kept}")
         self.note(
             f"To resume, run the same command again:\n  {shlex.join(['store', *self.run.words])}"

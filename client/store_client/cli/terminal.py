@@ -86,6 +86,13 @@ def configure_logging(level: str) -> None:
         handler.setFormatter(logging.Formatter(_log_format(level)))
 
 
+def silence_warnings() -> None:
+    """Log errors only, except for debugging: threads of an interrupted command still end."""
+    log = logging.getLogger(_LOG)
+    if log.level > logging.DEBUG:
+        log.setLevel(logging.ERROR)
+
+
 def reset_logging() -> None:
     """Stop logging: the program may be part of another one, as in tests."""
     log = logging.getLogger(_LOG)

@@ -96,18 +96,28 @@ def show(here: CommandContext, ids: tuple[Reference, ...], replica: str | None, 
 
 @command(
     "files",
-    help="List the files of a bundle.",
+    help="List the files of bundles.",
     as_answer=True,
     example="store bundle files UUID --format csv",
 )
-@id_argument("bundle")
+@ids_argument("bundle")
 @replica_option
 @limit_option
-def files(here: CommandContext, named: Reference, replica: str | None, limit: int | None) -> None:
-    """List names, sizes, types, ids and checksums."""
-    bundle = fetch_bundle(here, named, here.replica(replica or named.replica))
+def files(
+    here: CommandContext, ids: tuple[Reference, ...], replica: str | None, limit: int | None
+) -> None:
+    """List names, sizes, types, ids and checksums; of several bundles with `bundle`."""
     columns = ("name", "size", "content-type", "indexed", "uuid", "version", "sha256")
-    here.show_rows(bundle["files"], columns, empty="The bundle has no files.", limit=limit)
+    several = len(ids) > 1
+
+    def list_files() -> Iterator[Mapping[str, Any]]:
+        for one in ids:
+            bundle = fetch_bundle(here, one, here.replica(replica or one.replica))
+            label = {"bundle": f"{bundle['uuid']}.{bundle['version']}"} if several else {}
+            yield from ({**label, **entry} for entry in bundle["files"])
+
+    shown = ("bundle", *columns) if several else columns
+    here.show_rows(list_files(), shown, empty="The bundle has no files.", limit=limit)
 
 
 @command(

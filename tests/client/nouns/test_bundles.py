@@ -67,6 +67,18 @@ def test_show_has_count_size_metadata_and_page(shelf: Shelf, admin: Typist) -> N
     }
 
 
+def test_files_of_several_bundles_name_their_bundle(shelf: Shelf, admin: Typist) -> None:
+    alone = rows(admin.types("bundle", "files", shelf.heart).stdout)
+    assert all("bundle" not in row for row in alone)
+    done = admin.types("bundle", "files", "-", given=f"{shelf.liver}.{VERSION}\n{shelf.heart}\n")
+    found = rows(done.stdout)
+    assert [row["bundle"].split(".")[0] for row in found] == [shelf.liver] * 3 + [
+        shelf.heart
+    ] * len(alone)
+    assert found[0]["bundle"] == f"{shelf.liver}.{VERSION}"
+    assert [row["name"] for row in found[3:]] == [row["name"] for row in alone]
+
+
 def test_shows_several_bundles_each_once(shelf: Shelf, admin: Typist) -> None:
     done = admin.types("bundle", "show", shelf.liver, shelf.heart, shelf.liver.upper())
     assert [row["uuid"] for row in rows(done.stdout)] == [shelf.liver, shelf.heart]

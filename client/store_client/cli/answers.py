@@ -124,12 +124,21 @@ class LimitedRows:
 
 
 def write_selected(value: Any, asked: AnswerOptions) -> None:
-    """Write what the expression of --query or --jq selects; Misused if it is none."""
-    for found in _select(value, asked):
+    """Write what the expression of --query or --jq selects; Misused if it is none.
+
+    Objects are written in the form that was asked for, all else as JSON, strings as they are.
+    """
+    values = _select(value, asked)
+    rows = values[0] if len(values) == 1 and isinstance(values[0], list) else values
+    if asked.form not in ("", "json") and rows and all(isinstance(row, Mapping) for row in rows):
+        columns = tuple(dict.fromkeys(name for row in rows for name in row))
+        write_rows(rows, columns, AnswerOptions(form=asked.form))
+        return
+    for found in values if asked.form in ("", "json") else rows:
         if isinstance(found, str):
             click.echo(escape_text(found))
         else:
-            click.echo(output.dump_json(found))
+            click.echo(output.dump_json(found, indent=False if asked.form == "lines" else None))
 
 
 def check_expressions(asked: AnswerOptions) -> None:

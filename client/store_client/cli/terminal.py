@@ -195,8 +195,11 @@ def _describe_error(error: BaseException) -> tuple[str, str, int]:
         return _describe_click_error(error)
     if isinstance(error, OSError):
         return _describe_os_error(error), "", StoreError.exit_code
+    where = "an error in this client"
+    if isinstance(error, (LookupError, TypeError, ValueError, AttributeError)):
+        where += ", or an answer that it does not understand"
     return (
-        f"an error in this client: {type(error).__name__}: {error}",
+        f"{where}: {type(error).__name__}: {error}",
         "run it with --log-level DEBUG to see where; please report it",
         StoreError.exit_code,
     )

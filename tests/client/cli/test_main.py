@@ -141,6 +141,12 @@ def test_internal_error_shows_traceback_only_in_debug() -> None:
     assert "Traceback" in text
 
 
+@pytest.mark.spec("CLI-50")
+def test_lookup_that_fails_may_be_due_to_the_answer() -> None:
+    _, text = failing(KeyError("files"))
+    assert "an error in this client, or an answer that it does not understand: KeyError" in text
+
+
 @pytest.mark.spec("CLI-54")
 def test_accepts_global_options_anywhere() -> None:
     assert parse_early(["get-x", "--url=http://a", "--env", "b"]) == EarlyOptions("http://a", "b")

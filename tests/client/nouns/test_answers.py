@@ -88,6 +88,20 @@ def test_query_selects_by_jmespath(shelf: Shelf, admin: Typist) -> None:
     assert "the expression fails" in fails.stderr
 
 
+def test_form_of_what_an_expression_selects(shelf: Shelf, admin: Typist) -> None:
+    files = ("bundle", "files", shelf.liver)
+    some = ("--query", "[?size>`100`].{name: name, indexed: indexed}")
+    done = admin.types(*files, *some, "--format", "csv")
+    assert done.stdout == "name,indexed\nsample.json,true\nreads.fastq.gz,false\n"
+    lines = admin.types(*files, *some, "--format", "lines").stdout.splitlines()
+    assert [json.loads(line)["name"] for line in lines] == ["sample.json", "reads.fastq.gz"]
+    names = admin.types(*files, "--query", "[?size>`100`].name", "--format", "tsv")
+    assert names.stdout == "sample.json\nreads.fastq.gz\n"
+    one = admin.types(*files, "--jq", ".[] | {name, size}", "--format", "tsv")
+    assert one.stdout.splitlines()[0] == "name\tsize"
+    assert len(one.stdout.splitlines()) == 4
+
+
 def test_jq_selects_by_jq(shelf: Shelf, admin: Typist) -> None:
     done = admin.types("bundle", "files", shelf.liver, "--jq", ".[] | select(.size > 100) | .name")
     assert done.stdout == "sample.json\nreads.fastq.gz\n"

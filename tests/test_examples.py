@@ -318,7 +318,7 @@ def test_first_steps_work_as_printed(stage: Stage, tmp_path: Path) -> None:
     assert [f"CREATE {one}" for one in forwarded] == received[:2]
     assert '{"event_type": "TEST"}' in shown
     assert '{"result": true, "reason": "allow"' in shown
-    assert '"what": "post_v1_user", "target": "user/ada@example.org"' in shown
+    assert '"what": "post_v1_user", "target": "user/rosalind@example.org"' in shown
 
 
 @pytest.mark.spec("DOC-02")

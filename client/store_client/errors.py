@@ -106,6 +106,16 @@ class TimedOut(StoreError):
 
 
 @contextmanager
+def name_answer_errors(asked: str) -> Iterator[None]:
+    """Raise Damaged where an answer is not what it has to be: `asked` is the request."""
+    try:
+        yield
+    except (LookupError, TypeError, ValueError, AttributeError) as error:
+        said = f"{type(error).__name__}: {error}"
+        raise Damaged(f"the answer to {asked} cannot be understood ({said})") from error
+
+
+@contextmanager
 def name_os_errors(
     action: str, kind: type[StoreError] = StoreError, *, hint: str = ""
 ) -> Iterator[None]:

@@ -27,6 +27,7 @@ from store_client.errors import (
     StoreError,
     TimedOut,
     Unreachable,
+    name_answer_errors,
 )
 from store_client.local_files import OutgoingFile, stat_file, walk_files
 from store_client.names import name_fault
@@ -104,7 +105,8 @@ def _send_once(upload: AreaTransfer, outgoing: OutgoingFile) -> SentFile:
     try:
         upload.context.stop.check()
         context = upload.context.with_progress(progress)
-        return _send_by_route(replace(upload, context=context), outgoing)
+        with name_answer_errors(f"the upload of {outgoing.name}"):
+            return _send_by_route(replace(upload, context=context), outgoing)
     except BaseException:
         progress.roll_back()
         raise

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from urllib.parse import quote
 
 from store_client.checksums import MB
-from store_client.errors import Damaged
+from store_client.errors import Damaged, name_answer_errors
 from store_client.transfer.engine import MemoryBody
 
 if TYPE_CHECKING:
@@ -34,7 +34,8 @@ def file_path(uuid: str, name: str, *, under: str = "files") -> str:
 def open_area(client: "Client", uuid: str) -> str:
     """Open an area, which may be open already; its URI."""
     # Opening it again answers the same, so that it may be asked again.
-    return str(_post(client, area_path(uuid))["uri"])
+    with name_answer_errors(f"POST {area_path(uuid)}"):
+        return str(_post(client, area_path(uuid))["uri"])
 
 
 def area_state(client: "Client", uuid: str) -> str:
@@ -68,7 +69,9 @@ def get_file_state(
 
 def register_file(client: "Client", uuid: str, name: str, *, said: Mapping[str, Any]) -> str:
     """Register a file that was uploaded directly to the bucket; its status."""
-    return str(_post(client, file_path(uuid, name), said)["status"])
+    path = file_path(uuid, name)
+    with name_answer_errors(f"POST {path}"):
+        return str(_post(client, path, said)["status"])
 
 
 def put_file(
@@ -94,11 +97,8 @@ def put_files(
     )
     headers = {"Content-Type": form.headers["Content-Type"]}
     response = client.session.request("PUT", path, content=form.read(), headers=headers)
-    answer: Any = _parse_stored(response, path)
-    found = answer.get("files") if isinstance(answer, dict) else None
-    if not isinstance(found, list) or not all(isinstance(one, dict) for one in found):
-        raise Damaged(f"the answer to PUT {path} does not say what was stored")
-    return found
+    with name_answer_errors(f"PUT {path}"):
+        return [dict(one) for one in _parse_stored(response, path)["files"]]
 
 
 def begin_parts(

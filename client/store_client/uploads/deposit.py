@@ -4,6 +4,7 @@ The journal records the name of a file version before it is sent, so that anothe
 repeats the same request, which succeeds.
 """
 
+import logging
 import time
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -21,6 +22,7 @@ from store_client.errors import (
     Refused,
     StoreError,
     TimedOut,
+    name_answer_errors,
 )
 from store_client.http.session import HttpSession
 from store_client.identifiers import create_version
@@ -29,6 +31,8 @@ from store_client.transfer.journal import KnownFile, UploadAttempt, UploadJourna
 from store_client.uploads.options import UploadOptions
 from store_client.uploads.plan import PlannedFile
 from store_client.uploads.staging import StagedFile, Staging, StagingItem
+
+log = logging.getLogger(__name__)
 
 SOURCE_GONE_CODES = ("source_not_found", "source_not_readable")
 """Errors for a staged object that is gone; S3 answers 403 without list permission."""
@@ -175,10 +179,15 @@ class FileDepositor:
             # A store of an earlier release.
             self._batching = False
             return set()
-        items = answer.json()["files"]
-        taken = {item["uuid"]: item for item in items if "code" not in item}
-        # If one file is busy, all are: one wait serves all files that are registered alone.
-        wait_s = max(float(item.get("retry_after_s", 0)) for item in items)
+        try:
+            with name_answer_errors("PUT /v1/files"):
+                items = answer.json()["files"]
+                taken = {item["uuid"]: item for item in items if "code" not in item}
+                # If one file is busy, all are: one wait serves all files that are registered alone.
+                wait_s = max(float(item.get("retry_after_s", 0)) for item in items)
+        except Damaged as error:
+            log.warning("%s; the files are registered one by one", error)
+            return set()
         if 0 < wait_s <= self._session.policy.retry_after_cap_s:
             self._shared.stop.pause(wait_s)
         tasks = {
@@ -223,10 +232,11 @@ class FileDepositor:
 
     def verification_error(self, task: str) -> str | None:
         """Why verification failed; "" on success, None while it runs."""
-        answer = self._session.request("GET", f"/v1/tasks/{task}").json()
-        if answer["status"] == "FAILED":
-            return str((answer.get("cause") or {}).get("detail", "no reason was given"))
-        return "" if answer["status"] == "SUCCEEDED" else None
+        with name_answer_errors(f"GET /v1/tasks/{task}"):
+            answer = self._session.request("GET", f"/v1/tasks/{task}").json()
+            if answer["status"] == "FAILED":
+                return str((answer.get("cause") or {}).get("detail", "no reason was given"))
+            return "" if answer["status"] == "SUCCEEDED" else None
 
     def damaged_error(self, name: str, detail: str) -> Damaged:
         """The error for a file that failed verification; it is sent again next time."""
@@ -277,14 +287,17 @@ class FileDepositor:
 
     def request_put(self, name: str, kept: KnownFile) -> None:
         """Ask the store to take in a staged file; nothing happens if it has it."""
-        answer: Any = self._session.request(
-            "PUT",
-            f"/v1/files/{kept.uuid}",
-            params={"version": kept.version, "replica": self._options.replica},
-            json={"source_url": kept.url, "creator_uid": self._options.creator_uid},
-            headers=ASYNC_HEADERS,
-        ).json()
-        if task := answer.get("task_id"):
+        path = f"/v1/files/{kept.uuid}"
+        with name_answer_errors(f"PUT {path}"):
+            answer: Any = self._session.request(
+                "PUT",
+                path,
+                params={"version": kept.version, "replica": self._options.replica},
+                json={"source_url": kept.url, "creator_uid": self._options.creator_uid},
+                headers=ASYNC_HEADERS,
+            ).json()
+            task = answer.get("task_id")
+        if task:
             with self._lock:
                 self.tasks[name] = str(task)
 
@@ -363,7 +376,8 @@ class BundlePutter:
             json=body,
             headers={"Prefer": f"wait={max(0, min(WAIT_S, left)):.0f}"},
         )
-        return list(answer.json()["manifest"]["files"])
+        with name_answer_errors(f"PUT /v1/bundles/{attempt.uuid}"):
+            return list(answer.json()["manifest"]["files"])
 
     def _body(self, files: Sequence[PlannedFile], known: Mapping[str, KnownFile]) -> dict[str, Any]:
         entries = [

@@ -9,7 +9,7 @@ from uuid import uuid4
 
 from store_client import content_types
 from store_client.checksums import FileChecksums
-from store_client.errors import NotFound
+from store_client.errors import NotFound, name_answer_errors
 from store_client.http.session import HttpSession
 from store_client.identifiers import create_version, parse_version
 from store_client.local_files import LocalFile, list_files
@@ -67,16 +67,15 @@ def fetch_bundle(
 ) -> ExistingBundle | None:
     """Fetch a bundle version, by default the latest; None if there is none."""
     params = {"replica": replica, "version": version, "per_page": _PAGE}
-    try:
-        pages = [
-            page.json()["bundle"]
-            for page in session.pages("GET", f"/v1/bundles/{uuid}", params=params)
-        ]
-    except NotFound:
-        return None
-    first = pages[0]
-    files = [entry for page in pages for entry in page["files"]]
-    return ExistingBundle(first["uuid"], first["version"], first["creator_uid"], files)
+    path = f"/v1/bundles/{uuid}"
+    with name_answer_errors(f"GET {path}"):
+        try:
+            pages = [page.json()["bundle"] for page in session.pages("GET", path, params=params)]
+        except NotFound:
+            return None
+        first = pages[0]
+        files = [entry for page in pages for entry in page["files"]]
+        return ExistingBundle(first["uuid"], first["version"], first["creator_uid"], files)
 
 
 def find_known(

@@ -11,7 +11,7 @@ from uuid import uuid4
 from store_client.areas.upload import AreaTransfer, send_file
 from store_client.checksums import ETAG_CHUNK, MB, FileChecksums
 from store_client.client import Client
-from store_client.errors import Conflict, Damaged, Refused, StoreError
+from store_client.errors import Conflict, Damaged, Refused, StoreError, name_answer_errors
 from store_client.local_files import LocalFile, OutgoingFile
 from store_client.transfer import api, gcs, s3
 from store_client.transfer.engine import TransferContext
@@ -154,10 +154,13 @@ class AreaStaging(Staging):
                 return None
         if [one.get("checksums") for one in stored] != [asdict(ours) for ours in checksums]:
             return None
+        with name_answer_errors(f"PUT {api.area_path(self._area)}/files"):
+            staged = [
+                StagedFile(str(one["url"]), ours)
+                for one, ours in zip(stored, checksums, strict=True)
+            ]
         self._context.tell.bytes(sum(map(len, contents)))
-        return [
-            StagedFile(str(one["url"]), ours) for one, ours in zip(stored, checksums, strict=True)
-        ]
+        return staged
 
     def _require_area(self) -> None:
         with self._opening:

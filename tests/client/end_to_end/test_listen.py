@@ -2,6 +2,7 @@
 
 import json
 import os
+import select
 import signal
 import subprocess
 from collections.abc import Iterator
@@ -60,13 +61,19 @@ def listening(person: Person, receiver: Receiver, since: str) -> Iterator["subpr
         going.communicate()
 
 
-def stopped(going: "subprocess.Popen[str]") -> tuple[list[str], str]:
-    """The bundles that were printed, and standard error, after Ctrl-C."""
+def stopped(going: "subprocess.Popen[str]", count: int) -> tuple[list[str], str]:
+    """The bundles that were printed, and standard error; after so many lines comes Ctrl-C."""
+    assert going.stdout is not None
+    first = b""
+    while first.count(b"\n") < count:
+        # A line is printed after its event was forwarded.
+        assert select.select([going.stdout], [], [], 60)[0], first
+        first += os.read(going.stdout.fileno(), 65_536)
     going.send_signal(signal.SIGINT)
     out, said = going.communicate(timeout=30)
     assert going.returncode == 130, said
     assert "Traceback" not in said
-    return [json.loads(line)["bundle"] for line in out.splitlines()], said
+    return [json.loads(line)["bundle"] for line in (first.decode() + out).splitlines()], said
 
 
 def received(receiver: Receiver) -> list[str]:
@@ -95,7 +102,7 @@ def test_every_event_comes_once_through_a_faulty_network(
             proxy.mode = Mode.PASS
             for _ in until(lambda: received(receiver) == made):
                 assert going.poll() is None
-        printed, said = stopped(going)
+        printed, said = stopped(going, len(made))
     assert printed == received(receiver) == made
     assert receiver.invalid() == []
     assert "5 events, 5 matched, 5 forwarded, 0 failed" in said
@@ -122,7 +129,7 @@ def test_listening_goes_on_when_the_store_was_killed(tmp_path: Path, receiver: R
             made.append(deposit(person, 2))
             for _ in until(lambda: received(receiver) == made):
                 assert going.poll() is None
-            printed, said = stopped(going)
+            printed, said = stopped(going, len(made))
     assert printed == made
     assert receiver.invalid() == []
     assert "2 matched, 2 forwarded, 0 failed" in said

@@ -283,6 +283,27 @@ def test_answer_about_a_group_that_is_none_is_an_error(tmp_path: Path, answer: o
     assert len([one for one in played.puts("/v1/area/") if ".txt" in one.url.path]) == 10
 
 
+@pytest.mark.spec("UPL-63")
+@pytest.mark.parametrize("answer", [{}, {"filez": []}, {"files": [{}]}, [], {"files": []}])
+def test_answer_about_several_files_that_is_none_makes_them_come_alone(
+    tmp_path: Path, answer: object
+) -> None:
+    class Odd(Played):
+        def _together(self, files: list[dict[str, object]]) -> httpx.Response:
+            return httpx.Response(200, json=answer)
+
+    played = Odd(iter([written()]), status("RUNNING"))
+    assert run(played, many(tmp_path / "few", 4), tmp_path / "home").state == "uploaded"
+    assert len(played.puts("/v1/files/")) == 4
+
+
+@pytest.mark.spec("UPL-19")
+def test_answer_about_a_bundle_that_is_none_is_named(tmp_path: Path) -> None:
+    played = Played(iter([httpx.Response(201, json={"version": "v"})]), status("RUNNING"))
+    with pytest.raises(Damaged, match=r"the answer to PUT /v1/bundles/.* cannot be understood"):
+        run(played, many(tmp_path / "few", 4), tmp_path / "home")
+
+
 @pytest.mark.spec("UPL-19")
 def test_same_command_continues_after_time_out(folder: Path, tmp_path: Path) -> None:
     played = Played(iter(lambda: problem(409, "file_pending"), None), status("RUNNING"))

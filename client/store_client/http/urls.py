@@ -1,10 +1,10 @@
 """Origins of URLs, which of them get a token, and headers for paging and waiting."""
 
+import importlib
 import ipaddress
 import re
 from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime
-from email.utils import parsedate_to_datetime
 from urllib.parse import urljoin, urlsplit
 
 USUAL_PORTS = {"http": 80, "https": 443}
@@ -87,8 +87,10 @@ def retry_after(headers: Mapping[str, str], *, now: datetime | None = None) -> f
 
 
 def _parse_date(text: str) -> datetime | None:
+    # Late, as it loads much, and few answers have a date.
+    utils = importlib.import_module("email.utils")
     try:
-        found = parsedate_to_datetime(text)
+        found: datetime = utils.parsedate_to_datetime(text)
     except (ValueError, IndexError, TypeError, OverflowError):
         return None
     return found if found.tzinfo else found.replace(tzinfo=UTC)

@@ -24,9 +24,9 @@ from storage.stores import Stores
 
 UNLOCKED, LOCKED = "UNLOCKED", "LOCKED"
 """States that the owner of an area may set."""
+DELETING, DELETED = "DELETING", "DELETED"
 STORE_THREADS = 8
 """How many files of one request are stored at a time."""
-DELETING, DELETED = "DELETING", "DELETED"
 
 
 @dataclass(frozen=True, slots=True)
@@ -174,13 +174,17 @@ def receive_files(
 ) -> list[ReceivedFile]:
     """Store several files of one area, as `receive_file` does; their rows share a transaction.
 
-    Raise Invalid if two have one name, or for the name of any of them, before one is stored.
+    Raise Invalid if two have one name, or for the name of any of them, and TooLarge for an
+    announced length, before one is stored.
     """
     _check_file_names([one.name for one in incoming])
     area = incoming[0].area
     with stores.catalog.read() as tx:
         require_writable(tx, area, caller)
         generations = areas.find_generations(tx, area, [one.name for one in incoming])
+    for one in incoming:
+        if one.length is not None and one.length > one.limit:
+            raise TooLarge(f"A file has at most {one.limit} bytes.")
     stored = run_in_own_threads(
         lambda one: _store_file(stores, one), incoming, threads=STORE_THREADS
     )
@@ -236,8 +240,6 @@ def _store_file(stores: Stores, incoming: IncomingFile) -> tuple[BlobInfo, Check
     """Store a file, at once or in parts, with its checksums as metadata."""
     key = keys.area_file_key(incoming.area, incoming.name)
     announced = incoming.length
-    if announced is not None and announced > incoming.limit:
-        raise TooLarge(f"A file has at most {incoming.limit} bytes.")
     hasher = ChecksumHasher(announced)
     blocks = hasher.hash_blocks(_limit_blocks(incoming))
     if announced is not None and announced <= INLINE_BYTES:

@@ -124,6 +124,16 @@ def test_refuses_forms_beyond_the_limits(client, stores) -> None:
     assert put_form(client, *most).status_code == 201
 
 
+@pytest.mark.spec("ARE-48", "ERR-31")
+def test_keeps_no_file_of_a_form_with_one_above_the_setting(settings, stores, job_queue) -> None:
+    app = create_app(
+        replace(settings, max_upload_bytes=1000), stores, job_queue=job_queue, verify=verify
+    )
+    files = [("a", b"x", "x/y"), ("b", b"x" * 1001, "x/y"), ("c", b"x", "x/y")]
+    assert put_form(app.test_client(), *files).status_code == 413
+    assert list(stores.areas.list(keys.area_prefix(AREA))) == []
+
+
 @pytest.mark.spec("ARE-47", "ARE-12")
 def test_file_of_a_form_that_comes_again_is_another_file(client) -> None:
     for data in (b"old", b"new"):

@@ -126,16 +126,18 @@ VERSIONED_READS: Mapping[str, str] = MappingProxyType(
 """Reads that default to the latest version; authorization is for the version that is read."""
 
 
-BULK_OPERATIONS: Mapping[str, str] = MappingProxyType(
+BULK_OPERATIONS = frozenset({"put_files"})
+"""Operations that are authorized for each item of their body."""
+_SHARED_ACTIONS: Mapping[str, str] = MappingProxyType(
     {"put_files": "put_file", "put_area_files": "put_area_file"}
 )
-"""Operations on several items, and the operation whose action they require."""
+"""Operations that require the action of another operation."""
 
 
 @cache
 def action_name(operation: str) -> str:
     """Return the action of an operation: `store:PutBundle` for `put_bundle`."""
-    words = BULK_OPERATIONS.get(operation, operation).split("_")
+    words = _SHARED_ACTIONS.get(operation, operation).split("_")
     return "store:" + "".join(word.capitalize() for word in words)
 
 

@@ -253,7 +253,7 @@ def list_resources(context: RequestContext[Any, Any, Any]) -> list[Mapping[str, 
     query = {} if context.query is None else vars(context.query)
     resources = (
         [vars(file) for file in context.body.files]
-        if context.operation in BULK_OPERATIONS and context.body is not None
+        if context.operation in BULK_OPERATIONS
         else [context.path]
     )
     return [

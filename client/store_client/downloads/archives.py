@@ -5,16 +5,15 @@ archive is recognized by its SHA-256; its name is never used.
 """
 
 import hashlib
-import importlib
 import io
-import socket
 import tarfile
 from collections.abc import Collection, Generator, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, BinaryIO, cast
 
 from store_client.downloads.listing import BundleListing, StoreCalls
 from store_client.errors import StoreError
+from store_client.http.pool import BodyReader, shut_down
 from store_client.transfer.cache import SHARED_FROM
 from store_client.transfer.engine import Stopped, StopSignal
 
@@ -90,7 +89,7 @@ class _ArchiveBody(io.RawIOBase):
     """The body of an archive as a file; EOFError beyond a number of bytes."""
 
     def __init__(self, answer: "httpx.Response", limit: int, stop: StopSignal) -> None:
-        self._body = importlib.import_module("store_client.http.pool").BodyReader(answer)
+        self._body = BodyReader(answer)
         self._left = limit
         self._stop = stop
 
@@ -101,7 +100,7 @@ class _ArchiveBody(io.RawIOBase):
     def readinto(self, buffer: "WriteableBuffer", /) -> int:
         """Read some bytes; 0 at the end."""
         self._stop.check()
-        count: int = self._body.read_some(memoryview(buffer))
+        count = self._body.read_some(memoryview(buffer))
         self._left -= count
         if self._left < 0:
             raise EOFError("it has more bytes than the bundle")
@@ -114,8 +113,7 @@ def _closed_by(stop: StopSignal, answer: "httpx.Response") -> Iterator[None]:
     found = answer.extensions["network_stream"].get_extra_info("socket")
 
     def close() -> None:
-        with suppress(OSError):
-            found.shutdown(socket.SHUT_RDWR)
+        shut_down(found)
 
     stop.add_waker(close)
     try:

@@ -5,11 +5,9 @@ requested this way. Errors are those of the HTTP library.
 """
 
 import contextlib
-import socket
 import threading
 import time
 import urllib.request
-import weakref
 from collections.abc import Iterator, Mapping
 from http.client import HTTPConnection, HTTPException, HTTPResponse, HTTPSConnection
 from typing import cast
@@ -17,7 +15,13 @@ from urllib.parse import urlsplit
 
 import httpx
 
-from store_client.http.pool import load_tls_context, shut_down, tls_files, user_agent
+from store_client.http.pool import (
+    STALE_ERRORS,
+    OpenSockets,
+    load_tls_context,
+    tls_files,
+    user_agent,
+)
 from store_client.http.retries import RetryPolicy
 from store_client.http.urls import Origin, parse_origin
 
@@ -72,7 +76,7 @@ class DirectConnections:
         self._policy = policy
         self._lock = threading.Lock()
         self._idle: dict[Origin, list[tuple[HTTPConnection, float]]] = {}
-        self._sockets: weakref.WeakSet[socket.socket] = weakref.WeakSet()
+        self._sockets = OpenSockets()
         self._closed = False
         self._user_agent = user_agent()
 
@@ -95,9 +99,8 @@ class DirectConnections:
         """Close every connection; reads in progress fail at once."""
         with self._lock:
             self._closed = True
-            for found in self._sockets:
-                shut_down(found)
             idle, self._idle = self._idle, {}
+        self._sockets.shut_down()
         for one in idle.values():
             for connection, _ in one:
                 connection.close()
@@ -108,7 +111,7 @@ class DirectConnections:
         # The server may have closed an idle connection: that is no failure of the file. Each
         # attempt uses up one of them.
         while (connection := self._take_idle(origin)) is not None:
-            with contextlib.suppress(httpx.ReadError, httpx.WriteError, httpx.RemoteProtocolError):
+            with contextlib.suppress(*STALE_ERRORS):
                 return connection, self._request(connection, url, headers)
         connection = self._connect(origin)
         return connection, self._request(connection, url, headers)
@@ -149,14 +152,8 @@ class DirectConnections:
             made.close()
             raise httpx.ConnectError(str(error)) from error
         made.sock.settimeout(self._policy.read_s)
-        self._watch(made.sock)
+        self._sockets.add(made.sock)
         return made
-
-    def _watch(self, found: socket.socket) -> None:
-        with self._lock:
-            self._sockets.add(found)
-            if self._closed:
-                shut_down(found)
 
     def _request(
         self, connection: HTTPConnection, url: str, headers: Mapping[str, str]

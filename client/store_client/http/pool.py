@@ -189,6 +189,10 @@ for _library in map(logging.getLogger, ("httpx", "httpcore")):
         _library.setLevel(logging.WARNING)
 
 
+STALE_ERRORS = (httpx.ReadError, httpx.WriteError, httpx.RemoteProtocolError)
+"""Failures of a request on a connection that the server closed meanwhile."""
+
+
 def tls_files() -> tuple[str | None, str | None]:
     """The file and the folder of certificates that the environment names."""
     return os.environ.get("SSL_CERT_FILE"), os.environ.get("SSL_CERT_DIR")
@@ -211,9 +215,7 @@ class ConnectionPool:
         connected: Callable[[], None] | None = None,
     ) -> None:
         self._connected = connected
-        self._lock = threading.Lock()
-        self._sockets: weakref.WeakSet[socket.socket] = weakref.WeakSet()
-        self._closed = False
+        self._sockets = OpenSockets()
         self._client = httpx.Client(
             verify=load_tls_context(*tls_files()),
             timeout=httpx.Timeout(
@@ -268,22 +270,38 @@ class ConnectionPool:
 
     def close(self) -> None:
         """Close all connections; reads in progress fail at once."""
-        with self._lock:
-            self._closed = True
-            for one in self._sockets:
-                shut_down(one)
+        self._sockets.shut_down()
         self._client.close()
 
     def _watch_sockets(self, event: str, info: Mapping[str, Any]) -> None:
         # Behind a proxy the second one is `proxy.start_tls.complete`.
         if event.endswith((".connect_tcp.complete", ".start_tls.complete")):
-            found = info["return_value"].get_extra_info("socket")
             if self._connected is not None:
                 self._connected()
-            with self._lock:
-                self._sockets.add(found)
-                if self._closed:
-                    shut_down(found)
+            self._sockets.add(info["return_value"].get_extra_info("socket"))
+
+
+class OpenSockets:
+    """Sockets that are shut down together, those that are opened later, too."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._sockets: weakref.WeakSet[socket.socket] = weakref.WeakSet()
+        self._ended = False
+
+    def add(self, found: socket.socket) -> None:
+        """Add a socket that was opened."""
+        with self._lock:
+            self._sockets.add(found)
+            if self._ended:
+                shut_down(found)
+
+    def shut_down(self) -> None:
+        """Shut all sockets down; reads in progress fail at once."""
+        with self._lock:
+            self._ended = True
+            for one in self._sockets:
+                shut_down(one)
 
 
 def shut_down(found: socket.socket) -> None:

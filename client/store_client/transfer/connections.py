@@ -16,7 +16,7 @@ import httpx
 
 from store_client.errors import StoreError, Unreachable
 from store_client.http.direct import DirectConnections, DirectResponse, has_proxy, is_direct
-from store_client.http.pool import BodyReader, ConnectionPool, translate_errors
+from store_client.http.pool import STALE_ERRORS, BodyReader, ConnectionPool, translate_errors
 from store_client.http.retries import ConnectionBroken, RetryableRequest, RetryPolicy
 from store_client.http.urls import parse_origin, resolve_url, retry_after
 
@@ -81,8 +81,6 @@ SILENCE_S = 60.0
 INVALID_URL = "the store sent a download URL that is not an http or https URL"
 MAX_REDIRECTS = 3
 REDIRECTS = frozenset({301, 302, 303, 307, 308})
-STALE_ERRORS = (httpx.ReadError, httpx.WriteError, httpx.RemoteProtocolError)
-"""Failures of a request on a connection that the server closed meanwhile."""
 
 _BLANK = re.compile(r"[\x00-\x20\x7f]")
 _RANGE = re.compile(r"bytes (?P<first>\d+)-(?P<last>\d+)/(?P<total>\d+|\*)")

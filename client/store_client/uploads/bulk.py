@@ -47,7 +47,7 @@ from store_client.uploads.job import add_hint, tell_kept
 from store_client.uploads.options import UploadOptions
 from store_client.uploads.plan import PlannedFile, find_known, later_version
 from store_client.uploads.staging import open_staging
-from store_client.uploads.table import RenderedBundle, find_name_fault
+from store_client.uploads.table import RenderedBundle, find_name_faults
 from store_client.uploads.validation import validate_planned
 
 TOGETHER = 64
@@ -130,7 +130,7 @@ def plan_rows(
         prefix = f"{hashlib.sha256(one.label.encode()).hexdigest()[:24]}/"
         local = {name: _keep_document(workspace, data) for name, data in one.documents.items()}
         local |= one.files
-        if fault := find_name_fault(tuple(local)):
+        if fault := next(find_name_faults(tuple(local)), None):
             raise Misused(f"line {one.line}: {fault}")
         files = []
         for name, path in sorted(local.items()):
@@ -296,12 +296,11 @@ class _BulkRun:
         self.shared.tell.phase("sending")
         files = [one for source in chunk for one in source.files]
 
-        def deposit(group: Sequence[PlannedFile]) -> None:
-            if not depositor.deposit_together(group):
-                for one in group:
-                    self._deposit(one, depositor)
+        def deposit(one: PlannedFile) -> None:
+            self._deposit(one, depositor)
 
-        for _ in self._map(deposit, list(depositor.group(files, self.journal.files))):
+        groups = list(depositor.group(files, self.journal.files))
+        for _ in self._map(lambda group: depositor.deposit_group(group, deposit), groups):
             pass
         depositor.flush()
         self.shared.tell.phase("verifying")

@@ -43,9 +43,9 @@ ASYNC_HEADERS = {"Prefer": "respond-async"}
 BATCH_SIZE = 64
 """Files deposited in one request."""
 SMALL = 64 * 1024
-"""Smaller files are sent in groups …"""
+"""Files of at most so many bytes are sent in groups …"""
 GROUP_BYTES = MB
-"""… of so many bytes."""
+"""… of at most so many bytes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,7 +99,7 @@ class FileDepositor:
     def group(
         self, files: Iterable[PlannedFile], known: Container[str]
     ) -> Iterator[list[PlannedFile]]:
-        """Yield groups for `deposit_together` of small files that are not known, others alone."""
+        """Yield groups for `deposit_group` of small files that are not known, others alone."""
         group: list[PlannedFile] = []
         size = 0
         for one in files:
@@ -114,8 +114,15 @@ class FileDepositor:
         if group:
             yield group
 
-    def deposit_together(self, files: Sequence[PlannedFile]) -> bool:
-        """Stage and deposit a group in two requests; False if each has to come alone."""
+    def deposit_group(
+        self, files: Sequence[PlannedFile], alone: Callable[[PlannedFile], None]
+    ) -> None:
+        """Stage and deposit a group in two requests, or else each file by `alone`."""
+        if not self._deposit_together(files):
+            for one in files:
+                alone(one)
+
+    def _deposit_together(self, files: Sequence[PlannedFile]) -> bool:
         self._shared.stop.check()
         if len(files) < 2 or not self._staging.takes_groups:
             return False

@@ -160,12 +160,11 @@ def _send_missing(
     one.shared.tell.phase("sending")
     one.shared.tell.total(len(missing), sent)
 
-    def deposit(group: Sequence[PlannedFile]) -> None:
-        if not depositor.deposit_together(group):
-            for file in group:
-                depositor.deposit(file, known.get(file.name))
+    def deposit(file: PlannedFile) -> None:
+        depositor.deposit(file, known.get(file.name))
 
-    _map_files(deposit, list(depositor.group(missing, known)), one)
+    groups = list(depositor.group(missing, known))
+    _map_files(lambda group: depositor.deposit_group(group, deposit), groups, one)
     depositor.flush()
     one.shared.tell.phase("verifying")
     known = {**known, **{file.name: one.journal.files[file.name] for file in missing}}

@@ -233,14 +233,15 @@ def render_plainly(row: TableRow, folder: Path) -> RenderedBundle:
     return RenderedBundle(label, row.line, {METADATA_NAME: _dump(metadata)}, files)
 
 
-def find_name_fault(names: Sequence[str]) -> str | None:
-    """What is wrong with the names of a row's files; None if a bundle can have them."""
+def find_name_faults(names: Sequence[str]) -> Iterator[str]:
+    """Yield what is wrong with the names of a row's files."""
     if not names:
-        return "the bundle has no files"
-    for name in names:
-        if fault := name_fault(name):
-            return f"the name {name!r} cannot be used: {fault}"
-    return find_collision(names)
+        yield "the bundle has no files"
+    faults = {name: fault for name in names if (fault := name_fault(name))}
+    yield from (f"the name {name!r} cannot be used: {fault}" for name, fault in faults.items())
+    collision = None if faults else find_collision(names)
+    if collision:
+        yield collision
 
 
 _CONTROL = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f]")

@@ -14,7 +14,7 @@ from store_client.uploads.plan import PlannedFile
 from store_client.uploads.table import (
     RenderedBundle,
     TableRow,
-    find_name_fault,
+    find_name_faults,
     read_template,
     render_plainly,
     scan_table,
@@ -152,7 +152,7 @@ def _validate_bundle(
 
     seen: files that were validated with another row.
     """
-    if fault := find_name_fault((*one.documents, *one.files)):
+    for fault in find_name_faults((*one.documents, *one.files)):
         yield Finding("", fault)
     for name, data in one.documents.items():
         if is_metadata(name, indexed):

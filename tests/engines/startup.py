@@ -9,9 +9,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple, Protocol
 
-from tests.engines import chromium, gcs, opensearch, pgbouncer, postgres, redis, s3
+from tests.engines import chromium, gcs, nextflow, opensearch, pgbouncer, postgres, redis, s3
 from tests.engines.engine import CACHE, Running
-from tests.engines.versions import AWS, HCA, RCLONE, S5CMD
+from tests.engines.versions import AWS, HCA, RCLONE, S5CMD, SNAKEMAKE
 
 
 class Installable(Protocol):
@@ -50,6 +50,8 @@ TOOLS: dict[str, Installable] = {
     "rclone": RCLONE,
     "aws": AWS,
     "hca": HCA,
+    "snakemake": SNAKEMAKE,
+    "nextflow": nextflow,
     "chromium": chromium,
 }
 

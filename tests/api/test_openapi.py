@@ -9,14 +9,18 @@ from typing import Any
 
 import pytest
 from flask import Flask
+from openapi_schema_validator import OAS30Validator
 from openapi_spec_validator import validate
 
 from api.app import OPERATIONS, create_app
-from api.http.examples import make_example
+from api.http.examples import UUID, make_example, resolve_reference
+from api.http.links import STORE_LINKS
 from api.http.loading import load_body
 from auth.authorization import OPEN_OPERATIONS
+from pipelines.queries.payloads import build_payload, build_test_members, build_test_payload
 from tests.api.builders import VERSION
 from tests.api.conftest import verify
+from tests.subscription_builders import BASE_URL, a_subscription, an_event
 
 VERBS = {"get", "put", "post", "delete", "head", "patch"}
 SPECIFIED = {
@@ -250,7 +254,11 @@ def test_optional_bodies_are_marked(client, document) -> None:
 
 @pytest.mark.spec("DEF-07")
 def test_no_parameter_is_nullable(document) -> None:
-    schemas = [one["schema"] for _, _, item in operations(document) for one in item["parameters"]]
+    schemas = [
+        resolve_reference(document, one["schema"])
+        for _, _, item in operations(document)
+        for one in item["parameters"]
+    ]
     assert [one for one in schemas if one.get("nullable") or None in one.get("enum", ())] == []
 
 
@@ -264,7 +272,8 @@ def test_versions_are_described_as_they_are_spelled(document) -> None:
     for path, _, one in operations(document):
         for parameter in one["parameters"]:
             if parameter["name"] == "version":
-                assert re.fullmatch(parameter["schema"]["pattern"], VERSION), path
+                schema = resolve_reference(document, parameter["schema"])
+                assert re.fullmatch(schema["pattern"], VERSION), path
     entry = document["components"]["schemas"]["NewFileEntry"]["properties"]["version"]
     assert re.fullmatch(entry["pattern"], VERSION)
     assert not re.search(entry["pattern"], f"{VERSION}x")
@@ -322,6 +331,84 @@ def test_the_definition_is_plain_json(client) -> None:
     assert answer.headers["Content-Type"] == "application/json"
     assert json.loads(answer.data)["info"]["title"]
     assert VERSION in answer.text
+
+
+@pytest.mark.spec("DEF-09")
+def test_ids_versions_and_replicas_are_of_one_type_each(document) -> None:
+    schemas = document["components"]["schemas"]
+    assert schemas["Uuid"]["format"] == "uuid"
+    assert schemas["Replica"]["enum"] == ["aws", "gcp"]
+    assert re.fullmatch(schemas["Version"]["pattern"], VERSION)
+    named = {"uuid": "Uuid", "version": "Version", "replica": "Replica"}
+    for _, _, one in operations(document):
+        for parameter in one["parameters"]:
+            if kind := named.get(parameter["name"]):
+                assert parameter["schema"] == {"$ref": f"#/components/schemas/{kind}"}
+                assert parameter["example"]
+    described = {one["operationId"]: one for _, _, one in operations(document)}
+    payload = schemas["Notification"]["properties"]
+    assert payload["transaction_id"]["format"] == "uuid", "a description of its own stays"
+    assert schemas["MatchedBundle"]["properties"] == {
+        "bundle_uuid": {"$ref": "#/components/schemas/Uuid"},
+        "bundle_version": {"$ref": "#/components/schemas/Version"},
+    }
+    assert described["get_bundle"]["parameters"][0]["example"] == schemas["Uuid"]["example"]
+
+
+@pytest.mark.spec("DEF-09")
+def test_links_lead_to_operations_by_values_that_there_are(document) -> None:
+    described = {one["operationId"]: one for _, _, one in operations(document)}
+    found = 0
+    for _, _, one in operations(document):
+        own = {(parameter["in"], parameter["name"]) for parameter in one["parameters"]}
+        for status, response in one["responses"].items():
+            for link in response.get("links", {}).values():
+                assert status.startswith("2")
+                content = response["content"]["application/json"]["schema"]
+                members = resolve_reference(document, content)["properties"]
+                taken = {
+                    parameter["name"] for parameter in described[link["operationId"]]["parameters"]
+                }
+                for name, source in link["parameters"].items():
+                    assert name in taken, link
+                    if source.startswith("$response.body#/"):
+                        assert source.removeprefix("$response.body#/") in members, link
+                    else:
+                        assert tuple(source.split(".")[1:]) in own, link
+                found += 1
+    assert found > len(STORE_LINKS)
+
+
+@pytest.mark.spec("DEF-09")
+@pytest.mark.parametrize(
+    "subscription",
+    [
+        a_subscription(query="event_type == 'CREATE'"),
+        a_subscription(),
+        a_subscription(type="elasticsearch", query='{"match_all": {}}'),
+    ],
+    ids=["jmespath", "no query", "elasticsearch"],
+)
+def test_callbacks_describe_deliveries_as_they_are_sent(document, subscription) -> None:
+    described = {one["operationId"]: one for _, _, one in operations(document)}
+    sent = described["put_subscription"]["callbacks"]["delivery"]
+    (request,) = sent["{$request.body#/callback_url}"].values()
+    schema = request["requestBody"]["content"]["application/json"]["schema"]
+    validator = OAS30Validator({**document, **schema})
+    payload = build_payload(
+        subscription,
+        an_event("CREATE"),
+        delivery=UUID,
+        base_url=BASE_URL,
+        attachments={"ages": [3]},
+    )
+    known = document["components"]["schemas"]["Notification"]["properties"]
+    test = build_test_payload(subscription, delivery=UUID, now_us=1) | build_test_members(UUID)
+    for body in (payload, test):
+        validator.validate(body)
+        assert body.keys() <= known.keys()
+    assert not validator.is_valid({**payload, "transaction_id": 3})
+    assert not validator.is_valid({**payload, "match": {}})
 
 
 HEADERS_IN_PROSE = {

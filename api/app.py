@@ -34,6 +34,7 @@ from api.http.metrics import RequestMetrics
 from api.http.openapi import register_definition
 from api.http.operation import JobQueue, Services, StoreContext, operations_of
 from api.http.paging import Cursors
+from api.http.probes import register_probes
 from api.http.responses import new_request_id, register_conventions
 from api.http.waiting import LongPolling, ServerSentEvents
 from api.objects import register_objects
@@ -94,6 +95,7 @@ def create_app(
         page=error_page,
     )
     register_service(app, services)
+    register_probes(app, stores.catalog)
     view_of = partial(make_view, services=services, context_type=StoreContext)
     register_operations(app, OPERATIONS, view_of, URL_PREFIX)
     # Also without `/v1`, beside `/health`, for operators.

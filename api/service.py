@@ -17,6 +17,7 @@ from api import integrity
 from api.http.auth import identify_caller
 from api.http.metrics import METRICS_CONTENT_TYPE, MetricSample
 from api.http.operation import Services, json_response
+from api.http.probes import PROBE_PATHS
 from auth.remote import RemoteDecisionPoint
 from storage.catalog import deliveries, documents, jobs, store_state, versions
 from storage.catalog import integrity as integrity_rows
@@ -29,6 +30,8 @@ log = logging.getLogger(__name__)
 PartStatus = dict[str, Any]
 HealthCheck = Callable[[], PartStatus]
 PROBE_KEY = "health/probe"
+PORT_PATHS = PROBE_PATHS | {"/health", "/metrics"}
+"""Paths that the operators' port serves."""
 MAX_NAMED = 5
 """Most faults that one reason names."""
 OVERDUE_S = 60
@@ -56,9 +59,9 @@ def register_service(app: Flask, services: Services) -> None:
 
         @app.before_request
         def keep_to_the_port() -> None:
-            is_served = request.path in ("/health", "/metrics")
+            is_served = request.path in PORT_PATHS
             if is_ops_port(services.settings.ops_port) and not is_served:
-                raise NotFoundError("This port serves /health and /metrics only.")
+                raise NotFoundError(f"This port serves {', '.join(sorted(PORT_PATHS))} only.")
 
 
 def is_ops_port(ops_port: int) -> bool:

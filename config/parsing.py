@@ -23,6 +23,11 @@ SETTING_BOUNDS = {
     "sequencer_s": (0.0, 3_600.0),
 }
 """Minimum and maximum values with which a store can run."""
+SETTING_CHOICES = {
+    "log_level": ("debug", "info", "warning", "error", "critical"),
+    "log_format": ("auto", "text", "json"),
+}
+"""Words that a setting can be; log levels also in capitals."""
 _ORIGIN_PATTERN = re.compile(
     r"([a-z][a-z0-9+.-]*)://(?:\[[0-9a-f:.]+\]|[a-z0-9._-]+)(?::([0-9]{1,5}))?"
 )
@@ -46,12 +51,18 @@ class ProviderSettings:
 
 
 def find_out_of_bounds(settings: Mapping[str, Any]) -> dict[str, str]:
-    """Return an error for each setting out of its bounds."""
-    return {
+    """Return an error for each setting out of its bounds, or that is none of its choices."""
+    numbers = {
         name: f"must be between {least} and {most} (got {settings[name]})"
         for name, (least, most) in SETTING_BOUNDS.items()
         if not least <= settings[name] <= most
     }
+    words = {
+        name: f'must be one of {", ".join(choices)} (got "{settings[name]}")'
+        for name, choices in SETTING_CHOICES.items()
+        if settings[name].lower() not in choices
+    }
+    return numbers | words
 
 
 def is_origin(text: str) -> bool:

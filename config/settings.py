@@ -353,6 +353,9 @@ class Settings:
 
     # Log
     log_level: str = _setting("INFO", "DEBUG, INFO, WARNING or ERROR")
+    log_format: str = _setting(
+        "auto", "text, json, or auto: text on a terminal, otherwise one JSON object per line"
+    )
 
     def __post_init__(self) -> None:
         # Paths are appended to these, so drop a trailing slash.

@@ -17,11 +17,12 @@ from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from threading import Event, Lock, Thread
+from typing import TextIO
 
 import click
 
 from auth.secret_files import load_secret
-from config import Settings
+from config import Settings, logs
 from config.process import bind_command_to_parent
 from ops import home, ports, procfile
 from ops.procfile import ROOT, ProcessLine
@@ -252,9 +253,18 @@ def run(settings: Settings, only: tuple[str, ...]) -> None:
     prepare = PREPARE_COMMAND if settings.redis_url else ()
     say = partial(_print_line, max(len(line.name) for line in lines))
     try:
-        supervise(settings, lines, environ=os.environ, say=say, prepare=prepare)
+        environ = {**os.environ, **log_variables(settings, sys.stdout, os.environ)}
+        supervise(settings, lines, environ=environ, say=say, prepare=prepare)
     except (home.HomeTaken, home.HomeExposed, ports.PortTaken, StartFailed) as error:
         raise click.ClickException(str(error)) from error
+
+
+def log_variables(settings: Settings, stream: TextIO, environ: Mapping[str, str]) -> dict[str, str]:
+    """Return variables that let processes log for a terminal, which they reach through a pipe."""
+    if not logs.wants_text(settings.log_format, stream):
+        return {}
+    colours = {"FORCE_COLOR": "1"} if logs.wants_colours(stream, environ) else {}
+    return {"STORE_LOG_FORMAT": "text", **colours}
 
 
 def _select_processes(

@@ -213,11 +213,15 @@ STORE_BESIDE: Mapping[str, str] = {
     "/swagger.json": "the definition",
     "/v1/swagger.json": "the definition",
     "/v1/objects/<bucket>/<path:key>": "bytes, for holders of a presigned URL",
+    "/livez": "a probe, for everybody",
+    "/readyz": "a probe, for everybody",
 }
 """Ways into the store that are no operations: what they are, or who may go them."""
 
 AUTH_BESIDE: Mapping[str, str] = {
     "/": "a page that says what this is",
+    "/livez": "a probe, for everybody",
+    "/readyz": "a probe, for everybody",
     "/device": "a page for logged-in users; its forms belong to the session",
     "/device/confirm": "the same",
     "/oauth/consent": "the same",

@@ -22,7 +22,7 @@ _MIGRATION_POLL_S = 0.05
 
 with exit_on_boot_failure():
     _settings = load_settings(os.environ)
-    logs.configure_logging(_settings.log_level, "web")
+    logs.configure_logging(_settings.log_level, "web", _settings.log_format, os.environ)
     _stores = connect(_settings)
 
     # The worker migrates; if it cannot, the supervisor ends us.

@@ -10,7 +10,7 @@ from workers.redis_broker import build_sender
 
 with exit_on_boot_failure():
     _settings = load_settings(os.environ)
-    logs.configure_logging(_settings.log_level, "api")
+    logs.configure_logging(_settings.log_level, "api", _settings.log_format, os.environ)
     _stores = connect(_settings)
     _job_sender = build_sender(_settings.redis_url, _stores.pubsub)
     application = build_app(_settings, _stores, _job_sender)

@@ -59,7 +59,7 @@ def main(names: list[str]) -> None:
     process.bound_heap()
     settings = config.load_settings(os.environ)
     process_name = CLOCK if names == [CLOCK] else "worker " + ",".join(names or QUEUE_NAMES)
-    configure_logging(settings.log_level, process_name)
+    configure_logging(settings.log_level, process_name, settings.log_format, os.environ)
     stop = runtime.install_stop_signals()
     with run_clock(settings) if names == [CLOCK] else run_queues(settings, names):
         process.relax_gc()

@@ -73,7 +73,7 @@ def main() -> None:
     """Work until a stop signal; running jobs get a grace period."""
     process.bound_heap()
     settings = load_settings(os.environ)
-    configure_logging(settings.log_level, "worker")
+    configure_logging(settings.log_level, "worker", settings.log_format, os.environ)
     stop = runtime.install_stop_signals()
     with run_worker(settings):
         process.relax_gc()

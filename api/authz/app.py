@@ -26,6 +26,7 @@ from api.http.limits import ReadOnlyMode
 from api.http.openapi import ApiInfo, build_definition
 from api.http.operation import operations_of
 from api.http.paging import Cursors
+from api.http.probes import register_probes
 from api.http.responses import ignore_request, new_request_id, register_conventions
 from auth.account_operations import describe_requirement
 from auth.decisions import LocalDecisionPoint
@@ -195,6 +196,7 @@ def create_auth_app(
         app, OPERATIONS, partial(make_view, services=services, context_type=AuthRequestContext)
     )
     register_front_page(app, services)
+    register_probes(app, catalog)
     register_pages(app, services.logins, operations.PAGES, services.logins)
     register_pages(app, services.logins, (*authorize.PAGES, *device.PAGES), services)
     return app

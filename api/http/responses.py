@@ -139,6 +139,9 @@ def _allowed_origin(origins: Collection[str]) -> str | None:
 
 log = logging.getLogger("api.requests")
 
+QUIET_PATHS = frozenset({"/health", "/livez", "/metrics", "/readyz"})
+"""Successful requests to these are logged at level DEBUG."""
+
 CountRequest = Callable[[str, int, float], None]
 """Counts a request by its operation, status and seconds."""
 
@@ -196,7 +199,9 @@ def _observe_requests(app: Flask, request_ids: Callable[[], str], count: CountRe
         # Without the query, which may hold a signature.
         fields = {"method": request.method, "path": request.path, "status": response.status_code}
         who = {"seconds": round(seconds, 4), "principal": g.get("principal")}
-        log.info("request", extra=fields | who)
+        # Probes and scrapes come every few seconds, and would fill the log.
+        is_quiet = request.path in QUIET_PATHS and response.status_code == 200
+        log.log(logging.DEBUG if is_quiet else logging.INFO, "request", extra=fields | who)
         return response
 
     @app.teardown_request

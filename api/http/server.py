@@ -5,6 +5,7 @@ import os
 import select
 import socket
 import time
+from collections.abc import Iterable
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
@@ -14,6 +15,7 @@ from http import HTTPStatus
 from itertools import islice
 from selectors import EVENT_READ
 from typing import Any
+from wsgiref.types import StartResponse, WSGIApplication, WSGIEnvironment
 
 import orjson
 from gunicorn.http import errors
@@ -21,6 +23,7 @@ from gunicorn.workers.gthread import ThreadWorker
 
 from api.http.errors import PROBLEM_MEDIA_TYPE, REQUEST_ID_HEADER, UNEXPECTED_DETAIL, problem_body
 from api.http.limits import Permit, Permits
+from api.http.probes import STOPPING_KEY
 from api.http.responses import new_request_id
 from config import Settings, process
 
@@ -262,6 +265,17 @@ class HttpWorker(ThreadWorker):  # type: ignore[misc]
     def get_thread_pool(self) -> ThreadPoolExecutor:
         """Allow a thread for every connection; permits limit how many run."""
         return ThreadPoolExecutor(self.worker_connections, thread_name_prefix="request")
+
+    def load_wsgi(self) -> None:
+        """Load the application, and let it know of each request whether the server is stopping."""
+        super().load_wsgi()
+        application: WSGIApplication = self.wsgi
+
+        def serve(environ: WSGIEnvironment, start_response: StartResponse) -> Iterable[bytes]:
+            environ[STOPPING_KEY] = not self.alive
+            return application(environ, start_response)
+
+        self.wsgi: WSGIApplication = serve
 
     # Heads of requests --------------------------------------------------------------------
 

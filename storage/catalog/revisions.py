@@ -28,6 +28,11 @@ def is_known_revision(revision: str) -> bool:
     return not revision or revision in _list_revisions()
 
 
+def is_older_revision(revision: str) -> bool:
+    """Return whether tables of this revision must be migrated for this code."""
+    return revision != expected_revision() and is_known_revision(revision)
+
+
 def require_known_revision(catalog: Catalog) -> None:
     """Raise DomainError when a newer release migrated the catalog."""
     revision = read_current_revision(catalog)

@@ -241,7 +241,7 @@ def test_logs_no_credentials(
         with_sts.catalog.close()
         client = opened(settings, stores, job_queue, credential_issuer=with_sts.credential_issuer)
         try:
-            configure_logging("DEBUG", "test")
+            configure_logging("DEBUG", "test", "json", {})
             given = client.post(PATH, headers=INGEST)
             url = url_of(opened(settings, stores, job_queue))
             kept = client.put(url, data=b"x")

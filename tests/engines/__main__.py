@@ -10,10 +10,17 @@ from collections.abc import Mapping, Sequence
 
 import click
 
-from tests.engines import chromium, nextflow, optional_engines, startup
+from tests.engines import chromium, nextflow, openapi_typescript, optional_engines, startup
 from tests.engines.engine import stop
 from tests.engines.startup import ENGINES, TOOLS, Installable
-from tests.engines.versions import HCA, HCA_VARIABLE, SNAKEMAKE, SNAKEMAKE_VARIABLE
+from tests.engines.versions import (
+    HCA,
+    HCA_VARIABLE,
+    OPENAPI_PYTHON_CLIENT,
+    OPENAPI_PYTHON_CLIENT_VARIABLE,
+    SNAKEMAKE,
+    SNAKEMAKE_VARIABLE,
+)
 
 NAMES = click.Choice([*ENGINES, *TOOLS])
 
@@ -82,6 +89,10 @@ def _name_tools(tools: Sequence[str], absent: Mapping[str, str]) -> dict[str, st
         "chromium": chromium.environ,
         "hca": lambda: {HCA_VARIABLE: str(HCA.path)},
         "nextflow": nextflow.environ,
+        "openapi-python-client": lambda: {
+            OPENAPI_PYTHON_CLIENT_VARIABLE: str(OPENAPI_PYTHON_CLIENT.path)
+        },
+        "openapi-typescript": openapi_typescript.environ,
         "snakemake": lambda: {SNAKEMAKE_VARIABLE: str(SNAKEMAKE.path)},
     }
     named: dict[str, str] = {}

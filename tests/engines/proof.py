@@ -15,6 +15,8 @@ import pytest
 POSTGRES, PGBOUNCER, REDIS = "STORE_TEST_POSTGRES", "STORE_TEST_PGBOUNCER", "STORE_TEST_REDIS"
 S3, GCS, OPENSEARCH = "STORE_TEST_S3", "STORE_TEST_GCS", "STORE_TEST_OPENSEARCH"
 REAL_DATA, HCA = "STORE_REAL_DATA", "STORE_TEST_HCA"
+OPENAPI_PYTHON_CLIENT = "STORE_TEST_OPENAPI_PYTHON_CLIENT"
+OPENAPI_TYPESCRIPT = "STORE_TEST_OPENAPI_TYPESCRIPT"
 NEXTFLOW, SNAKEMAKE = "STORE_TEST_NEXTFLOW", "STORE_TEST_SNAKEMAKE"
 STORE = (POSTGRES, REDIS, S3, OPENSEARCH)
 
@@ -44,6 +46,8 @@ PARTS = {
     "original client": Part(r"test_original_client\.py", [HCA, S3]),
     "nextflow": Part(r"test_workflows\.py.*\[nextflow", [NEXTFLOW]),
     "snakemake": Part(r"test_workflows\.py.*\[snakemake", [SNAKEMAKE]),
+    "openapi-python-client": Part(r"\[openapi-python-client", [OPENAPI_PYTHON_CLIENT]),
+    "openapi-typescript": Part(r"\[openapi-typescript", [OPENAPI_TYPESCRIPT]),
     "whole store on s3": Part(r"^tests/real/.*\[.*s3 and s3", STORE),
     "whole store on s3 and gcs": Part(r"^tests/real/.*\[.*s3 and gcs", [*STORE, GCS]),
 }

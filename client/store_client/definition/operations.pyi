@@ -149,6 +149,22 @@ class AttemptDetail(TypedDict):
     body: NotRequired[str]
     headers: NotRequired[dict[str, Any]]
 
+class AuditEntry(TypedDict):
+    at: str
+    who: str
+    what: str
+    target: str
+    before: dict[str, Any] | None
+    after: dict[str, Any] | None
+    request_id: str
+
+class AuditLog(TypedDict):
+    audit: list[AuditEntry]
+
+class AuthHealthPart(TypedDict):
+    status: str
+    reason: str
+
 class BacklogAnswer(TypedDict):
     kind: str
     step: str
@@ -180,6 +196,9 @@ class BundleName(TypedDict):
 class BundleWritten(TypedDict):
     version: str
     manifest: Manifest
+
+class ChangeAnswer(TypedDict):
+    changed: bool
 
 class CheckoutProgressAnswer(TypedDict):
     files: int
@@ -265,6 +284,40 @@ class DeliveryDetail(TypedDict):
 class DeliveryList(TypedDict):
     deliveries: list[DeliveryAnswer]
 
+class DeviceAnswer(TypedDict):
+    device_code: str
+    user_code: str
+    verification_uri: str
+    verification_uri_complete: str
+    expires_in: int
+    interval: int
+
+class Discovery(TypedDict):
+    issuer: str
+    authorization_endpoint: str
+    token_endpoint: str
+    userinfo_endpoint: str
+    jwks_uri: str
+    revocation_endpoint: str
+    device_authorization_endpoint: str
+    end_session_endpoint: str
+    scopes_supported: list[str]
+    response_types_supported: list[str]
+    response_modes_supported: list[str]
+    grant_types_supported: list[str]
+    subject_types_supported: list[str]
+    id_token_signing_alg_values_supported: list[str]
+    token_endpoint_auth_methods_supported: list[str]
+    revocation_endpoint_auth_methods_supported: list[str]
+    code_challenge_methods_supported: list[str]
+    prompt_values_supported: list[str]
+    claim_types_supported: list[str]
+    claims_supported: list[str]
+    authorization_response_iss_parameter_supported: bool
+    claims_parameter_supported: bool
+    request_parameter_supported: bool
+    request_uri_parameter_supported: bool
+
 class DivergedRecord(TypedDict):
     kind: str
     name: str
@@ -281,6 +334,33 @@ class DryRunBundle(TypedDict):
     matches: bool
     payload: NotRequired[dict[str, Any]]
     error: NotRequired[str]
+
+class Echo(TypedDict):
+    method: str
+    path: str
+    query: dict[str, list[str]]
+    headers: dict[str, str]
+
+class EffectiveRole(TypedDict):
+    name: str
+    groups: list[str]
+
+class Evaluation(TypedDict):
+    result: bool
+    reason: str
+    evaluation_results: list[EvaluationResult]
+    grant_stands: bool | None
+    policy_version: str
+
+class EvaluationResult(TypedDict):
+    action: str
+    resource: str
+    result: bool
+    reason: str
+    source: str | None
+    statement: str | None
+    depends_on: list[str]
+    anywhere: bool
 
 class EventDocument(TypedDict):
     event_type: str
@@ -359,6 +439,20 @@ class FileWritten(TypedDict):
 class FilesWritten(TypedDict):
     files: list[FileResult]
 
+class GroupAnswer(TypedDict):
+    policy: dict[str, Any] | None
+    built_in: bool
+    created: str
+    updated: str
+    group_id: str
+
+class GroupList(TypedDict):
+    groups: list[str]
+
+class Health(TypedDict):
+    status: str
+    parts: dict[str, AuthHealthPart]
+
 class Integrity(TypedDict):
     at: str
     period_s: float
@@ -378,6 +472,9 @@ class JournalledEvent(TypedDict):
     offset: int
     size: int
 
+class KeySet(TypedDict):
+    keys: list[PublicKey]
+
 class LagAnswer(TypedDict):
     kind: str
     replica: str
@@ -393,6 +490,25 @@ class MetadataSchemaList(TypedDict):
     schemas: list[SchemaPattern]
     documents: dict[str, Any]
 
+class OperationExtent(TypedDict):
+    operation: str
+    action: str
+    extent: str
+
+class OwnPermissions(TypedDict):
+    email: str
+    groups: list[str]
+    roles: list[EffectiveRole]
+    permissions: list[OperationExtent]
+
+class OwnedList(TypedDict):
+    resources: list[OwnedThing]
+
+class OwnedThing(TypedDict):
+    resource_type: str
+    uuid: str
+    arn: str
+
 class PendingItem(TypedDict):
     kind: str
     name: str
@@ -403,6 +519,20 @@ class PendingItem(TypedDict):
     attempts: int
     parked: bool
     reason: NotRequired[str]
+
+class PolicyVersion(TypedDict):
+    policy_version: str
+
+class PublicKey(TypedDict):
+    kty: str
+    kid: str
+    use: str
+    alg: str
+    n: NotRequired[str]
+    e: NotRequired[str]
+    crv: NotRequired[str]
+    x: NotRequired[str]
+    y: NotRequired[str]
 
 class ReplayAnswer(TypedDict):
     replay_id: str
@@ -441,6 +571,16 @@ class Replication(TypedDict):
 class RetriedAnswer(TypedDict):
     retried: int
     more: bool
+
+class RoleAnswer(TypedDict):
+    policy: dict[str, Any] | None
+    built_in: bool
+    created: str
+    updated: str
+    role_id: str
+
+class RoleList(TypedDict):
+    roles: list[str]
 
 class SchemaPattern(TypedDict):
     pattern: str
@@ -513,10 +653,37 @@ class TaskCause(TypedDict):
     declared: NotRequired[str]
     computed: NotRequired[str]
 
+class TokenAnswer(TypedDict):
+    access_token: str
+    token_type: str
+    expires_in: int
+    refresh_token: str
+    scope: str
+    id_token: NotRequired[str]
+
 class UnindexedDocument(TypedDict):
     replica: str
     bundle: str
     reason: str
+
+class UserAnswer(TypedDict):
+    policy: dict[str, Any] | None
+    built_in: bool
+    created: str
+    updated: str
+    user_id: str
+    status: str
+
+class UserInfo(TypedDict):
+    sub: str
+    email: NotRequired[str]
+    email_verified: NotRequired[bool]
+    name: NotRequired[str]
+    preferred_username: NotRequired[str]
+    groups: NotRequired[list[str]]
+
+class UserList(TypedDict):
+    users: list[str]
 
 class ValidationCounts(TypedDict):
     UNSCHEDULED: int
@@ -568,11 +735,13 @@ class Operations:
         """Delete one of your subscriptions."""
 
     @_operation
-    def delete_v1_group(self, *, group_id: str, headers: Headers = None) -> Answer[Any, Any]:
+    def delete_v1_group(
+        self, *, group_id: str, headers: Headers = None,
+    ) -> Answer[ChangeAnswer, Any]:
         """Delete a group."""
 
     @_operation
-    def delete_v1_role(self, *, role_id: str, headers: Headers = None) -> Answer[Any, Any]:
+    def delete_v1_role(self, *, role_id: str, headers: Headers = None) -> Answer[ChangeAnswer, Any]:
         """Delete a role."""
 
     @_operation
@@ -669,7 +838,7 @@ class Operations:
         """List your collections."""
 
     @_operation
-    def get_definition(self, *, headers: Headers = None) -> Answer[Any, Any]:
+    def get_definition(self, *, headers: Headers = None) -> Answer[dict[str, Any], Any]:
         """This definition."""
 
     @_operation
@@ -689,7 +858,7 @@ class Operations:
         """Show a delivery with its requests and their results."""
 
     @_operation
-    def get_echo(self, *, headers: Headers = None) -> Answer[Any, Any]:
+    def get_echo(self, *, headers: Headers = None) -> Answer[Echo, Any]:
         """Your request as it arrived, without the secrets in it."""
 
     @_operation
@@ -729,7 +898,7 @@ class Operations:
         """List the bundles that contain a file."""
 
     @_operation
-    def get_health(self, *, headers: Headers = None) -> Answer[Any, Any]:
+    def get_health(self, *, headers: Headers = None) -> Answer[Health, Any]:
         """Whether every part works."""
 
     @_operation
@@ -737,7 +906,7 @@ class Operations:
         """Show how many objects are verified, and which are damaged."""
 
     @_operation
-    def get_jwks_json(self, *, headers: Headers = None) -> Answer[Any, Any]:
+    def get_jwks_json(self, *, headers: Headers = None) -> Answer[KeySet, Any]:
         """The public keys that verify its tokens."""
 
     @_operation
@@ -766,11 +935,11 @@ class Operations:
         """Authorize an application to act for the user (RFC 6749, OpenID Connect)."""
 
     @_operation
-    def get_oauth_userinfo(self, *, headers: Headers = None) -> Answer[Any, Any]:
+    def get_oauth_userinfo(self, *, headers: Headers = None) -> Answer[UserInfo, Any]:
         """Whom the access token is of, as far as its scopes let it be known."""
 
     @_operation
-    def get_openid_configuration(self, *, headers: Headers = None) -> Answer[Any, Any]:
+    def get_openid_configuration(self, *, headers: Headers = None) -> Answer[Discovery, Any]:
         """What this service is and does."""
 
     @_operation
@@ -815,7 +984,7 @@ class Operations:
         """Show how far a file's verification is."""
 
     @_operation
-    def get_v1_account(self, *, headers: Headers = None) -> Answer[Any, Any]:
+    def get_v1_account(self, *, headers: Headers = None) -> Answer[OwnPermissions, Any]:
         """Read your own roles and permissions."""
 
     @_operation
@@ -823,58 +992,58 @@ class Operations:
         self, *, per_page: int | None = None, next_token: str | None = None, who: str | None = None,
         what: str | None = None, since: str | None = None, until: str | None = None,
         target: str | None = None, headers: Headers = None,
-    ) -> Answer[Any, Any]:
+    ) -> Answer[AuditLog, AuditEntry]:
         """Read who changed what."""
 
     @_operation
-    def get_v1_group(self, *, group_id: str, headers: Headers = None) -> Answer[Any, Any]:
+    def get_v1_group(self, *, group_id: str, headers: Headers = None) -> Answer[GroupAnswer, Any]:
         """Read a group."""
 
     @_operation
     def get_v1_group_roles(
         self, *, group_id: str, per_page: int | None = None, next_token: str | None = None,
         headers: Headers = None,
-    ) -> Answer[Any, Any]:
+    ) -> Answer[RoleList, str]:
         """List the roles of a group."""
 
     @_operation
     def get_v1_group_users(
         self, *, group_id: str, per_page: int | None = None, next_token: str | None = None,
         headers: Headers = None,
-    ) -> Answer[Any, Any]:
+    ) -> Answer[UserList, str]:
         """List the users in a group."""
 
     @_operation
     def get_v1_groups(
         self, *, per_page: int | None = None, next_token: str | None = None,
         headers: Headers = None,
-    ) -> Answer[Any, Any]:
+    ) -> Answer[GroupList, str]:
         """List groups."""
 
     @_operation
-    def get_v1_policies_version(self, *, headers: Headers = None) -> Answer[Any, Any]:
+    def get_v1_policies_version(self, *, headers: Headers = None) -> Answer[PolicyVersion, Any]:
         """Which policies are in force."""
 
     @_operation
-    def get_v1_role(self, *, role_id: str, headers: Headers = None) -> Answer[Any, Any]:
+    def get_v1_role(self, *, role_id: str, headers: Headers = None) -> Answer[RoleAnswer, Any]:
         """Read a role."""
 
     @_operation
     def get_v1_roles(
         self, *, per_page: int | None = None, next_token: str | None = None,
         headers: Headers = None,
-    ) -> Answer[Any, Any]:
+    ) -> Answer[RoleList, str]:
         """List roles."""
 
     @_operation
-    def get_v1_user(self, *, user_id: str, headers: Headers = None) -> Answer[Any, Any]:
+    def get_v1_user(self, *, user_id: str, headers: Headers = None) -> Answer[UserAnswer, Any]:
         """Read a user."""
 
     @_operation
     def get_v1_user_groups(
         self, *, user_id: str, per_page: int | None = None, next_token: str | None = None,
         headers: Headers = None,
-    ) -> Answer[Any, Any]:
+    ) -> Answer[GroupList, str]:
         """List the groups that a user is in."""
 
     @_operation
@@ -882,21 +1051,21 @@ class Operations:
         self, *, user_id: str, per_page: int | None = None, next_token: str | None = None,
         resource_type: Literal["area", "collection", "subscription"] | None = None,
         headers: Headers = None,
-    ) -> Answer[Any, Any]:
+    ) -> Answer[OwnedList, OwnedThing]:
         """List what a user owns."""
 
     @_operation
     def get_v1_user_roles(
         self, *, user_id: str, per_page: int | None = None, next_token: str | None = None,
         headers: Headers = None,
-    ) -> Answer[Any, Any]:
+    ) -> Answer[RoleList, str]:
         """List the roles of a user."""
 
     @_operation
     def get_v1_users(
         self, *, per_page: int | None = None, next_token: str | None = None,
         headers: Headers = None,
-    ) -> Answer[Any, Any]:
+    ) -> Answer[UserList, str]:
         """List users."""
 
     @_operation
@@ -998,7 +1167,7 @@ class Operations:
     def post_oauth_device(
         self, *, client_id: str | None = None, client_secret: str | None = None,
         scope: str | None = None, headers: Headers = None,
-    ) -> Answer[Any, Any]:
+    ) -> Answer[DeviceAnswer, Any]:
         """A code for a device without a browser, which a person enters at /device."""
 
     @_operation
@@ -1014,11 +1183,11 @@ class Operations:
         code: str | None = None, redirect_uri: str | None = None, code_verifier: str | None = None,
         refresh_token: str | None = None, device_code: str | None = None, scope: str | None = None,
         headers: Headers = None,
-    ) -> Answer[Any, Any]:
+    ) -> Answer[TokenAnswer, Any]:
         """Tokens for a code, a refresh token or a device's code."""
 
     @_operation
-    def post_oauth_userinfo(self, *, headers: Headers = None) -> Answer[Any, Any]:
+    def post_oauth_userinfo(self, *, headers: Headers = None) -> Answer[UserInfo, Any]:
         """The same; the token may be `access_token` of a body instead of in the header."""
 
     @_operation
@@ -1040,7 +1209,7 @@ class Operations:
     def post_v1_group(
         self, *, group_id: str, roles: Iterable[str] | None = None,
         policy: Mapping[str, Any] | None = None, headers: Headers = None,
-    ) -> Answer[Any, Any]:
+    ) -> Answer[GroupAnswer, Any]:
         """Make a group."""
 
     @_operation
@@ -1048,13 +1217,13 @@ class Operations:
         self, *, principal: str, action: Iterable[str], resource: Iterable[str],
         groups: Iterable[str] | None = None, context: Mapping[str, Any] | None = None,
         grant: str | None = None, headers: Headers = None,
-    ) -> Answer[Any, Any]:
+    ) -> Answer[Evaluation, Any]:
         """Say what a principal may do, and why."""
 
     @_operation
     def post_v1_role(
         self, *, role_id: str, policy: Mapping[str, Any], headers: Headers = None,
-    ) -> Answer[Any, Any]:
+    ) -> Answer[RoleAnswer, Any]:
         """Make a role."""
 
     @_operation
@@ -1062,7 +1231,7 @@ class Operations:
         self, *, user_id: str, groups: Iterable[str] | None = None,
         roles: Iterable[str] | None = None, policy: Mapping[str, Any] | None = None,
         headers: Headers = None,
-    ) -> Answer[Any, Any]:
+    ) -> Answer[UserAnswer, Any]:
         """Make a user."""
 
     @_operation
@@ -1137,53 +1306,53 @@ class Operations:
     @_operation
     def put_v1_group_policy(
         self, *, group_id: str, policy: Mapping[str, Any] | None = None, headers: Headers = None,
-    ) -> Answer[Any, Any]:
+    ) -> Answer[ChangeAnswer, Any]:
         """Give a group a policy."""
 
     @_operation
     def put_v1_group_role(
         self, *, group_id: str, action: Literal["add", "remove"],
         roles: Iterable[str] | None = None, headers: Headers = None,
-    ) -> Answer[Any, Any]:
+    ) -> Answer[ChangeAnswer, Any]:
         """Give a group roles, or take them away."""
 
     @_operation
     def put_v1_group_user(
         self, *, group_id: str, action: Literal["add", "remove"],
         users: Iterable[str] | None = None, headers: Headers = None,
-    ) -> Answer[Any, Any]:
+    ) -> Answer[ChangeAnswer, Any]:
         """Add users to a group, or remove them."""
 
     @_operation
     def put_v1_role_policy(
         self, *, role_id: str, policy: Mapping[str, Any] | None = None, headers: Headers = None,
-    ) -> Answer[Any, Any]:
+    ) -> Answer[ChangeAnswer, Any]:
         """Give a role another policy."""
 
     @_operation
     def put_v1_user(
         self, *, user_id: str, status: Literal["enabled", "disabled"], headers: Headers = None,
-    ) -> Answer[Any, Any]:
+    ) -> Answer[ChangeAnswer, Any]:
         """Enable or disable a user."""
 
     @_operation
     def put_v1_user_group(
         self, *, user_id: str, action: Literal["add", "remove"],
         groups: Iterable[str] | None = None, headers: Headers = None,
-    ) -> Answer[Any, Any]:
+    ) -> Answer[ChangeAnswer, Any]:
         """Add a user to groups, or remove them."""
 
     @_operation
     def put_v1_user_policy(
         self, *, user_id: str, policy: Mapping[str, Any] | None = None, headers: Headers = None,
-    ) -> Answer[Any, Any]:
+    ) -> Answer[ChangeAnswer, Any]:
         """Give a user a policy of their own."""
 
     @_operation
     def put_v1_user_role(
         self, *, user_id: str, action: Literal["add", "remove"], roles: Iterable[str] | None = None,
         headers: Headers = None,
-    ) -> Answer[Any, Any]:
+    ) -> Answer[ChangeAnswer, Any]:
         """Give a user roles, or take them away."""
 
     @_operation
@@ -1259,11 +1428,13 @@ class AsyncOperations:
         """Delete one of your subscriptions."""
 
     @_async_operation
-    def delete_v1_group(self, *, group_id: str, headers: Headers = None) -> Answer[Any, Any]:
+    def delete_v1_group(
+        self, *, group_id: str, headers: Headers = None,
+    ) -> Answer[ChangeAnswer, Any]:
         """Delete a group."""
 
     @_async_operation
-    def delete_v1_role(self, *, role_id: str, headers: Headers = None) -> Answer[Any, Any]:
+    def delete_v1_role(self, *, role_id: str, headers: Headers = None) -> Answer[ChangeAnswer, Any]:
         """Delete a role."""
 
     @_async_operation
@@ -1360,7 +1531,7 @@ class AsyncOperations:
         """List your collections."""
 
     @_async_operation
-    def get_definition(self, *, headers: Headers = None) -> Answer[Any, Any]:
+    def get_definition(self, *, headers: Headers = None) -> Answer[dict[str, Any], Any]:
         """This definition."""
 
     @_async_operation
@@ -1380,7 +1551,7 @@ class AsyncOperations:
         """Show a delivery with its requests and their results."""
 
     @_async_operation
-    def get_echo(self, *, headers: Headers = None) -> Answer[Any, Any]:
+    def get_echo(self, *, headers: Headers = None) -> Answer[Echo, Any]:
         """Your request as it arrived, without the secrets in it."""
 
     @_async_operation
@@ -1420,7 +1591,7 @@ class AsyncOperations:
         """List the bundles that contain a file."""
 
     @_async_operation
-    def get_health(self, *, headers: Headers = None) -> Answer[Any, Any]:
+    def get_health(self, *, headers: Headers = None) -> Answer[Health, Any]:
         """Whether every part works."""
 
     @_async_operation
@@ -1428,7 +1599,7 @@ class AsyncOperations:
         """Show how many objects are verified, and which are damaged."""
 
     @_async_operation
-    def get_jwks_json(self, *, headers: Headers = None) -> Answer[Any, Any]:
+    def get_jwks_json(self, *, headers: Headers = None) -> Answer[KeySet, Any]:
         """The public keys that verify its tokens."""
 
     @_async_operation
@@ -1457,11 +1628,11 @@ class AsyncOperations:
         """Authorize an application to act for the user (RFC 6749, OpenID Connect)."""
 
     @_async_operation
-    def get_oauth_userinfo(self, *, headers: Headers = None) -> Answer[Any, Any]:
+    def get_oauth_userinfo(self, *, headers: Headers = None) -> Answer[UserInfo, Any]:
         """Whom the access token is of, as far as its scopes let it be known."""
 
     @_async_operation
-    def get_openid_configuration(self, *, headers: Headers = None) -> Answer[Any, Any]:
+    def get_openid_configuration(self, *, headers: Headers = None) -> Answer[Discovery, Any]:
         """What this service is and does."""
 
     @_async_operation
@@ -1506,7 +1677,7 @@ class AsyncOperations:
         """Show how far a file's verification is."""
 
     @_async_operation
-    def get_v1_account(self, *, headers: Headers = None) -> Answer[Any, Any]:
+    def get_v1_account(self, *, headers: Headers = None) -> Answer[OwnPermissions, Any]:
         """Read your own roles and permissions."""
 
     @_async_operation
@@ -1514,58 +1685,58 @@ class AsyncOperations:
         self, *, per_page: int | None = None, next_token: str | None = None, who: str | None = None,
         what: str | None = None, since: str | None = None, until: str | None = None,
         target: str | None = None, headers: Headers = None,
-    ) -> Answer[Any, Any]:
+    ) -> Answer[AuditLog, AuditEntry]:
         """Read who changed what."""
 
     @_async_operation
-    def get_v1_group(self, *, group_id: str, headers: Headers = None) -> Answer[Any, Any]:
+    def get_v1_group(self, *, group_id: str, headers: Headers = None) -> Answer[GroupAnswer, Any]:
         """Read a group."""
 
     @_async_operation
     def get_v1_group_roles(
         self, *, group_id: str, per_page: int | None = None, next_token: str | None = None,
         headers: Headers = None,
-    ) -> Answer[Any, Any]:
+    ) -> Answer[RoleList, str]:
         """List the roles of a group."""
 
     @_async_operation
     def get_v1_group_users(
         self, *, group_id: str, per_page: int | None = None, next_token: str | None = None,
         headers: Headers = None,
-    ) -> Answer[Any, Any]:
+    ) -> Answer[UserList, str]:
         """List the users in a group."""
 
     @_async_operation
     def get_v1_groups(
         self, *, per_page: int | None = None, next_token: str | None = None,
         headers: Headers = None,
-    ) -> Answer[Any, Any]:
+    ) -> Answer[GroupList, str]:
         """List groups."""
 
     @_async_operation
-    def get_v1_policies_version(self, *, headers: Headers = None) -> Answer[Any, Any]:
+    def get_v1_policies_version(self, *, headers: Headers = None) -> Answer[PolicyVersion, Any]:
         """Which policies are in force."""
 
     @_async_operation
-    def get_v1_role(self, *, role_id: str, headers: Headers = None) -> Answer[Any, Any]:
+    def get_v1_role(self, *, role_id: str, headers: Headers = None) -> Answer[RoleAnswer, Any]:
         """Read a role."""
 
     @_async_operation
     def get_v1_roles(
         self, *, per_page: int | None = None, next_token: str | None = None,
         headers: Headers = None,
-    ) -> Answer[Any, Any]:
+    ) -> Answer[RoleList, str]:
         """List roles."""
 
     @_async_operation
-    def get_v1_user(self, *, user_id: str, headers: Headers = None) -> Answer[Any, Any]:
+    def get_v1_user(self, *, user_id: str, headers: Headers = None) -> Answer[UserAnswer, Any]:
         """Read a user."""
 
     @_async_operation
     def get_v1_user_groups(
         self, *, user_id: str, per_page: int | None = None, next_token: str | None = None,
         headers: Headers = None,
-    ) -> Answer[Any, Any]:
+    ) -> Answer[GroupList, str]:
         """List the groups that a user is in."""
 
     @_async_operation
@@ -1573,21 +1744,21 @@ class AsyncOperations:
         self, *, user_id: str, per_page: int | None = None, next_token: str | None = None,
         resource_type: Literal["area", "collection", "subscription"] | None = None,
         headers: Headers = None,
-    ) -> Answer[Any, Any]:
+    ) -> Answer[OwnedList, OwnedThing]:
         """List what a user owns."""
 
     @_async_operation
     def get_v1_user_roles(
         self, *, user_id: str, per_page: int | None = None, next_token: str | None = None,
         headers: Headers = None,
-    ) -> Answer[Any, Any]:
+    ) -> Answer[RoleList, str]:
         """List the roles of a user."""
 
     @_async_operation
     def get_v1_users(
         self, *, per_page: int | None = None, next_token: str | None = None,
         headers: Headers = None,
-    ) -> Answer[Any, Any]:
+    ) -> Answer[UserList, str]:
         """List users."""
 
     @_async_operation
@@ -1689,7 +1860,7 @@ class AsyncOperations:
     def post_oauth_device(
         self, *, client_id: str | None = None, client_secret: str | None = None,
         scope: str | None = None, headers: Headers = None,
-    ) -> Answer[Any, Any]:
+    ) -> Answer[DeviceAnswer, Any]:
         """A code for a device without a browser, which a person enters at /device."""
 
     @_async_operation
@@ -1705,11 +1876,11 @@ class AsyncOperations:
         code: str | None = None, redirect_uri: str | None = None, code_verifier: str | None = None,
         refresh_token: str | None = None, device_code: str | None = None, scope: str | None = None,
         headers: Headers = None,
-    ) -> Answer[Any, Any]:
+    ) -> Answer[TokenAnswer, Any]:
         """Tokens for a code, a refresh token or a device's code."""
 
     @_async_operation
-    def post_oauth_userinfo(self, *, headers: Headers = None) -> Answer[Any, Any]:
+    def post_oauth_userinfo(self, *, headers: Headers = None) -> Answer[UserInfo, Any]:
         """The same; the token may be `access_token` of a body instead of in the header."""
 
     @_async_operation
@@ -1731,7 +1902,7 @@ class AsyncOperations:
     def post_v1_group(
         self, *, group_id: str, roles: Iterable[str] | None = None,
         policy: Mapping[str, Any] | None = None, headers: Headers = None,
-    ) -> Answer[Any, Any]:
+    ) -> Answer[GroupAnswer, Any]:
         """Make a group."""
 
     @_async_operation
@@ -1739,13 +1910,13 @@ class AsyncOperations:
         self, *, principal: str, action: Iterable[str], resource: Iterable[str],
         groups: Iterable[str] | None = None, context: Mapping[str, Any] | None = None,
         grant: str | None = None, headers: Headers = None,
-    ) -> Answer[Any, Any]:
+    ) -> Answer[Evaluation, Any]:
         """Say what a principal may do, and why."""
 
     @_async_operation
     def post_v1_role(
         self, *, role_id: str, policy: Mapping[str, Any], headers: Headers = None,
-    ) -> Answer[Any, Any]:
+    ) -> Answer[RoleAnswer, Any]:
         """Make a role."""
 
     @_async_operation
@@ -1753,7 +1924,7 @@ class AsyncOperations:
         self, *, user_id: str, groups: Iterable[str] | None = None,
         roles: Iterable[str] | None = None, policy: Mapping[str, Any] | None = None,
         headers: Headers = None,
-    ) -> Answer[Any, Any]:
+    ) -> Answer[UserAnswer, Any]:
         """Make a user."""
 
     @_async_operation
@@ -1828,53 +1999,53 @@ class AsyncOperations:
     @_async_operation
     def put_v1_group_policy(
         self, *, group_id: str, policy: Mapping[str, Any] | None = None, headers: Headers = None,
-    ) -> Answer[Any, Any]:
+    ) -> Answer[ChangeAnswer, Any]:
         """Give a group a policy."""
 
     @_async_operation
     def put_v1_group_role(
         self, *, group_id: str, action: Literal["add", "remove"],
         roles: Iterable[str] | None = None, headers: Headers = None,
-    ) -> Answer[Any, Any]:
+    ) -> Answer[ChangeAnswer, Any]:
         """Give a group roles, or take them away."""
 
     @_async_operation
     def put_v1_group_user(
         self, *, group_id: str, action: Literal["add", "remove"],
         users: Iterable[str] | None = None, headers: Headers = None,
-    ) -> Answer[Any, Any]:
+    ) -> Answer[ChangeAnswer, Any]:
         """Add users to a group, or remove them."""
 
     @_async_operation
     def put_v1_role_policy(
         self, *, role_id: str, policy: Mapping[str, Any] | None = None, headers: Headers = None,
-    ) -> Answer[Any, Any]:
+    ) -> Answer[ChangeAnswer, Any]:
         """Give a role another policy."""
 
     @_async_operation
     def put_v1_user(
         self, *, user_id: str, status: Literal["enabled", "disabled"], headers: Headers = None,
-    ) -> Answer[Any, Any]:
+    ) -> Answer[ChangeAnswer, Any]:
         """Enable or disable a user."""
 
     @_async_operation
     def put_v1_user_group(
         self, *, user_id: str, action: Literal["add", "remove"],
         groups: Iterable[str] | None = None, headers: Headers = None,
-    ) -> Answer[Any, Any]:
+    ) -> Answer[ChangeAnswer, Any]:
         """Add a user to groups, or remove them."""
 
     @_async_operation
     def put_v1_user_policy(
         self, *, user_id: str, policy: Mapping[str, Any] | None = None, headers: Headers = None,
-    ) -> Answer[Any, Any]:
+    ) -> Answer[ChangeAnswer, Any]:
         """Give a user a policy of their own."""
 
     @_async_operation
     def put_v1_user_role(
         self, *, user_id: str, action: Literal["add", "remove"], roles: Iterable[str] | None = None,
         headers: Headers = None,
-    ) -> Answer[Any, Any]:
+    ) -> Answer[ChangeAnswer, Any]:
         """Give a user roles, or take them away."""
 
     @_async_operation

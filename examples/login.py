@@ -7,6 +7,7 @@ Here the program fills in the forms itself, so that no person is needed.
 import base64
 import hashlib
 import secrets
+from collections.abc import Mapping
 from html.parser import HTMLParser
 from typing import Any
 from urllib.parse import parse_qsl, urlencode, urljoin
@@ -21,7 +22,7 @@ CALLBACK = "http://127.0.0.1:8976/callback"
 MOST_PAGES = 20
 
 
-def log_in(store: Client, email: str, password: str) -> dict[str, Any]:
+def log_in(store: Client, email: str, password: str) -> Mapping[str, Any]:
     """Log in with a password; the token response, with `access_token` and `refresh_token`."""
     verifier, state = secrets.token_urlsafe(48), secrets.token_urlsafe(16)
     digest = hashlib.sha256(verifier.encode()).digest()
@@ -39,22 +40,20 @@ def log_in(store: Client, email: str, password: str) -> dict[str, Any]:
     answer = dict(parse_qsl(fill_in_forms(url, email, password).query.decode()))
     if (answer.get("state"), answer.get("iss")) != (state, service["issuer"]):
         raise StoreError(f"the login ended with {', '.join(answer) or 'no answer'}")
-    tokens: dict[str, Any] = store.post_oauth_token(
+    return store.post_oauth_token(
         grant_type="authorization_code",
         client_id=CLIENT_ID,
         redirect_uri=CALLBACK,
         code=answer.get("code", ""),
         code_verifier=verifier,
     )
-    return tokens
 
 
-def refresh(store: Client, tokens: dict[str, Any]) -> dict[str, Any]:
+def refresh(store: Client, tokens: Mapping[str, Any]) -> Mapping[str, Any]:
     """The next tokens of a login. A refresh token is good once."""
-    following: dict[str, Any] = store.post_oauth_token(
+    return store.post_oauth_token(
         grant_type="refresh_token", client_id=CLIENT_ID, refresh_token=tokens["refresh_token"]
     )
-    return following
 
 
 def fill_in_forms(url: str, email: str, password: str) -> httpx.URL:

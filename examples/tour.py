@@ -424,10 +424,10 @@ def log_in_people(tour: Tour, logins: Mapping[str, str]) -> None:
         user = tour.connect(tokens["access_token"]).get_oauth_userinfo()
         tour.expect(f"{email} logs in with a browser without scripts", user["email"] == email)
 
-    def write(token: dict[str, Any]) -> tuple[int, str]:
+    def write(token: Mapping[str, Any]) -> tuple[int, str]:
         return find_refusal(put_bundle, tour.connect(token["access_token"]), entries)
 
-    def read(token: dict[str, Any]) -> tuple[int, str]:
+    def read(token: Mapping[str, Any]) -> tuple[int, str]:
         query: dict[str, Any] = {"callback_url": tour.receiver.url, "jmespath_query": "manifest"}
         store = tour.connect(token["access_token"])
         return find_refusal(lambda: store.dry_run_subscription(**query, replica="aws", bundles=1))

@@ -256,18 +256,21 @@ def edit_memberships(catalog: Catalog, edit: MembershipEdit, by: AuditContext) -
     NotFoundError names all missing accounts.
     """
     with begin_change(catalog) as tx:
-        require_account(tx, edit.target)
-        require_accounts(tx, {edit.member: edit.named})
-        if edit.action == "add":
-            changed = accounts.insert_memberships(tx, edit.pairs)
-            check_membership_limit(tx, changed)
-        else:
-            changed = _end_memberships(tx, edit)
-        if changed:
-            before, after = _membership_states(edit, changed)
-            record_change(
-                tx, by, edit.target, before={edit.member: before}, after={edit.member: after}
-            )
+        return apply_membership_edit(tx, edit, by)
+
+
+def apply_membership_edit(tx: Tx, edit: MembershipEdit, by: AuditContext) -> bool:
+    """Do the same in a transaction that holds the lock on all accounts."""
+    require_account(tx, edit.target)
+    require_accounts(tx, {edit.member: edit.named})
+    if edit.action == "add":
+        changed = accounts.insert_memberships(tx, edit.pairs)
+        check_membership_limit(tx, changed)
+    else:
+        changed = _end_memberships(tx, edit)
+    if changed:
+        before, after = _membership_states(edit, changed)
+        record_change(tx, by, edit.target, before={edit.member: before}, after={edit.member: after})
     return bool(changed)
 
 

@@ -21,7 +21,7 @@ COMMANDS = {
     "clients": "ops.accounts:clients",
     "status": "ops.status:status",
     "sweep": "ops.status:sweep",
-    "parked": "ops.status:dead_jobs",
+    "dead": "ops.dead_jobs:dead_jobs",
     "read-only": "ops.maintenance:read_only",
     "service-accounts": "ops.accounts:service_accounts",
     "purge": "ops.integrity:purge",
@@ -35,6 +35,8 @@ COMMANDS = {
     "users": "ops.accounts:users",
 }
 """Where each command is; it is imported when it is called, so that the supervisor stays small."""
+FORMER_NAMES = {"parked": "dead"}
+"""Former names of commands, which work for one more release."""
 
 
 class OperatorCommands(click.Group):
@@ -46,9 +48,10 @@ class OperatorCommands(click.Group):
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         """Import a command by its name; None if there is none."""
-        if cmd_name not in COMMANDS:
+        target = COMMANDS.get(FORMER_NAMES.get(cmd_name, cmd_name))
+        if target is None:
             return None
-        module, _, name = COMMANDS[cmd_name].partition(":")
+        module, _, name = target.partition(":")
         found: click.Command = getattr(importlib.import_module(module), name)
         return found
 
@@ -56,6 +59,8 @@ class OperatorCommands(click.Group):
         """Run the chosen one."""
         try:
             return super().invoke(ctx)
+        except BrokenPipeError:
+            raise  # The reader has enough (`… | head`): click ends silently.
         except (DomainError, SettingsError, OSError) as error:
             raise click.ClickException(explain_error(error)) from error
 

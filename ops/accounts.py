@@ -10,7 +10,6 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 import click
-from rich.console import Console
 
 from auth.accounts import EMAIL_RULE, AuditContext, is_user_id
 from auth.login import users as local_users
@@ -36,7 +35,8 @@ from auth.tokens import issuance
 from auth.tokens.issuance import TokenSpec
 from auth.tokens.signing_keys import SigningAlgorithm, rotate_key_file
 from config import Settings
-from ops.commands import format_time, open_catalog, print_table
+from ops.commands import format_time, open_catalog
+from ops.output import CommandOutput, OutputTable, prints_output
 from storage.catalog import accounts as catalog_accounts
 from storage.catalog.audit import OPERATOR
 from storage.model import normalize_identity
@@ -64,19 +64,22 @@ EMAIL_ARGUMENT = click.argument("email")
     help="Lifetime in hours.",
 )
 @click.pass_obj
-def token(settings: Settings, email: str, groups: str, hours: float) -> None:
+@prints_output
+def token(settings: Settings, email: str, groups: str, hours: float) -> CommandOutput:
     """Print a bearer token signed with the store's own key."""
     if math.isnan(hours):
         raise click.BadParameter("It is not a number.", param_hint="'--hours'")
     claimed = tuple(part.strip() for part in groups.split(",") if part.strip())
     grant = TokenSpec(local_users.parse_user_email(email), claimed, int(hours * 3600))
-    click.echo(issuance.create_token(settings, grant, now=time.time(), token_id=str(uuid.uuid4())))
+    made = issuance.create_token(settings, grant, now=time.time(), token_id=str(uuid.uuid4()))
+    return CommandOutput({"token": made}, made)
 
 
 @click.command(name="login-link")
 @click.argument("email", required=False)
 @click.pass_obj
-def login_link(settings: Settings, email: str | None) -> None:
+@prints_output
+def login_link(settings: Settings, email: str | None) -> CommandOutput:
     """Print a one-time login link for a browser.
 
     By default it is for the administrator, who gets the role store_admin. It ends earlier links of
@@ -88,8 +91,9 @@ def login_link(settings: Settings, email: str | None) -> None:
         )
     with closing(open_catalog(settings)) as catalog:
         link = create_login_link(catalog, settings, email, now=time.time())
-    click.echo(link.url)
-    click.echo(f"It logs in {link.email} once, until {format_time(link.ends_us)}.", err=True)
+    until = format_time(link.ends_us)
+    click.echo(f"It logs in {link.email} once, until {until}.", err=True)
+    return CommandOutput({"url": link.url, "email": link.email, "until": until}, link.url)
 
 
 @click.command(name="rotate-key")
@@ -102,7 +106,8 @@ def login_link(settings: Settings, email: str | None) -> None:
     help="Algorithm of the new key.",
 )
 @click.pass_obj
-def rotate_key(settings: Settings, leaked: bool, algorithm: SigningAlgorithm) -> None:
+@prints_output
+def rotate_key(settings: Settings, leaked: bool, algorithm: SigningAlgorithm) -> CommandOutput:
     """Sign new tokens with a new key; old tokens stay valid.
 
     A former key is removed at a rotation after its last token has expired. Processes notice at
@@ -119,7 +124,8 @@ def rotate_key(settings: Settings, leaked: bool, algorithm: SigningAlgorithm) ->
         drop=leaked,
     )
     held = len(keys.keys) - 1
-    click.echo(f"New tokens are signed with a new key; {held} before it still hold.")
+    text = f"New tokens are signed with a new key; {held} before it still hold."
+    return CommandOutput({"former_keys": held}, text)
 
 
 # Users with a password
@@ -132,71 +138,91 @@ def users() -> None:
 
 @users.command(name="add")
 @EMAIL_ARGUMENT
+@click.option(
+    "--role",
+    "roles",
+    multiple=True,
+    help="A role, such as store_ingest (deposits) or store_admin (everything); repeatable.",
+)
 @click.pass_obj
-def add_user(settings: Settings, email: str) -> None:
+@prints_output
+def add_user(settings: Settings, email: str, roles: tuple[str, ...]) -> CommandOutput:
     """Add a user; prompts for the password, or reads it from standard input."""
     with closing(open_catalog(settings)) as catalog:
         name, passwords = local_users.parse_user_email(email), PasswordHashing(settings)
-        local_users.add_user(catalog, passwords, name, _read_password(), now=time.time())
-    click.echo(f"{name} may log in.")
+        local_users.require_roles(catalog, roles)
+        local_users.add_user(
+            catalog, passwords, name, _read_password(), now=time.time(), roles=roles
+        )
+    return CommandOutput({"user": name, "roles": list(roles)}, f"{name} may log in.")
 
 
 @users.command(name="list")
 @click.pass_obj
-def list_users_command(settings: Settings) -> None:
+@prints_output
+def list_users_command(settings: Settings) -> CommandOutput:
     """Show every user, with lockouts."""
     with closing(open_catalog(settings)) as catalog:
         found = local_users.list_users(catalog)
     columns = ("user", "status", "password of", "failed", "waits until")
-    print_table(Console(), "Users", columns, [_format_user(user) for user in found])
+    return CommandOutput(OutputTable("Users", columns, [_build_row(user) for user in found]))
 
 
 @users.command(name="passwd")
 @EMAIL_ARGUMENT
 @click.pass_obj
-def change_password(settings: Settings, email: str) -> None:
+@prints_output
+def change_password(settings: Settings, email: str) -> CommandOutput:
     """Change a password; all logins of the user end."""
     with closing(open_catalog(settings)) as catalog:
         name, passwords = local_users.parse_user_email(email), PasswordHashing(settings)
         local_users.change_user_password(catalog, passwords, name, _read_password(), time.time())
-    click.echo(f"The password of {name} is changed, and their logins have ended.")
+    text = f"The password of {name} is changed, and their logins have ended."
+    return CommandOutput({"user": name}, text)
 
 
 @users.command(name="enable")
 @EMAIL_ARGUMENT
 @click.pass_obj
-def enable_user(settings: Settings, email: str) -> None:
+@prints_output
+def enable_user(settings: Settings, email: str) -> CommandOutput:
     """Enable a user again."""
     with closing(open_catalog(settings)) as catalog:
         changed = local_users.set_user_status(catalog, email, enabled=True)
-    click.echo("Enabled." if changed else "Was enabled before.")
+    text = "Enabled." if changed else "Was enabled before."
+    return CommandOutput({"user": email, "changed": changed}, text)
 
 
 @users.command(name="disable")
 @EMAIL_ARGUMENT
 @click.pass_obj
-def disable_user(settings: Settings, email: str) -> None:
+@prints_output
+def disable_user(settings: Settings, email: str) -> CommandOutput:
     """Disable a user at once, for every login."""
     with closing(open_catalog(settings)) as catalog:
         changed = local_users.set_user_status(catalog, email, enabled=False)
-    click.echo("Disabled." if changed else "Was disabled before.")
+    text = "Disabled." if changed else "Was disabled before."
+    return CommandOutput({"user": email, "changed": changed}, text)
 
 
 @users.command(name="remove")
 @EMAIL_ARGUMENT
 @click.pass_obj
-def remove_user(settings: Settings, email: str) -> None:
+@prints_output
+def remove_user(settings: Settings, email: str) -> CommandOutput:
     """Remove a user's password; the record and belongings stay."""
     with closing(open_catalog(settings)) as catalog:
         local_users.remove_password(catalog, email)
-    click.echo("Removed. Who can log in elsewhere by that e-mail address still may: see `disable`.")
+    text = "Removed. Who can log in elsewhere by that e-mail address still may: see `disable`."
+    return CommandOutput({"user": email}, text)
 
 
 @users.command(name="unlock")
 @click.argument("email", required=False)
 @click.option("--address", help="Failures of this address instead of a user.")
 @click.pass_obj
-def unlock_login(settings: Settings, email: str | None, address: str | None) -> None:
+@prints_output
+def unlock_login(settings: Settings, email: str | None, address: str | None) -> CommandOutput:
     """Forget failed logins, so that the next login need not wait."""
     if (email is None) == (address is None):
         raise click.UsageError("Name a user, or an address.")
@@ -205,19 +231,18 @@ def unlock_login(settings: Settings, email: str | None, address: str | None) -> 
             forgiven = local_users.unlock_address(catalog, address)
         else:
             forgiven = local_users.unlock_user(catalog, email or "")
-    click.echo("Unlocked." if forgiven else "Nothing was held against them.")
+    text = "Unlocked." if forgiven else "Nothing was held against them."
+    return CommandOutput({"user": email, "address": address, "changed": forgiven}, text)
 
 
-def _format_user(user: PasswordUser) -> tuple[str, str, str, str, str]:
-    waiting = user.until_us / 1e6 > time.time()
+def _build_row(user: PasswordUser) -> tuple[object, ...]:
+    until = datetime.fromtimestamp(user.until_us / 1e6, UTC)
     return (
         user.email,
         "enabled" if user.enabled else "disabled",
         datetime.fromtimestamp(user.changed_us / 1e6, UTC).strftime("%Y-%m-%d"),
-        str(user.failures or ""),
-        datetime.fromtimestamp(user.until_us / 1e6, UTC).strftime("%H:%M:%S UTC")
-        if waiting
-        else "",
+        user.failures,
+        until if until > datetime.now(UTC) else None,
     )
 
 
@@ -248,6 +273,7 @@ def clients() -> None:
 @click.option("--public", is_flag=True, help="It cannot keep a secret: a native program or a page.")
 @click.option("--first-party", is_flag=True, help="It needs no consent.")
 @click.pass_obj
+@prints_output
 def add_client_command(
     settings: Settings,
     client_id: str,
@@ -255,7 +281,7 @@ def add_client_command(
     uris: tuple[str, ...],
     public: bool,
     first_party: bool,
-) -> None:
+) -> CommandOutput:
     """Add an application; its secret is shown once.
 
     Addresses begin with https://, http://127.0.0.1 or http://[::1]; those of a --public one may
@@ -265,14 +291,16 @@ def add_client_command(
     new = NewOAuthClient(client_id, name or client_id, uris, public, first_party)
     with open_catalog(settings).write() as tx:
         secret = add_client(tx, new, int(time.time() * 1e6), taken=settings.audiences)
-    click.echo(f"{client_id} is a client.")
+    text = f"{client_id} is a client."
     if secret is not None:
-        click.echo(f"Its secret, which is shown only now: {secret}")
+        text += f"\nIts secret, which is shown only now: {secret}"
+    return CommandOutput({"id": client_id, "secret": secret}, text)
 
 
 @clients.command(name="list")
 @click.pass_obj
-def list_clients_command(settings: Settings) -> None:
+@prints_output
+def list_clients_command(settings: Settings) -> CommandOutput:
     """Show every application."""
     with open_catalog(settings).read() as tx:
         found = list_clients(tx, built_in_clients(settings))
@@ -282,21 +310,23 @@ def list_clients_command(settings: Settings) -> None:
             client.name,
             "public" if client.public else "has a secret",
             "ours" if client.first_party else "asks",
-            "\n".join(client.redirect_uris),
+            list(client.redirect_uris),
         )
         for client in found
     ]
-    print_table(Console(), "Clients", ("id", "name", "kind", "people", "comes back to"), rows)
+    columns = ("id", "name", "kind", "people", "comes back to")
+    return CommandOutput(OutputTable("Clients", columns, rows))
 
 
 @clients.command(name="remove")
 @click.argument("client_id", metavar="ID")
 @click.pass_obj
-def remove_client_command(settings: Settings, client_id: str) -> None:
+@prints_output
+def remove_client_command(settings: Settings, client_id: str) -> CommandOutput:
     """Remove an application; all its tokens end."""
     with open_catalog(settings).write() as tx:
         remove_client(tx, client_id, int(time.time() * 1e6))
-    click.echo(f"{client_id} is no client any more.")
+    return CommandOutput({"id": client_id}, f"{client_id} is no client any more.")
 
 
 # Service accounts
@@ -318,9 +348,10 @@ def service_accounts() -> None:
 @click.option("--make", type=_NEW_FILE, help="Create a key and a credentials file with mode 0600.")
 @click.option("--kid", default="", help="Id of the key of --key, if its file has none.")
 @click.pass_obj
+@prints_output
 def add_service_account(
     settings: Settings, email: str, key: Path | None, held: Path | None, make: Path | None, kid: str
-) -> None:
+) -> CommandOutput:
     """Add an account or another of its keys: RSA, at least 2,048 bits.
 
     With --make, name the new file in CLOUD_APPLICATION_CREDENTIALS of the program. The store keeps
@@ -340,29 +371,33 @@ def add_service_account(
         registered = _register_key(
             settings, email, parse_public_key(_read_text(key or Path()), kid=kid)
         )
-    click.echo(f"{email} may sign with key {registered.kid}.")
+    text = f"{email} may sign with key {registered.kid}."
+    return CommandOutput({"account": email, "key": registered.kid}, text)
 
 
 @service_accounts.command(name="remove")
 @click.argument("email")
 @click.option("--kid", default=None, help="Only this key; default: the account with all keys.")
 @click.pass_obj
-def remove_service_account(settings: Settings, email: str, kid: str | None) -> None:
+@prints_output
+def remove_service_account(settings: Settings, email: str, kid: str | None) -> CommandOutput:
     """Remove an account or one of its keys; its next request fails."""
     with open_catalog(settings).write() as tx:
         gone = remove_account_keys(tx, email, kid, by=_build_change("remove_service_key"))
         left = len(catalog_accounts.list_service_keys(tx, normalize_identity(email)))
-    click.echo(f"{email}: {len(gone)} removed, {left} left.")
+    text = f"{email}: {len(gone)} removed, {left} left."
+    return CommandOutput({"account": email, "removed": len(gone), "left": left}, text)
 
 
 @service_accounts.command(name="list")
 @click.pass_obj
-def list_service_accounts(settings: Settings) -> None:
+@prints_output
+def list_service_accounts(settings: Settings) -> CommandOutput:
     """Show every account with its keys."""
     with open_catalog(settings).read() as tx:
         keys = catalog_accounts.list_service_keys(tx)
     rows = [(key.email, key.kid, format_time(key.created_us)) for key in keys]
-    print_table(Console(), "Service accounts", ("account", "key", "since"), rows)
+    return CommandOutput(OutputTable("Service accounts", ("account", "key", "since"), rows))
 
 
 def _create_credentials_file(settings: Settings, email: str, path: Path) -> RegisteredKey:

@@ -1,12 +1,7 @@
-"""What operator commands share: stores, replicas, printed tables and the store's secret."""
+"""What operator commands share: stores, replicas and the store's secret."""
 
-from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
-
-import click
-from rich.console import Console
-from rich.table import Table
 
 from auth.secret_files import SECRETS_FOLDER, STORE_SECRET_NAME, load_secret
 from config import Settings
@@ -17,26 +12,6 @@ from storage.encryption import instance_id
 from storage.errors import DomainError
 from storage.model import REPLICAS, Replica
 from storage.stores import Stores
-
-
-def print_table(
-    console: Console, title: str, columns: Sequence[str], rows: Iterable[Sequence[object]]
-) -> None:
-    """Print rows below their columns' names."""
-    if console.is_terminal:
-        console.print(_build_table(title, columns, rows))
-        return
-    for row in (columns, *rows):
-        click.echo("\t".join(str(cell) for cell in row))
-
-
-def _build_table(title: str, columns: Sequence[str], rows: Iterable[Sequence[object]]) -> Table:
-    table = Table(title=title, title_justify="left")
-    for column in columns:
-        table.add_column(column, overflow="fold")
-    for row in rows:
-        table.add_row(*(str(cell) for cell in row))
-    return table
 
 
 def read_secret_key(settings: Settings) -> str:

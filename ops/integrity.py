@@ -18,12 +18,12 @@ from random import Random
 from typing import Any, NamedTuple, TextIO
 
 import click
-from rich.console import Console
 
 from auth.tokens.issuance import sign_claims, verify_own_claims
 from auth.tokens.signing_keys import SigningKeys, read_keys_until, read_signing_keys
 from config import Settings
-from ops.commands import open_stores, print_table, select_replicas
+from ops.commands import open_stores, select_replicas
+from ops.output import CommandOutput, OutputTable, print_output, prints_output
 from pipelines import bundles, collections, fixity, purges, scrub
 from pipelines.fixity import FixityReport, ObjectFixity
 from pipelines.formats import parse_uuid, parse_version, version_from_us
@@ -55,7 +55,8 @@ class BrokenReport(Exception):
 )
 @click.option("--repair", is_flag=True, help="Repair damaged objects from the other replica.")
 @click.pass_obj
-def verify(settings: Settings, replica: str | None, sample: float, repair: bool) -> None:
+@prints_output
+def verify(settings: Settings, replica: str | None, sample: float, repair: bool) -> CommandOutput:
     """Read stored objects again and compare their checksums.
 
     Exit code 1 means that damage is left. It reads every byte, or a --sample.
@@ -65,15 +66,19 @@ def verify(settings: Settings, replica: str | None, sample: float, repair: bool)
         scrub.verify_replica(stores, name, rng=Random(), share=sample / 100, repair=repair)
         for name in select_replicas(replica)
     ]
-    console = Console()
-    rows = ((one.replica, one.objects, one.size, len(one.damaged)) for one in done)
-    print_table(console, "Verified", ("replica", "objects", "bytes", "damaged"), rows)
+    rows = [(one.replica, one.objects, one.size, len(one.damaged)) for one in done]
     found = [each for one in done for each in one.damaged]
-    damage = ((one.key, one.replica, one.reason, "yes" if one.repaired else "no") for one in found)
-    if found:
-        print_table(console, "Damaged", ("object", "replica", "why", "repaired"), damage)
-    if not all(one.repaired for one in found):
-        sys.exit(1)
+    damage = [(each.key, each.replica, each.reason, each.repaired) for each in found]
+    left = sum(not each.repaired for each in found)
+    return CommandOutput(
+        {
+            "verified": OutputTable("Verified", ("replica", "objects", "bytes", "damaged"), rows),
+            "damaged": OutputTable(
+                "Damaged", ("object", "replica", "why", "repaired"), damage, hidden_if_empty=True
+            ),
+        },
+        error=f"{left} damaged objects are left." if left else "",
+    )
 
 
 # Fixity report
@@ -86,15 +91,20 @@ def verify(settings: Settings, replica: str | None, sample: float, repair: bool)
     type=click.Path(path_type=Path, exists=True, dir_okay=False),
     help="Check the signatures of this report instead of writing one.",
 )
+@click.option("--json", "as_json", is_flag=True, help="Print the result of --check as JSON.")
 @click.pass_obj
-def fixity_report(settings: Settings, output: Path | None, check: Path | None) -> None:
+def fixity_report(
+    settings: Settings, output: Path | None, check: Path | None, as_json: bool
+) -> None:
     """Write a signed list of all objects.
 
     Each line is a JWS that the published keys verify (see docs/operations.md, "Fixity report").
     """
     if check is not None:
-        _check_file(settings, check)
+        print_output(_check_file(settings, check), as_json=as_json)
         return
+    if as_json:
+        raise click.UsageError("A report is lines of JWS: --json is for --check.")
     stores = open_stores(settings)
     now = time.time()
     keys = read_keys_until(settings.home, now + KEY_PUBLISHED_S, settings.secret_key)
@@ -171,16 +181,22 @@ def _digest_line(line: str) -> str:
     return hashlib.sha256(line.encode()).hexdigest()
 
 
-def _check_file(settings: Settings, path: Path) -> None:
+def _check_file(settings: Settings, path: Path) -> CommandOutput:
     try:
         with path.open(encoding="ascii") as stream:
             found = check_report(stream, read_signing_keys(settings.home, settings.secret_key))
     except (BrokenReport, UnicodeDecodeError) as error:
         raise click.ClickException(f"{path}: {error}") from error
     damaged = sum(found["replicas"][name]["damaged"] for name in REPLICAS)
-    click.echo(
+    return CommandOutput(
+        {
+            "objects": found["listed"],
+            "lines": found["page"],
+            "damaged": damaged,
+            "at": found["at"],
+        },
         f"{path}: {found['listed']} objects in {found['page']} lines, {damaged} damaged,"
-        f" as of {found['at']}. All signatures are right."
+        f" as of {found['at']}. All signatures are right.",
     )
 
 
@@ -226,9 +242,10 @@ def _verify_line(line: str, number: int, keys: SigningKeys) -> dict[str, Any]:
 @click.option("--force", is_flag=True, help="Delete it first if it is not deleted.")
 @click.option("--yes", is_flag=True, help="Do not ask.")
 @click.pass_obj
+@prints_output
 def purge(
     settings: Settings, name: str, reason: str, author: str, dry_run: bool, force: bool, yes: bool
-) -> None:
+) -> CommandOutput:
     """Remove a bundle or a collection for good.
 
     UUID.VERSION is one version of a bundle, UUID all of them, with the files that only it names.
@@ -239,17 +256,34 @@ def purge(
     stores = open_stores(settings)
     doomed = _parse_target(name)
     extent = purges.measure_extent(stores, doomed.uuid, doomed.version, kind=doomed.kind)
-    _print_extent(doomed, extent)
+    described = _describe_extent(doomed, extent)
     if dry_run:
-        return
+        return _build_purge_output(doomed, extent, described, ordered=False)
     if not extent.has_tombstone and not force:
         raise click.ClickException("It is not under a tombstone: delete it first, or --force.")
     if not yes:
-        click.confirm("Remove all this for good?", abort=True)
+        click.echo(described, err=True)
+        click.confirm("Remove all this for good?", abort=True, err=True)
     _require_writable(stores)
     if force and not extent.has_tombstone:
         _write_tombstone(stores, doomed, reason=reason, author=author)
-    _order_purge(stores, doomed, reason=reason, author=author)
+    going_on = _order_purge(stores, doomed, reason=reason, author=author)
+    ordered = f"Ordered; the workers do it. {going_on} purges go on, `ops status` shows how far."
+    text = f"{described}\n{ordered}" if yes else ordered
+    return _build_purge_output(doomed, extent, text, ordered=True)
+
+
+def _build_purge_output(
+    doomed: "_PurgeTarget", extent: purges.PurgeExtent, text: str, *, ordered: bool
+) -> CommandOutput:
+    members = {
+        "kind": doomed.kind,
+        "versions": [str(fqid) for fqid in extent.versions],
+        "files": extent.files,
+        "kept_files": extent.kept_files,
+        "ordered": ordered,
+    }
+    return CommandOutput(members, text)
 
 
 class _PurgeTarget(NamedTuple):
@@ -270,10 +304,10 @@ def _parse_target(name: str) -> _PurgeTarget:
     return _PurgeTarget(collections.KIND, parse_uuid(uuid), None)
 
 
-def _print_extent(doomed: _PurgeTarget, extent: purges.PurgeExtent) -> None:
-    for fqid in extent.versions:
-        click.echo(f"{doomed.kind} {fqid}")
-    click.echo(f"{extent.files} files that nothing else names; {extent.kept_files} others stay")
+def _describe_extent(doomed: _PurgeTarget, extent: purges.PurgeExtent) -> str:
+    lines = [f"{doomed.kind} {fqid}" for fqid in extent.versions]
+    files = f"{extent.files} files that nothing else names; {extent.kept_files} others stay"
+    return "\n".join([*lines, files])
 
 
 def _require_writable(stores: Stores) -> None:
@@ -290,10 +324,10 @@ def _write_tombstone(stores: Stores, doomed: _PurgeTarget, *, reason: str, autho
         bundles.delete(stores, REPLICAS[0], *grave, reason=reason, author=author)
 
 
-def _order_purge(stores: Stores, doomed: _PurgeTarget, *, reason: str, author: str) -> None:
+def _order_purge(stores: Stores, doomed: _PurgeTarget, *, reason: str, author: str) -> int:
+    """Order it; return how many purges are unfinished."""
     purges.order_purge(
         stores, doomed.uuid, doomed.version, reason=reason, author=author, kind=doomed.kind
     )
     with stores.catalog.read() as tx:
-        going_on = len(catalog_purges.list_unfinished(tx, limit=1000))
-    click.echo(f"Ordered; the workers do it. {going_on} purges go on, `ops status` shows how far.")
+        return len(catalog_purges.list_unfinished(tx, limit=1000))

@@ -10,6 +10,7 @@ from auth.tokens import issuance
 from config import Settings
 from ops import home
 from ops.commands import open_catalog, open_stores
+from ops.output import CommandOutput, prints_output
 from pipelines.recovery import epochs
 from storage import engines
 from storage.catalog import Catalog, store_state
@@ -31,45 +32,50 @@ def read_only() -> None:
     "--reason", default=READ_ONLY_REASON, show_default=True, help="The reason that writers get."
 )
 @click.pass_obj
-def on(settings: Settings, reason: str) -> None:
+@prints_output
+def on(settings: Settings, reason: str) -> CommandOutput:
     """Refuse every write with 503 `read_only`.
 
     It applies to all processes within two seconds. Reads and accepted work continue.
     """
-    _set_read_only(settings, reason)
+    return _set_read_only(settings, reason)
 
 
 @read_only.command()
 @click.pass_obj
-def off(settings: Settings) -> None:
+@prints_output
+def off(settings: Settings) -> CommandOutput:
     """Accept writes again."""
-    _set_read_only(settings, None)
+    return _set_read_only(settings, None)
 
 
 @read_only.command(name="show")
 @click.pass_obj
-def show_read_only(settings: Settings) -> None:
+@prints_output
+def show_read_only(settings: Settings) -> CommandOutput:
     """Show whether writes are accepted."""
     with open_catalog(settings).read() as tx:
         reason = store_state.find_read_only_reason(tx)
     if settings.read_only:
         reason = "STORE_READ_ONLY is set."
-    click.echo(_format_state(reason))
+    return _describe_state(reason)
 
 
-def _set_read_only(settings: Settings, reason: str | None) -> None:
+def _set_read_only(settings: Settings, reason: str | None) -> CommandOutput:
     with open_catalog(settings).write() as tx:
         store_state.set_read_only(tx, reason)
-    click.echo(_format_state(reason))
+    return _describe_state(reason)
 
 
-def _format_state(reason: str | None) -> str:
-    return "off" if reason is None else f"on: {reason}"
+def _describe_state(reason: str | None) -> CommandOutput:
+    text = "off" if reason is None else f"on: {reason}"
+    return CommandOutput({"read_only": reason is not None, "reason": reason}, text)
 
 
 @click.command()
 @click.pass_obj
-def migrate(settings: Settings) -> None:
+@prints_output
+def migrate(settings: Settings) -> CommandOutput:
     """Bring the catalog's tables up to date; safe to repeat.
 
     Exit code 75 means try again later. If catalog and buckets disagree, it says that the store will
@@ -83,13 +89,13 @@ def migrate(settings: Settings) -> None:
     except Unavailable as error:
         click.echo(explain_error(error), err=True)
         sys.exit(os.EX_TEMPFAIL)
-    click.echo(f"The catalog is at revision {revision}.")
     try:
         if in_doubt := epochs.begin_epoch(open_stores(settings)):
             click.echo(f"The store will be read-only. {in_doubt}", err=True)
     except DomainError as error:
         # A bucket that is down must not block the others: the scheduler tries again.
         log.warning("no epoch begins now: %s", error.detail)
+    return CommandOutput({"revision": revision}, f"The catalog is at revision {revision}.")
 
 
 @click.command(hidden=True)

@@ -6,10 +6,10 @@ from contextlib import suppress
 from pathlib import Path
 
 import click
-from rich.console import Console
 
 from config import Settings
-from ops.commands import open_stores, print_table, read_secret_key, select_replicas
+from ops.commands import open_stores, read_secret_key, select_replicas
+from ops.output import CommandOutput, OutputTable, prints_output
 from pipelines import search
 from pipelines.formats import new_uuid
 from pipelines.recovery import backups, epochs
@@ -48,7 +48,8 @@ def _derive_backup_key(settings: Settings) -> str:
 @click.command()
 @click.argument("file", type=click.Path(path_type=Path, dir_okay=False))
 @click.pass_obj
-def backup(settings: Settings, file: Path) -> None:
+@prints_output
+def backup(settings: Settings, file: Path) -> CommandOutput:
     """Write to FILE what no bucket can restore.
 
     It saves users and rights, subscriptions, deliveries, replays, tasks, checkouts, upload areas
@@ -64,7 +65,7 @@ def backup(settings: Settings, file: Path) -> None:
     with stores.catalog.write() as tx:
         store_state.write_value(tx, store_state.LAST_BACKUP_KEY, str(now_us(tx)))
     _begin_epoch(stores)
-    print_table(Console(), "Backed up", ("table", "rows"), sorted(counts.items()))
+    return CommandOutput(OutputTable("Backed up", ("table", "rows"), sorted(counts.items())))
 
 
 def _write_backup(stores: Stores, file: Path, key: str) -> dict[str, int]:
@@ -100,7 +101,8 @@ def _begin_epoch(stores: Stores) -> None:
 @click.command()
 @click.argument("file", type=click.Path(path_type=Path, dir_okay=False, exists=True))
 @click.pass_obj
-def restore(settings: Settings, file: Path) -> None:
+@prints_output
+def restore(settings: Settings, file: Path) -> CommandOutput:
     """Restore from FILE what the catalog lacks.
 
     Run `migrate`, and `rebuild catalog` if needed, before. Existing rows stay, so the command can
@@ -122,23 +124,25 @@ def restore(settings: Settings, file: Path) -> None:
     epochs.end_all_sessions(stores, "restore", backup=made)
     for one in backups.restore_backup(stores, lambda: file.open("rb"), key=key):
         rows.append((one.table, one.rows, one.added))
-    print_table(Console(), "Restored", ("table", "rows in the file", "added"), rows)
-    click.echo(
+    notices = [
         f"The backup is of {made}. Later subscriptions, pauses and deliveries are not in it:"
         " subscribers can replay the events since then."
-    )
+    ]
     came_back = [
         f"{table} ({added})" for table, _, added in rows if added and table in ACCOUNT_TABLES
     ]
     if came_back:
-        click.echo(RESTORED_ACCOUNTS_NOTICE.format(made=made, tables=", ".join(came_back)))
-    click.echo(LOGINS_ENDED_NOTICE)
+        notices.append(RESTORED_ACCOUNTS_NOTICE.format(made=made, tables=", ".join(came_back)))
+    notices.append(LOGINS_ENDED_NOTICE)
+    restored = OutputTable("Restored", ("table", "rows in the file", "added"), rows)
+    return CommandOutput({"made": made, "restored": restored}, "\n".join(notices))
 
 
 @click.command()
 @click.option("--dry-run", is_flag=True, help="Only show whether they agree.")
 @click.pass_obj
-def reconcile(settings: Settings, dry_run: bool) -> None:
+@prints_output
+def reconcile(settings: Settings, dry_run: bool) -> CommandOutput:
     """Add to the catalog what only the buckets have.
 
     Run it after a catalog was restored or rebuilt, or a bucket replaced. Writes are accepted again
@@ -147,15 +151,23 @@ def reconcile(settings: Settings, dry_run: bool) -> None:
     """
     stores = open_stores(settings)
     reason = epochs.check_epoch(stores)
-    click.echo(reason or "Catalog and buckets are of one epoch.")
+    agreement = reason or "Catalog and buckets are of one epoch."
     if dry_run:
-        return
+        return CommandOutput({"agree": reason is None, "reason": reason}, agreement)
     restored = epochs.is_catalog_restored(stores)
     merged = recovery_reconcile.reconcile_catalog(stores)
-    rows = ((one.kind, one.replica, one.known, one.imported, one.refused) for one in merged)
-    print_table(Console(), "Reconciled", ("kind", "replica", "known", "taken in", "refused"), rows)
-    if restored:
-        click.echo(f"{LOGINS_ENDED_NOTICE} {RESTORED_NOTICE}")
+    rows = [(one.kind, one.replica, one.known, one.imported, one.refused) for one in merged]
+    columns = ("kind", "replica", "known", "taken in", "refused")
+    return CommandOutput(
+        {
+            "agree": reason is None,
+            "reason": reason,
+            "restored": restored,
+            "reconciled": OutputTable("Reconciled", columns, rows),
+        },
+        f"{LOGINS_ENDED_NOTICE} {RESTORED_NOTICE}" if restored else "",
+        before=agreement,
+    )
 
 
 @click.group()
@@ -169,7 +181,8 @@ def rebuild() -> None:
     "--force", is_flag=True, help="Use it despite dead jobs; their documents are missing."
 )
 @click.pass_obj
-def rebuild_index(settings: Settings, replica: str | None, force: bool) -> None:
+@prints_output
+def rebuild_index(settings: Settings, replica: str | None, force: bool) -> CommandOutput:
     """Write a new search index from the catalog, then search it.
 
     The store runs meanwhile: searches use the old index, new documents go to both, and no
@@ -177,10 +190,13 @@ def rebuild_index(settings: Settings, replica: str | None, force: bool) -> None:
     engine refused are tried once more.
     """
     stores = open_stores(settings)
+    built: dict[str, str] = {}
     for name in select_replicas(replica):
-        generation = search.begin_reindex(stores, name)
-        click.echo(f"{name}: building {generation}")
+        built[name] = search.begin_reindex(stores, name)
+        click.echo(f"{name}: building {built[name]}", err=True)
         _watch_rebuild(stores, name, force=force)
+    text = "\n".join(f"{name}: the new index is searched" for name in built)
+    return CommandOutput(built, text)
 
 
 def _watch_rebuild(stores: Stores, name: Replica, *, force: bool) -> None:
@@ -192,16 +208,15 @@ def _watch_rebuild(stores: Stores, name: Replica, *, force: bool) -> None:
         if now.all_requested and now.dead and not now.waiting and not force:
             raise click.ClickException(
                 f"{name}: {now.dead} rows are parked, the old index is still searched. See"
-                " `python -m ops parked list`, mend the cause, `python -m ops parked retry`, and"
+                " `python -m ops dead list`, mend the cause, `python -m ops dead retry`, and"
                 " run this again; or --force."
             )
         if time.monotonic() > reported + _REPORT_S:
             reported = time.monotonic()
             still = reported > moved + _STALLED_S
             hint = ": nothing moves, do the workers and the clock run?" if still else ""
-            click.echo(f"{name}: {now.requested} asked for, {now.waiting} wait{hint}")
+            click.echo(f"{name}: {now.requested} asked for, {now.waiting} wait{hint}", err=True)
         time.sleep(_POLL_S)
-    click.echo(f"{name}: the new index is searched")
 
 
 @rebuild.command(name="catalog")
@@ -209,7 +224,8 @@ def _watch_rebuild(stores: Stores, name: Replica, *, force: bool) -> None:
     "--from", "replica", type=click.Choice(REPLICAS), required=True, help="The bucket to read."
 )
 @click.pass_obj
-def rebuild_catalog(settings: Settings, replica: Replica) -> None:
+@prints_output
+def rebuild_catalog(settings: Settings, replica: Replica) -> CommandOutput:
     """Fill an empty catalog from one bucket alone.
 
     Run `migrate` before, `reconcile` after: docs/operations.md, "When something is lost".
@@ -228,19 +244,24 @@ def rebuild_catalog(settings: Settings, replica: Replica) -> None:
             )
     except Unavailable as error:
         raise click.ClickException(f"{error.detail} Nothing is lost: run it again.") from error
-    console = Console()
-    rows = ((one.kind, one.known, one.imported, one.refused) for one in tallies)
-    print_table(console, "Rebuilt", ("kind", "known", "taken in", "refused"), rows)
+    rows = [(one.kind, one.known, one.imported, one.refused) for one in tallies]
     refused = [pair for one in tallies for pair in one.named]
-    if refused:
-        print_table(console, "Refused, some of it", ("object", "why"), refused)
-    click.echo("The store is read-only until you have run `python -m ops reconcile`.")
+    return CommandOutput(
+        {
+            "rebuilt": OutputTable("Rebuilt", ("kind", "known", "taken in", "refused"), rows),
+            "refused": OutputTable(
+                "Refused, some of it", ("object", "why"), refused, hidden_if_empty=True
+            ),
+        },
+        "The store is read-only until you have run `python -m ops reconcile`.",
+    )
 
 
 @click.command(name="fingerprint")
 @click.option("--replica", type=click.Choice(REPLICAS), help="Only this one.")
 @click.pass_obj
-def print_fingerprint(settings: Settings, replica: str | None) -> None:
+@prints_output
+def print_fingerprint(settings: Settings, replica: str | None) -> CommandOutput:
     """Print digests of what the catalog knows.
 
     One for each part of each replica. Two catalogs with the same data print the same digests, for
@@ -254,4 +275,4 @@ def print_fingerprint(settings: Settings, replica: str | None) -> None:
                 (name, one.name, one.rows, one.sha256)
                 for one in recovery.compute_fingerprint(tx, name)
             ]
-    print_table(Console(), "Fingerprint", ("replica", "part", "rows", "sha256"), rows)
+    return CommandOutput(OutputTable("Fingerprint", ("replica", "part", "rows", "sha256"), rows))

@@ -1,17 +1,16 @@
 """The command `settings`."""
 
 import click
-from rich.console import Console
 
 from config import Settings
 from config.reference import list_current_values
-from ops.commands import print_table
+from ops.output import CommandOutput, OutputTable, prints_output
 
 
 @click.command(name="settings")
 @click.pass_obj
-def print_settings(settings: Settings) -> None:
+@prints_output
+def print_settings(settings: Settings) -> CommandOutput:
     """Print every setting with its value."""
-    print_table(
-        Console(), "Settings", ("variable", "value", "meaning"), list_current_values(settings)
-    )
+    columns = ("variable", "value", "meaning")
+    return CommandOutput(OutputTable("Settings", columns, list_current_values(settings)))

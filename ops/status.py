@@ -1,20 +1,20 @@
-"""The commands `status`, `sweep` and `parked` (dead jobs: list and retry)."""
+"""The commands `status` and `sweep`."""
 
 from collections.abc import Iterable
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
 import click
 import httpx
-from rich.console import Console
 
 from config import Settings
 from ops import commands
 from ops import home as homes
-from ops.commands import format_time, open_catalog, open_stores, print_table, require_home
+from ops.commands import format_time, open_catalog, open_stores, require_home
+from ops.output import CommandOutput, OutputTable, prints_output, prints_state
 from pipelines import sweeps
-from pipelines.status import RETRY_LIMIT, retry_dead_jobs
 from storage.catalog import Tx, integrity, jobs, purges
 from storage.engines import open_bucket
 from storage.errors import DomainError, explain_error
@@ -26,31 +26,39 @@ LIST_LIMIT = 100
 
 @click.command()
 @click.pass_obj
-def status(settings: Settings) -> None:
+@prints_state
+def status(settings: Settings) -> CommandOutput:
     """Show processes, health, backlog, damage and dead jobs."""
     require_home(settings)
-    console = Console()
-    print_table(console, "Processes", ("process", "pid", "starts"), _list_processes(settings.home))
     other = (
         f"{settings.internal_url} is not the store of {settings.home}: set STORE_HOME or STORE_PORT"
     )
     health = _fetch_health(settings)
     shown = [("api", "failed", other)] if health is None else health
     shown += check_browser_uploads(settings)
-    print_table(console, "Health", ("part", "state", "reason"), shown)
-    with open_catalog(settings).read() as tx:
-        backlog, parked_count = jobs.count_open(tx), jobs.count_dead(tx)
+    with closing(open_catalog(settings)) as catalog, catalog.read() as tx:
+        backlog, dead = jobs.count_open(tx), jobs.count_dead(tx)
         going_on, damaged = _list_purges(tx), integrity.list_damaged(tx, limit=LIST_LIMIT)
     rows = [(step, replica, count) for (step, replica), count in sorted(backlog.items())]
-    print_table(console, "Backlog", ("step", "replica", "open rows"), rows)
-    if going_on:
-        print_table(console, "Purges", ("what", "since", *REPLICAS, "reason"), going_on)
-    if damaged:
-        rows_damaged = [(one.replica, one.key, one.reason) for one in damaged]
-        print_table(console, "Damaged objects", ("replica", "key", "reason"), rows_damaged)
-    click.echo(f"parked: {parked_count}")
-    if health is None:
-        raise click.ClickException(other)
+    rows_damaged = [(one.replica, one.key, one.reason) for one in damaged]
+    return CommandOutput(
+        {
+            "processes": OutputTable(
+                "Processes", ("process", "pid", "starts"), _list_processes(settings.home)
+            ),
+            "health": OutputTable("Health", ("part", "state", "reason"), shown),
+            "backlog": OutputTable("Backlog", ("step", "replica", "open rows"), rows),
+            "purges": OutputTable(
+                "Purges", ("what", "since", *REPLICAS, "reason"), going_on, hidden_if_empty=True
+            ),
+            "damaged": OutputTable(
+                "Damaged objects", ("replica", "key", "reason"), rows_damaged, hidden_if_empty=True
+            ),
+            "dead": dead,
+        },
+        f"parked: {dead}",
+        error=other if health is None else "",
+    )
 
 
 def _list_purges(tx: Tx) -> list[tuple[str, ...]]:
@@ -70,7 +78,8 @@ def _list_purges(tx: Tx) -> list[tuple[str, ...]]:
 @click.command()
 @click.option("--dry-run", is_flag=True, help="Only show what differs.")
 @click.pass_obj
-def sweep(settings: Settings, dry_run: bool) -> None:
+@prints_output
+def sweep(settings: Settings, dry_run: bool) -> CommandOutput:
     """Compare buckets and indexes with the catalog now.
 
     Missing objects become jobs, seen in `status`. "new or unknown" objects were usually written
@@ -82,53 +91,17 @@ def sweep(settings: Settings, dry_run: bool) -> None:
         *sweeps.sweep_replicas(stores, repair=repair),
         *sweeps.sweep_indexes(stores, repair=repair),
     ]
-    console = Console()
-    rows = ((one.kind, one.replica, one.seen, one.missing, one.unexpected) for one in swept)
-    print_table(console, "Sweep", ("kind", "replica", "there", "missing", "new or unknown"), rows)
+    rows = [(one.kind, one.replica, one.seen, one.missing, one.unexpected) for one in swept]
+    columns = ("kind", "replica", "there", "missing", "new or unknown")
     missing = [(one.kind, one.replica, name) for one in swept for name in one.named]
-    if missing:
-        print_table(console, "Missing, some of it", ("kind", "replica", "name"), missing)
-
-
-@click.group(name="parked")
-def dead_jobs() -> None:
-    """List and retry dead jobs."""
-
-
-@dead_jobs.command(name="list")
-@click.option(
-    "--limit",
-    default=LIST_LIMIT,
-    type=click.IntRange(1, RETRY_LIMIT),
-    show_default=True,
-    help="Maximum number.",
-)
-@click.pass_obj
-def list_parked(settings: Settings, limit: int) -> None:
-    """List dead jobs with their reasons, the latest first."""
-    with open_catalog(settings).read() as tx:
-        found = jobs.list_dead(tx, limit=limit)
-    rows = (
-        (
-            item.todo.step,
-            item.todo.replica,
-            item.todo.ref,
-            format_time(item.parked_us),
-            item.reason,
-        )
-        for item in found
+    return CommandOutput(
+        {
+            "sweep": OutputTable("Sweep", columns, rows),
+            "missing": OutputTable(
+                "Missing, some of it", ("kind", "replica", "name"), missing, hidden_if_empty=True
+            ),
+        }
     )
-    print_table(Console(), "Parked", ("step", "replica", "reference", "since", "reason"), rows)
-
-
-@dead_jobs.command()
-@click.option("--step", help="Only jobs of this step.")
-@click.option("--ref", help="Only the job with this reference.")
-@click.pass_obj
-def retry(settings: Settings, step: str | None, ref: str | None) -> None:
-    """Retry dead jobs."""
-    rows = retry_dead_jobs(open_catalog(settings), step, ref)
-    click.echo(f"{len(rows)} rows are due again")
 
 
 def _list_processes(home: Path) -> list[tuple[str, int, int]]:

@@ -2,14 +2,12 @@
 
 from dataclasses import dataclass
 
-from storage.catalog import Catalog, deliveries, endpoints, jobs, now_us, purges, store_state
+from storage.catalog import deliveries, endpoints, jobs, now_us, purges, store_state
 from storage.catalog.endpoints import EndpointStatus
 from storage.catalog.jobs import DeadJob, OpenJobs
-from storage.model import Job
 from storage.stores import Stores
 
 MAX_LISTED = 100
-RETRY_LIMIT = 1_000_000
 
 
 @dataclass(frozen=True)
@@ -42,20 +40,3 @@ def read_work_status(stores: Stores) -> WorkStatus:
                 f"{one.kind} {one.name}" for one in purges.list_unfinished(tx, limit=MAX_LISTED)
             ],
         )
-
-
-def retry_dead_jobs(
-    catalog: Catalog, step: str | None, ref: str | None, *, sent: bool = False
-) -> list[Job]:
-    """Make dead jobs due again, all or those of a step or reference; return them.
-
-    `sent` says that the caller sends the messages; otherwise the scheduler does.
-    """
-    with catalog.write() as tx:
-        rows = [
-            dead.todo
-            for dead in jobs.list_dead(tx, limit=RETRY_LIMIT)
-            if step in (None, dead.todo.step) and ref in (None, dead.todo.ref)
-        ]
-        jobs.insert(tx, rows, sent=sent)
-    return rows

@@ -14,7 +14,9 @@ from api.schemas.fields import NoParameters, TextField, max_length
 from api.service import HealthCheck, list_checks, run_check
 from config import reference
 from pipelines import replication
-from pipelines.status import read_work_status, retry_dead_jobs
+from pipelines.dead_jobs import retry_dead_jobs
+from pipelines.status import read_work_status
+from storage.catalog.jobs import DeadJobFilter
 from web.pages import PageContext, page
 
 CHECK_WITHIN_S = 1.5
@@ -142,7 +144,8 @@ class DeadJobsForm:
 def retry_jobs(context: PageContext[NoParameters]) -> Response:
     """Retry dead jobs."""
     form = context.load_form(DeadJobsForm)
-    jobs = retry_dead_jobs(context.stores.catalog, form.step, form.ref, sent=True)
+    chosen = DeadJobFilter(step=form.step, ref=form.ref)
+    jobs = retry_dead_jobs(context.stores.catalog, chosen, sent=True)
     context.send(jobs)
     noun = "job is" if len(jobs) == 1 else "jobs are"
     return context.redirect("/operations#jobs", f"{len(jobs)} dead {noun} due again.")

@@ -1,18 +1,24 @@
 """Operator commands to add, change and unlock password users."""
 
+import difflib
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from ipaddress import ip_interface
 
 from auth import accounts
-from auth.accounts import AuditContext, admit_user, is_user_enabled, normalize_email
+from auth.accounts import AuditContext, MembershipEdit, admit_user, is_user_enabled, normalize_email
 from auth.login import lockout
 from auth.login.passwords import PasswordHashing
 from auth.login.sessions import record_login_event
 from storage.catalog import Catalog, Tx, login
+from storage.catalog import accounts as catalog_accounts
+from storage.catalog.accounts import AccountKey
 from storage.catalog.audit import OPERATOR
 from storage.catalog.login import LoginFailures, PasswordRow
 from storage.errors import ConflictError, Invalid, NotFoundError
 from storage.rate_limits import rate_limit_key
+
+MAX_LISTED_ROLES = 200
 
 
 @dataclass(frozen=True)
@@ -30,16 +36,46 @@ class PasswordUser:
 
 
 def add_user(
-    catalog: Catalog, passwords: PasswordHashing, email: str, password: str, *, now: float
+    catalog: Catalog,
+    passwords: PasswordHashing,
+    email: str,
+    password: str,
+    *,
+    now: float,
+    roles: Sequence[str] = (),
 ) -> None:
-    """Add a user and its record; Invalid, or ConflictError if it has a password."""
+    """Add a user and its record, with roles.
+
+    Raises Invalid, ConflictError if it has a password, and NotFoundError for an unknown role.
+    """
     name, now_us = parse_user_email(email), int(now * 1e6)
     row = PasswordRow(name, passwords.hash(password), now_us, now_us)
-    with catalog.write() as tx:
-        admit_user(tx, name, AuditContext(OPERATOR, "add_user"))
+    keys = [AccountKey("role", role) for role in dict.fromkeys(roles)]
+    by = AuditContext(OPERATOR, "add_user")
+    with accounts.begin_change(catalog) as tx:
+        admit_user(tx, name, by)
         if not login.insert_password(tx, row):
             raise ConflictError(f"{name} has a password already; `passwd` changes it.")
         record_login_event(tx, OPERATOR, "password_added", name, "")
+        if keys:
+            edit = MembershipEdit(AccountKey("user", name), "roles", keys, "add")
+            accounts.apply_membership_edit(tx, edit, by)
+
+
+def require_roles(catalog: Catalog, roles: Iterable[str]) -> None:
+    """Raise NotFoundError for an unknown role; it names the nearest and all that there are."""
+    with catalog.read() as tx:
+        known = catalog_accounts.list_ids(tx, "role", after="", limit=MAX_LISTED_ROLES)
+        unknown = sorted(
+            one.id
+            for one in catalog_accounts.filter_missing(
+                tx, {AccountKey("role", role) for role in roles}
+            )
+        )
+    if unknown:
+        nearest = difflib.get_close_matches(unknown[0], known, n=1)
+        hint = f" Did you mean {nearest[0]}?" if nearest else ""
+        raise NotFoundError(f"There is no role {unknown[0]}.{hint} Roles are: {', '.join(known)}.")
 
 
 def change_user_password(

@@ -5,6 +5,7 @@ without the token rolls back. Inserting a job that is being worked on clears its
 is repeated with the new state.
 """
 
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -341,9 +342,51 @@ def find_max_overdue_us(tx: Tx) -> int:
     return 0 if due_us is None else max(0, now - int(due_us))
 
 
-def list_dead(tx: Tx, *, limit: int = 100) -> list[DeadJob]:
+@dataclass(frozen=True, slots=True)
+class DeadJobFilter:
+    """Which dead jobs are meant; None means any.
+
+    `reason` is a part of the reason, or a pattern of all of it with `*` and `?`; case is ignored.
+    """
+
+    step: str | None = None
+    replica: str | None = None
+    ref: str | None = None
+    reason: str | None = None
+    until_us: int | None = None
+    """Dead since then or before."""
+
+
+def _match_dead(filter_: DeadJobFilter) -> ColumnElement[bool]:
+    wanted: ColumnElement[bool] = todo.c.parked_us.is_not(None)
+    for column, value in (
+        (todo.c.step, filter_.step),
+        (todo.c.replica, filter_.replica),
+        (todo.c.ref, filter_.ref),
+    ):
+        if value is not None:
+            wanted &= column == value
+    if filter_.reason is not None:
+        reason = func.lower(func.coalesce(todo.c.reason, ""))
+        wanted &= reason.like(_build_like_pattern(filter_.reason.lower()), escape="\\")
+    if filter_.until_us is not None:
+        wanted &= todo.c.parked_us <= filter_.until_us
+    return wanted
+
+
+def _build_like_pattern(reason: str) -> str:
+    escaped = re.sub(r"([\\%_])", r"\\\1", reason)
+    if "*" not in reason and "?" not in reason:
+        return f"%{escaped}%"
+    return escaped.replace("*", "%").replace("?", "_")
+
+
+ANY_DEAD_JOB = DeadJobFilter()
+
+
+def list_dead(tx: Tx, filter_: DeadJobFilter = ANY_DEAD_JOB, *, limit: int = 100) -> list[DeadJob]:
     """List dead jobs, the latest first."""
-    query = select(todo).where(todo.c.parked_us.is_not(None)).order_by(todo.c.parked_us.desc())
+    query = select(todo).where(_match_dead(filter_)).order_by(todo.c.parked_us.desc())
     return [
         DeadJob(Job(row.step, row.replica, row.ref), row.attempts, row.parked_us, row.reason or "")
         for row in tx.execute(query.limit(limit))
@@ -354,6 +397,18 @@ def count_dead(tx: Tx) -> int:
     """Count dead jobs."""
     query = select(func.count()).select_from(todo).where(todo.c.parked_us.is_not(None))
     return int(tx.execute(query).scalar_one())
+
+
+def count_dead_by_step(tx: Tx, filter_: DeadJobFilter) -> dict[str, int]:
+    """Count dead jobs of each step."""
+    query = select(todo.c.step, func.count()).where(_match_dead(filter_)).group_by(todo.c.step)
+    return {str(step): int(count) for step, count in tx.execute(query)}
+
+
+def delete_dead(tx: Tx, key: Job) -> bool:
+    """Delete a dead job; False when it is not dead."""
+    statement = f"DELETE FROM todo WHERE {_IS} AND parked_us IS NOT NULL"
+    return sql.execute(tx, statement, key._asdict()).rowcount == 1
 
 
 def delete(tx: Tx, key: Job) -> None:

@@ -1,0 +1,156 @@
+"""The options --json and --watch of the operator commands, as typed in a pipe and on a terminal."""
+
+import json
+import os
+import pty
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import click
+import pytest
+from click.testing import CliRunner
+
+from ops import home as homes
+from ops.__main__ import COMMANDS, cli
+from ops.output import CommandOutput, OutputTable, prints_output
+from ops.procfile import ROOT
+from storage.model import FQID, Job
+from tests.ops.commands import park, run_json, typed
+from tests.waiting import until
+
+STREAMS = {"run", "demo", "prepare"}
+"""They run in the foreground and print as they go."""
+
+
+def list_commands(command: click.Command, name: str) -> Iterator[tuple[str, click.Command]]:
+    if isinstance(command, click.Group):
+        for one, below in command.commands.items():
+            yield from list_commands(below, f"{name} {one}")
+    else:
+        yield name, command
+
+
+@pytest.mark.spec("OPS-40")
+def test_every_command_prints_json() -> None:
+    context = click.Context(cli)
+    lacking = [
+        name
+        for word in COMMANDS
+        for name, command in list_commands(cli.get_command(context, word) or cli, word)
+        if not any("--json" in one.opts for one in command.params)
+    ]
+    assert set(lacking) == STREAMS & set(COMMANDS)
+
+
+@pytest.mark.spec("OPS-40")
+@pytest.mark.parametrize("words", [("status",), ("dead", "list")], ids=" ".join)
+def test_state_is_watched_in_a_pipe_until_interrupted(home: Path, words: tuple[str, ...]) -> None:
+    with watching(home, *words, "--watch", "0.1", "--json") as process:
+        assert process.stdout is not None
+        states = [json.loads(process.stdout.readline()) for _ in range(3)]
+        process.send_signal(signal.SIGINT)
+        _, errors = process.communicate(timeout=30)
+    assert (process.returncode, errors) == (0, "")
+    assert states[0] == states[2]
+
+
+@contextmanager
+def watching(home: Path, *words: str, **streams: Any) -> Iterator["subprocess.Popen[str]"]:
+    with subprocess.Popen(
+        [sys.executable, "-m", "ops", *words],
+        cwd=ROOT,
+        env={**os.environ, "STORE_HOME": str(home)},
+        text=True,
+        **{"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, **streams},
+    ) as process:
+        try:
+            yield process
+        finally:
+            process.kill()
+
+
+@pytest.mark.spec("OPS-40")
+def test_state_is_redrawn_on_a_terminal(home: Path) -> None:
+    ours, theirs = pty.openpty()
+    streams = {"stdin": theirs, "stdout": theirs, "stderr": theirs}
+    with watching(home, "dead", "list", "--watch", "0.1", **streams) as process:
+        os.close(theirs)
+        shown = b""
+        while shown.count(b"\x1b[2J") < 3:
+            shown += os.read(ours, 4096)
+        os.write(ours, b"\x03")
+        process.send_signal(signal.SIGINT)
+        assert process.wait(timeout=30) == 0
+    os.close(ours)
+    assert b"Traceback" not in shown
+    assert b"Aborted" not in shown
+    assert "│".encode() in shown or "┃".encode() in shown
+
+
+@pytest.mark.spec("OPS-40")
+@pytest.mark.parametrize("seconds", ["0", "nan", "often", "1e9"])
+def test_rejects_invalid_interval(home: Path, seconds: str) -> None:
+    result = typed("status", "--watch", seconds)
+    assert result.exit_code == 2
+    assert "--watch" in result.output
+
+
+@pytest.mark.spec("OPS-40")
+def test_watch_outlives_a_store_that_is_away(home: Path) -> None:
+    with watching(home, "dead", "list", "--watch", "0.1", "--json") as process:
+        assert process.stdout is not None
+        assert json.loads(process.stdout.readline()) == []
+        (home / "catalog.sqlite").rename(home / "away")
+        until(lambda: "There is no store" in str(json.loads(process.stdout.readline())))
+        (home / "away").rename(home / "catalog.sqlite")
+        until(lambda: json.loads(process.stdout.readline()) == [])
+
+
+@pytest.mark.spec("OPS-40")
+def test_status_as_json_has_every_part(home: Path) -> None:
+    park(home, Job("sync", "gcp", "file:x"))
+    status = run_json("status")
+    assert status["dead"] == 1
+    assert {one["state"] for one in status["health"]} == {"failed"}
+    assert status.keys() == {"processes", "health", "backlog", "purges", "damaged", "dead"}
+
+
+@pytest.mark.spec("OPS-40")
+def test_errors_of_commands_stay_sentences(home: Path) -> None:
+    homes.write_json(home, homes.READY, {})
+    result = CliRunner().invoke(cli, ["users", "disable", "eve@example.org", "--json"])
+    assert (result.exit_code, result.stdout) == (1, "")
+    assert result.stderr.startswith("Error: ")
+
+
+@pytest.mark.spec("OPS-40")
+def test_purge_shows_what_would_go_as_json(home: Path, bundle: FQID) -> None:
+    found = run_json("purge", str(bundle), "--reason", "consent", "--dry-run")
+    assert found == {
+        "kind": "bundle",
+        "versions": [str(bundle)],
+        "files": 1,
+        "kept_files": 0,
+        "ordered": False,
+    }
+
+
+@pytest.mark.spec("OPS-40")
+def test_cells_keep_their_line_and_their_brackets(capsys: pytest.CaptureFixture[str]) -> None:
+    @click.command()
+    @prints_output
+    def show() -> CommandOutput:
+        rows = [("two\nlines\tand [/b] brackets", None, ["a", "b"])]
+        return CommandOutput(OutputTable("Shown", ("text", "none", "new list"), rows))
+
+    assert CliRunner().invoke(show).output == (
+        "text\tnone\tnew list\ntwo lines and [/b] brackets\t\ta b\n"
+    )
+    assert json.loads(CliRunner().invoke(show, ["--json"]).output) == [
+        {"text": "two\nlines\tand [/b] brackets", "none": None, "new_list": ["a", "b"]}
+    ]

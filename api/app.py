@@ -43,6 +43,7 @@ from auth.authorization import StoreAuthorizer
 from auth.service_accounts import ServiceAccounts
 from auth.tokens.verification import GrantChecker
 from config import Settings
+from pipelines.backlog import open_backlog_cache
 from pipelines.fixity import open_report_cache
 from pipelines.subscriptions import SECRET_PURPOSE
 from storage.catalog import Catalog
@@ -151,6 +152,7 @@ def _build_services(
         ),
         read_only=ReadOnlyMode(stores.catalog, always=settings.read_only),
         integrity=open_report_cache(stores, settings.scrub_period_days),
+        backlog=open_backlog_cache(stores),
         access=access,
         guard=StoreGuard(
             access, stores.catalog, stores.sources, PolicyContextBuilder(settings.proxies, clock)

@@ -1,15 +1,13 @@
 """Integrity report over HTTP and as Prometheus metrics."""
 
-from collections.abc import Iterable
 from typing import Any
 
 from flask import Response
 from marshmallow import fields
 
-from api.http.metrics import MetricSample
 from api.http.operation import ResponseDoc, StoreContext, json_response, operation
 from api.schemas.fields import NoParameters, ResponseSchema, VersionField, describe_field
-from pipelines.fixity import MAX_LISTED, FixityReport
+from pipelines.fixity import MAX_LISTED
 from pipelines.formats import version_from_us
 from storage.catalog.integrity import DAY_US, IntegrityCounts
 
@@ -108,25 +106,3 @@ def _format_counts(counts: IntegrityCounts) -> dict[str, float]:
     if counts.oldest_us is not None:
         answer["oldest_unverified_s"] = counts.oldest_us / 1_000_000
     return answer
-
-
-def collect_integrity_samples(report: FixityReport) -> Iterable[MetricSample]:
-    """Yield its metrics."""
-    for replica, counts in report.replicas.items():
-        labels: dict[str, str] = {"replica": replica}
-        for name, description, value in (
-            ("store_objects", "Blobs and records that a replica should hold", counts.objects),
-            ("store_objects_damaged", "Objects that are damaged now", counts.damaged),
-            (
-                "store_oldest_unverified_seconds",
-                "Longest time since an object was last verified",
-                (counts.oldest_us or 0) / 1_000_000,
-            ),
-        ):
-            yield MetricSample(name, description, labels, value)
-        for name, description, value in (
-            ("store_verified_bytes", "Bytes that were read again", counts.verified_bytes),
-            ("store_damage_found", "Objects that were found damaged", counts.found),
-            ("store_repairs", "Damaged objects that were repaired", counts.repaired),
-        ):
-            yield MetricSample(name, description, labels, value, counter=True)

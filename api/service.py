@@ -5,21 +5,22 @@ the response 503. Each part has a reason.
 """
 
 import logging
-from collections.abc import Callable, Iterable
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor, wait
 from contextlib import suppress
 from functools import partial
 from typing import Any
 
 from flask import Flask, Response, g, request
 
-from api import integrity
+from api import integrity, metrics
 from api.http.auth import identify_caller
-from api.http.metrics import METRICS_CONTENT_TYPE, MetricSample
+from api.http.metrics import METRICS_CONTENT_TYPE
 from api.http.operation import Services, json_response
 from api.http.probes import PROBE_PATHS
 from auth.remote import RemoteDecisionPoint
-from storage.catalog import deliveries, documents, jobs, store_state, versions
+from pipelines.report_cache import ReportCache
+from storage.catalog import documents, jobs, store_state, versions
 from storage.catalog import integrity as integrity_rows
 from storage.errors import DomainError, NotFoundError
 from storage.protocols import BlobStore, SearchIndex
@@ -32,6 +33,10 @@ HealthCheck = Callable[[], PartStatus]
 PROBE_KEY = "health/probe"
 PORT_PATHS = PROBE_PATHS | {"/health", "/metrics"}
 """Paths that the operators' port serves."""
+SCRAPE_CHECK_S = 3.0
+"""Longest time that a scrape of `/metrics` waits for a check."""
+SCRAPE_FRESH_S = 5.0
+"""How long scrapes repeat the results of the checks."""
 MAX_NAMED = 5
 """Most faults that one reason names."""
 OVERDUE_S = 60
@@ -46,13 +51,19 @@ def register_service(app: Flask, services: Services) -> None:
         g.operation = "get_health"
         return _health_response(services, _make_operator_check(services))
 
+    parts = ReportCache(
+        lambda: run_checks(list_checks(services, lambda: False), timeout_s=SCRAPE_CHECK_S),
+        fresh_s=SCRAPE_FRESH_S,
+        fresh_factor=1,
+    )
+
     @app.get("/metrics")
     def get_metrics() -> Response:
         g.operation = "get_metrics"
         if not is_ops_port(services.settings.ops_port):
             principal = identify_caller(services.verify, request.headers.get("Authorization"))
             services.guard.refuse(principal, "get_metrics", request)
-        page = services.metrics.render_text(lambda: collect_samples(services))
+        page = services.metrics.render_text(lambda: metrics.collect_samples(services, parts))
         return Response(page, content_type=METRICS_CONTENT_TYPE)
 
     if services.settings.ops_port:
@@ -120,11 +131,23 @@ def list_checks(services: Services, is_operator: Callable[[], bool]) -> dict[str
     return checks
 
 
-def run_checks(checks: dict[str, HealthCheck]) -> dict[str, PartStatus]:
-    """Run all checks in parallel: a dead part delays no other."""
-    with ThreadPoolExecutor(max_workers=len(checks)) as pool:
+def run_checks(
+    checks: dict[str, HealthCheck], *, timeout_s: float | None = None
+) -> dict[str, PartStatus]:
+    """Run all checks in parallel: a dead part delays no other.
+
+    A check that takes longer than `timeout_s` fails, and ends in the background.
+    """
+    pool = ThreadPoolExecutor(max_workers=len(checks))
+    try:
         futures = {name: pool.submit(run_check, name, check) for name, check in checks.items()}
-        return {name: future.result() for name, future in futures.items()}
+        wait(futures.values(), timeout_s)
+        late: PartStatus = {"status": "failed", "reason": f"no answer within {timeout_s} s"}
+        return {
+            name: future.result() if future.done() else late for name, future in futures.items()
+        }
+    finally:
+        pool.shutdown(wait=False)
 
 
 def run_check(name: str, check: HealthCheck) -> PartStatus:
@@ -232,21 +255,3 @@ def _check_disk(stores: Stores) -> PartStatus:
         places.setdefault(reason, []).append(name)
     summary = "; ".join(f"{reason} ({', '.join(names)})" for reason, names in places.items())
     return {"status": "failed", "reason": summary, "places": sorted(failures)}
-
-
-def collect_samples(services: Services) -> Iterable[MetricSample]:
-    """Yield the metrics that each scrape reads from the catalog."""
-    yield from integrity.collect_integrity_samples(services.integrity.read())
-    with services.stores.catalog.read() as tx:
-        waiting, dead = jobs.count_open(tx), jobs.count_dead(tx)
-        pending, unindexed = (deliveries.count_pending(tx), documents.count_unindexed(tx))
-    for (step, replica), rows in waiting.items():
-        labels = {"step": step, "replica": replica}
-        yield MetricSample("store_todo_rows", "To-do rows that are open", labels, rows)
-    yield MetricSample("store_todo_parked", "To-do rows put aside for a human", {}, dead)
-    yield MetricSample(
-        "store_deliveries_pending", "Deliveries neither made nor given up", {}, pending
-    )
-    for replica, count in unindexed.items():
-        description = "Documents that search refused"
-        yield MetricSample("store_documents_unindexed", description, {"replica": replica}, count)

@@ -2,4 +2,7 @@
 
 from config.settings import Settings, SettingsError, load_settings
 
-__all__ = ["Settings", "SettingsError", "load_settings"]
+VERSION = "0.2.0"
+"""Version of the store, as in `pyproject.toml`."""
+
+__all__ = ["VERSION", "Settings", "SettingsError", "load_settings"]

@@ -7,6 +7,7 @@ server's configuration names before this module is imported.
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Literal
 
 from prometheus_client import (
     CollectorRegistry,
@@ -24,14 +25,22 @@ BUCKETS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60)
 
 
 @dataclass(frozen=True)
-class MetricSample:
-    """A value that is read at each scrape."""
+class SampledMetric:
+    """A gauge or counter whose values are read at each scrape."""
 
     name: str
     description: str
-    labels: dict[str, str]
+    labels: tuple[str, ...] = ()
+    kind: Literal["gauge", "counter"] = "gauge"
+
+
+@dataclass(frozen=True)
+class MetricSample:
+    """A value that is read at each scrape; `labels` has a value for each label of the metric."""
+
+    metric: SampledMetric
     value: float
-    counter: bool = False
+    labels: tuple[str, ...] = ()
 
 
 class _SampleCollector(Collector):
@@ -43,12 +52,13 @@ class _SampleCollector(Collector):
     def collect(self) -> Iterable[Metric]:
         families: dict[str, GaugeMetricFamily | CounterMetricFamily] = {}
         for sample in self._read():
-            family_type = CounterMetricFamily if sample.counter else GaugeMetricFamily
-            family = families.get(sample.name) or family_type(
-                sample.name, sample.description, labels=list(sample.labels)
-            )
-            families[sample.name] = family
-            family.add_metric(list(sample.labels.values()), sample.value)
+            metric = sample.metric
+            family_type = CounterMetricFamily if metric.kind == "counter" else GaugeMetricFamily
+            if metric.name not in families:
+                families[metric.name] = family_type(
+                    metric.name, metric.description, labels=metric.labels
+                )
+            families[metric.name].add_metric(sample.labels, sample.value)
         return families.values()
 
 

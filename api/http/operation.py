@@ -22,6 +22,7 @@ from api.http.waiting import LongPolling, ServerSentEvents, compute_wait_s, pars
 from api.schemas.fields import NoParameters, lenient_schema, request_schema
 from auth.authorization import StoreAuthorizer
 from config import Settings
+from pipelines.backlog import BacklogReport
 from pipelines.delivery_log import Unseal
 from pipelines.fixity import FixityReport
 from pipelines.idempotency import IdempotentRequest
@@ -66,6 +67,7 @@ class Services:
     metrics: RequestMetrics
     read_only: ReadOnlyMode
     integrity: ReportCache[FixityReport]
+    backlog: ReportCache[BacklogReport]
     access: StoreAuthorizer
     guard: StoreGuard
 

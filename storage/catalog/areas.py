@@ -245,6 +245,11 @@ def list_uploads(tx: Tx, area: str, *, limit: int = 100) -> list[AreaUploadRow]:
     return sql.map_rows(AreaUploadRow, tx.execute(query.limit(limit)))
 
 
+def count_uploads(tx: Tx) -> int:
+    """Count unfinished uploads of all areas."""
+    return int(tx.execute(select(func.count()).select_from(area_uploads)).scalar_one())
+
+
 def list_stale_uploads(tx: Tx, us: int, *, limit: int = 100) -> list[AreaUploadRow]:
     """List uploads that were not touched since a moment."""
     query = select(area_uploads).where(area_uploads.c.at_us < us).limit(limit)

@@ -327,6 +327,33 @@ def list_open(tx: Tx) -> list[OpenJobs]:
     return [OpenJobs(*row) for row in tx.execute(query)]
 
 
+@dataclass(frozen=True, slots=True)
+class JobCount:
+    """Jobs of one step and replica that are `waiting`, `running` or `dead`.
+
+    The times are those of the job that is due first, and of the one that was created first.
+    """
+
+    step: str
+    replica: str
+    state: str
+    count: int
+    due_us: int
+    born_us: int
+
+
+def count_by_state(tx: Tx) -> list[JobCount]:
+    """Count all jobs by step, replica and state, in one pass over the table."""
+    return [JobCount(*row) for row in sql.execute(tx, _COUNT_BY_STATE, {})]
+
+
+_COUNT_BY_STATE = (
+    "SELECT step, replica, CASE WHEN parked_us IS NOT NULL THEN 'dead'"
+    " WHEN token IS NOT NULL AND due_us > :now THEN 'running' ELSE 'waiting' END AS state,"
+    " count(*), min(due_us), min(born_us) FROM todo GROUP BY step, replica, state"
+)
+
+
 def count_open_until(tx: Tx, step: str, replica: str, until_us: int) -> tuple[int, int]:
     """Count waiting and dead jobs of a step that existed at `until_us`."""
     rows = (todo.c.step == step) & (todo.c.replica == replica) & (todo.c.born_us <= until_us)

@@ -1,0 +1,73 @@
+"""What is left to do: jobs by state, replication lag, deliveries, uploads, and the last backup."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+
+from pipelines.replication import COPY_STEPS
+from pipelines.report_cache import ReportCache
+from storage.catalog import areas, deliveries, documents, jobs, now_us, store_state
+from storage.catalog.jobs import JobCount
+from storage.model import REPLICAS, Replica
+from storage.stores import Stores
+
+FRESH_S = 2.0
+FRESH_FACTOR = 20
+"""A report counts as fresh for so many times as long as it took to count: 5 % of a core."""
+
+
+@dataclass(frozen=True, slots=True)
+class ReplicationLag:
+    """Versions that a replica lacks, and the age of the oldest, microseconds; 0 without any."""
+
+    waiting: int
+    oldest_us: int
+
+
+@dataclass(frozen=True, slots=True)
+class BacklogReport:
+    """Counts at `at_us`; `unindexed` are documents that search refused, by replica."""
+
+    at_us: int
+    jobs: Sequence[JobCount]
+    deliveries_pending: int
+    unindexed: Mapping[str, int]
+    uploads: int
+    last_backup_us: int | None
+
+    @property
+    def dead(self) -> int:
+        """The number of dead jobs."""
+        return sum(one.count for one in self.jobs if one.state == "dead")
+
+    def overdue_us(self, one: JobCount) -> int:
+        """Return how long the first of these jobs has been due; 0 if none is."""
+        return max(0, self.at_us - one.due_us)
+
+    def replication_lags(self) -> dict[Replica, ReplicationLag]:
+        """Return what each replica lacks, dead jobs included."""
+        return {replica: self._measure_lag(replica) for replica in REPLICAS}
+
+    def _measure_lag(self, replica: Replica) -> ReplicationLag:
+        copies = [one for one in self.jobs if one.replica == replica and one.step in COPY_STEPS]
+        oldest_us = max((self.at_us - one.born_us for one in copies), default=0)
+        return ReplicationLag(sum(one.count for one in copies), max(0, oldest_us))
+
+
+def build_report(stores: Stores) -> BacklogReport:
+    """Count what is left to do; takes a time that grows with it."""
+    with stores.catalog.read() as tx:
+        backup = store_state.read_value(tx, store_state.LAST_BACKUP_KEY)
+        return BacklogReport(
+            at_us=now_us(tx),
+            jobs=jobs.count_by_state(tx),
+            deliveries_pending=deliveries.count_pending(tx),
+            unindexed=documents.count_unindexed(tx),
+            uploads=areas.count_uploads(tx),
+            last_backup_us=int(backup) if backup else None,
+        )
+
+
+def open_backlog_cache(stores: Stores) -> ReportCache[BacklogReport]:
+    """Return a cache of the report."""
+    return ReportCache(partial(build_report, stores), fresh_s=FRESH_S, fresh_factor=FRESH_FACTOR)

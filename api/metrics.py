@@ -116,16 +116,16 @@ def collect_samples(
 
 
 def _collect_backlog(report: BacklogReport) -> Iterable[MetricSample]:
-    open_jobs: dict[tuple[str, str], int] = {}
     for one in report.jobs:
         key = (one.step, one.replica)
-        yield MetricSample(JOBS, one.count, (*key, one.state))
-        if one.state == "waiting":
-            yield MetricSample(JOB_OLDEST, report.overdue_us(one) / 1e6, key)
-        if one.state != "dead":
-            open_jobs[key] = open_jobs.get(key, 0) + one.count
-    for key, count in open_jobs.items():
-        yield MetricSample(OPEN_JOBS, count, key)
+        for state, count in (
+            ("waiting", one.waiting),
+            ("running", one.running),
+            ("dead", one.dead),
+        ):
+            yield MetricSample(JOBS, count, (*key, state))
+        yield MetricSample(JOB_OLDEST, report.overdue_us(one) / 1e6, key)
+        yield MetricSample(OPEN_JOBS, one.waiting + one.running, key)
     yield MetricSample(DEAD_JOBS, report.dead)
     for replica, lag in report.replication_lags().items():
         yield MetricSample(REPLICATION_LAG, lag.oldest_us / 1e6, (replica,))

@@ -38,11 +38,11 @@ class BacklogReport:
     @property
     def dead(self) -> int:
         """The number of dead jobs."""
-        return sum(one.count for one in self.jobs if one.state == "dead")
+        return sum(one.dead for one in self.jobs)
 
     def overdue_us(self, one: JobCount) -> int:
         """Return how long the first of these jobs has been due; 0 if none is."""
-        return max(0, self.at_us - one.due_us)
+        return 0 if one.due_us is None else max(0, self.at_us - one.due_us)
 
     def replication_lags(self) -> dict[Replica, ReplicationLag]:
         """Return what each replica lacks, dead jobs included."""
@@ -51,7 +51,8 @@ class BacklogReport:
     def _measure_lag(self, replica: Replica) -> ReplicationLag:
         copies = [one for one in self.jobs if one.replica == replica and one.step in COPY_STEPS]
         oldest_us = max((self.at_us - one.born_us for one in copies), default=0)
-        return ReplicationLag(sum(one.count for one in copies), max(0, oldest_us))
+        waiting = sum(one.waiting + one.running + one.dead for one in copies)
+        return ReplicationLag(waiting, max(0, oldest_us))
 
 
 def build_report(stores: Stores) -> BacklogReport:

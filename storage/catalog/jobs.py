@@ -329,28 +329,33 @@ def list_open(tx: Tx) -> list[OpenJobs]:
 
 @dataclass(frozen=True, slots=True)
 class JobCount:
-    """Jobs of one step and replica that are `waiting`, `running` or `dead`.
+    """Jobs of one step and replica by state.
 
-    The times are those of the job that is due first, and of the one that was created first.
+    `due_us` is when the first waiting job became or becomes due, `born_us` when the oldest job was
+    created.
     """
 
     step: str
     replica: str
-    state: str
-    count: int
-    due_us: int
+    waiting: int
+    running: int
+    dead: int
+    due_us: int | None
     born_us: int
 
 
 def count_by_state(tx: Tx) -> list[JobCount]:
-    """Count all jobs by step, replica and state, in one pass over the table."""
+    """Count all jobs by step and replica, in one pass in the order of the primary key."""
     return [JobCount(*row) for row in sql.execute(tx, _COUNT_BY_STATE, {})]
 
 
+_IS_RUNNING = "parked_us IS NULL AND token IS NOT NULL AND due_us > :now"
+_IS_WAITING = "parked_us IS NULL AND (token IS NULL OR due_us <= :now)"
 _COUNT_BY_STATE = (
-    "SELECT step, replica, CASE WHEN parked_us IS NOT NULL THEN 'dead'"
-    " WHEN token IS NOT NULL AND due_us > :now THEN 'running' ELSE 'waiting' END AS state,"
-    " count(*), min(due_us), min(born_us) FROM todo GROUP BY step, replica, state"
+    f"SELECT step, replica, count(CASE WHEN {_IS_WAITING} THEN 1 END),"
+    f" count(CASE WHEN {_IS_RUNNING} THEN 1 END), count(parked_us),"
+    f" min(CASE WHEN {_IS_WAITING} THEN due_us END), min(born_us)"
+    " FROM todo GROUP BY step, replica"
 )
 
 

@@ -1,6 +1,7 @@
 """The typed, frozen Settings of every process; imports nothing else of the project."""
 
-from config.settings import Settings, SettingsError, load_settings
+from config.loading import load_settings
+from config.settings import Settings, SettingsError
 
 VERSION = "0.2.0"
 """Version of the store, as in `pyproject.toml`."""

@@ -1,18 +1,16 @@
 """List all settings: meaning, default, and the value in force without secrets."""
 
 import json
-import re
 import typing
 from collections.abc import Mapping
 from dataclasses import MISSING, Field, asdict, fields
 from typing import Any
 
-from config.settings import PREFIX, Settings
+from config.deployment import KIND_VALUES, KINDS
+from config.groups import list_groups
+from config.settings import PREFIX, SECRET_SETTINGS, URL_PASSWORD, Settings
 
 SETTING_COLUMNS = ("variable", "default", "meaning")
-SECRET_SETTINGS = ("secret_key", "provider_secrets")
-
-_URL_PASSWORD = re.compile(r"(?<=://)([^/@:]*):[^/@]+@")
 
 
 def list_settings() -> list[tuple[str, str, str]]:
@@ -28,12 +26,50 @@ def list_settings() -> list[tuple[str, str, str]]:
 
 
 def render_markdown() -> str:
-    """The same as a table of docs/operations.md."""
-    lines = [" | ".join(("", *SETTING_COLUMNS, "")).strip(), "|---|---|---|"]
-    for variable, default, about in list_settings():
-        shown = f"`{default}`" if default else ""
-        lines.append(f"| `{variable}` | {shown} | {about} |")
+    """The same as tables of docs/operations.md, one for each group."""
+    rows = {variable: (default, about) for variable, default, about in list_settings()}
+    lines: list[str] = []
+    for group, names in list_groups():
+        lines += [f"### {group.title}", "", f"Table `[{group.table}]` of the settings file.", ""]
+        lines += [" | ".join(("", *SETTING_COLUMNS, "")).strip(), "|---|---|---|"]
+        for name in names:
+            default, about = rows[variable := f"{PREFIX}{name.upper()}"]
+            shown = f"`{default}`" if default else ""
+            lines.append(f"| `{variable}` | {shown} | {about} |")
+        lines.append("")
+    return "\n".join(lines)
+
+
+def render_kinds() -> str:
+    """Settings whose value depends on the kind of deployment, as a table."""
+    lines = [f"| variable | {' | '.join(KINDS.values())} |", "|---" * (len(KINDS) + 1) + "|"]
+    for name, values in KIND_VALUES.items():
+        lines.append(f"| `{PREFIX}{name.upper()}` | {' | '.join(values)} |")
     return "\n".join(lines) + "\n"
+
+
+def render_example() -> str:
+    """Return a settings file in which every setting is a comment with its default."""
+    items = {field.name: field for field in fields(Settings)}
+    lines = ["# Settings of the store: remove a `#` to set a value. STORE_SETTINGS_FILE names this"]
+    lines += ["# file; variables of the environment win over it.", ""]
+    for group, names in list_groups():
+        lines += [f"# {group.title}", f"[{group.table}]"]
+        for name in names:
+            lines += [f"# {items[name].metadata['about']}"]
+            lines += [f"# {name} = {_format_toml(_find_default(items[name]))}", ""]
+    return "\n".join(lines)
+
+
+def _format_toml(value: Any) -> str:
+    if value is None:
+        return "false"
+    if isinstance(value, tuple):
+        return json.dumps(list(value))
+    if isinstance(value, Mapping):
+        return "{}"
+    # JSON strings, numbers, true and false are TOML, too.
+    return json.dumps(value, default=str, ensure_ascii=False)
 
 
 def list_current_values(settings: Settings) -> list[tuple[str, str, str]]:
@@ -47,7 +83,7 @@ def list_current_values(settings: Settings) -> list[tuple[str, str, str]]:
 def _mask_secret(field: "Field[Any]", value: str) -> str:
     if value and field.name in SECRET_SETTINGS:
         return "(set)"
-    return _URL_PASSWORD.sub(r"\1:(set)@", value)
+    return URL_PASSWORD.sub(r"\1:(set)@", value)
 
 
 def _find_default(field: "Field[Any]") -> Any:

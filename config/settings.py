@@ -1,13 +1,13 @@
-"""All operator settings: one frozen dataclass, filled from STORE_* variables.
+"""All operator settings: one frozen dataclass, filled from STORE_* variables and a file.
 
-Field `foo_s` is read from `STORE_FOO_S`. Unknown `STORE_*` variables and bad values prevent the
-start with an error that names them. The specification's limits are not settings: see
-`pipelines/limits.py`.
+Field `foo_s` is read from `STORE_FOO_S`, or from the table of its group in the file
+(`config/groups.py`). Unknown names and bad values prevent the start with an error that names
+them. The specification's limits are not settings: see `pipelines/limits.py`.
 """
 
-import typing
+import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field
 from ipaddress import ip_address
 from pathlib import Path
 from typing import Any
@@ -15,19 +15,30 @@ from typing import Any
 from config.parsing import (
     PROVIDER_MEMBERS,
     ProviderSettings,
-    find_out_of_bounds,
     is_origin,
-    parse_value,
 )
 
 PREFIX = "STORE_"
-IGNORED_VARIABLES = frozenset({"STORE_REAL_DATA"})
+FILE_VARIABLE = "STORE_SETTINGS_FILE"
+"""Names the settings file; only the environment can."""
+IGNORED_VARIABLES = frozenset({FILE_VARIABLE, "STORE_REAL_DATA"})
 IGNORED_PREFIXES = ("STORE_TEST_", "STORE_CLIENT_")
-"""Variables for the tests, the demo and the client, not the store."""
+"""Variables that are no settings: for the tests, the demo and the client."""
+SECRET_SETTINGS = ("secret_key", "provider_secrets")
+URL_PASSWORD = re.compile(r"(?<=://)([^/@:]*):[^/@]+@")
+"""The user and the password of a URL."""
 
 
 class SettingsError(Exception):
     """A setting is unknown or has an invalid value; the message names it."""
+
+
+class SettingValueError(SettingsError):
+    """The value of one setting is invalid."""
+
+    def __init__(self, name: str, problem: str) -> None:
+        super().__init__(f"{PREFIX}{name.upper()}: {problem}")
+        self.name, self.problem = name, problem
 
 
 def _setting(default: Any, about: str) -> Any:
@@ -137,6 +148,9 @@ class Settings:
     proxies: int = _setting(0, "number of trusted proxies that set X-Forwarded-For and -Proto")
     cors_origins: tuple[str, ...] = _setting((), "CORS: allowed origins; `*`: all; empty: none")
     ops_port: int = _setting(0, "separate port for /metrics; 0: /metrics needs an operator's token")
+    idempotency_keep_days: int = _setting(
+        7, "how long responses for Idempotency-Key are stored, days"
+    )
 
     # Web pages
     web_name: str = _setting("Data store", "name of the consortium or store on the web pages")
@@ -156,10 +170,6 @@ class Settings:
     )
     web_contact: str = _setting(
         "", "e-mail address or URL that pages name for questions and missing permissions"
-    )
-
-    idempotency_keep_days: int = _setting(
-        7, "how long responses for Idempotency-Key are stored, days"
     )
 
     # Identity
@@ -351,7 +361,7 @@ class Settings:
     )
     dry_run_s: float = _setting(10.0, "time limit of one dry run of a subscription, seconds")
 
-    # Log
+    # Logs
     log_level: str = _setting("INFO", "DEBUG, INFO, WARNING or ERROR")
     log_format: str = _setting(
         "auto", "text, json, or auto: text on a terminal, otherwise one JSON object per line"
@@ -363,13 +373,14 @@ class Settings:
             object.__setattr__(self, name, getattr(self, name).rstrip("/"))
         for origin in self.cors_origins:
             if origin != "*" and not is_origin(origin):
-                raise SettingsError(
-                    f'STORE_CORS_ORIGINS: "{origin}" must be * or an origin such as'
+                raise SettingValueError(
+                    "cors_origins",
+                    f'"{origin}" must be * or an origin such as'
                     " https://portal.example, as browsers send it: in lower case, without a path"
-                    " and without the default port"
+                    " and without the default port",
                 )
         if self.allow_private_callbacks is None:
-            object.__setattr__(self, "allow_private_callbacks", _is_loopback(self.host))
+            object.__setattr__(self, "allow_private_callbacks", is_loopback(self.host))
 
     @property
     def worker_metrics(self) -> Path:
@@ -421,36 +432,9 @@ class Settings:
         return self.home.absolute() / "catalog.sqlite"
 
 
-def _is_loopback(host: str) -> bool:
+def is_loopback(host: str) -> bool:
     """Return whether only this machine can reach the address."""
     try:
         return ip_address(host.strip("[]")).is_loopback
     except ValueError:
         return host.lower() == "localhost"
-
-
-def _is_ignored(key: str) -> bool:
-    return key in IGNORED_VARIABLES or key.startswith(IGNORED_PREFIXES)
-
-
-def load_settings(environ: Mapping[str, str]) -> Settings:
-    """Load settings; SettingsError names an unknown or invalid variable."""
-    hints = typing.get_type_hints(Settings)
-    names = {PREFIX + item.name.upper(): item.name for item in fields(Settings)}
-    variables = (
-        {key: raw for key, raw in environ.items() if key.startswith(PREFIX)} if environ else {}
-    )
-    variables = {key: raw for key, raw in variables.items() if key in names or not _is_ignored(key)}
-    unknown = sorted(variables.keys() - names.keys())
-    if unknown:
-        raise SettingsError(f"unknown setting {', '.join(unknown)}")
-    values = {}
-    for key, raw in variables.items():
-        try:
-            values[names[key]] = parse_value(hints[names[key]], raw)
-        except (ValueError, TypeError) as error:
-            raise SettingsError(f"{key}: {error}") from error
-    settings = Settings(**values)
-    for name, error_text in find_out_of_bounds(vars(settings)).items():
-        raise SettingsError(f"{PREFIX}{name.upper()}: {error_text}")
-    return settings

@@ -16,7 +16,7 @@ COMMANDS = {
     "token": "ops.accounts:token",
     "login-link": "ops.accounts:login_link",
     "rotate-key": "ops.accounts:rotate_key",
-    "settings": "ops.settings_reference:print_settings",
+    "settings": "ops.settings_reference:settings_commands",
     "demo": "ops.demo:demo",
     "clients": "ops.accounts:clients",
     "status": "ops.status:status",
@@ -71,12 +71,14 @@ class OperatorCommands(click.Group):
 )
 @click.pass_context
 def cli(context: click.Context) -> None:
-    """Operate a store. Settings come from STORE_* variables.
+    """Operate a store. Settings come from STORE_* variables, and a file (STORE_SETTINGS_FILE).
 
     When something is wrong, `status` says what; docs/operations.md says what to do about it ("What
     can fail", "When something is lost"). Every command can be interrupted and repeated.
     """
-    context.obj = load_settings(os.environ)
+    # `settings check` reports all problems, not the first.
+    if context.invoked_subcommand != "settings":
+        context.obj = load_settings(os.environ)
 
 
 if __name__ == "__main__":

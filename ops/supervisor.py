@@ -24,6 +24,7 @@ import click
 from auth.secret_files import load_secret
 from config import Settings, logs
 from config.process import bind_command_to_parent
+from config.settings import FILE_VARIABLE
 from ops import home, ports, procfile
 from ops.procfile import ROOT, ProcessLine
 
@@ -282,6 +283,12 @@ def _print_line(width: int, who: str, line: str) -> None:
         click.echo(f"{click.style(who.ljust(width), fg='cyan')} | {line}")
 
 
+def _absolute_settings_file(environ: Mapping[str, str]) -> dict[str, str]:
+    """Processes run in another folder than the supervisor."""
+    path = environ.get(FILE_VARIABLE)
+    return {FILE_VARIABLE: str(Path(path).absolute())} if path else {}
+
+
 def supervise(
     settings: Settings,
     lines: tuple[procfile.ProcessLine, ...],
@@ -303,6 +310,7 @@ def supervise(
             **environ,
             "PATH": os.pathsep.join((str(Path(sys.executable).parent), environ.get("PATH", ""))),
             "PYTHONUNBUFFERED": "1",
+            **_absolute_settings_file(environ),
             "STORE_HOME": str(settings.home.absolute()),
             "STORE_PORT": str(settings.port),
             "STORE_SECRET_KEY": load_secret(settings.home, given=settings.secret_key).decode(),

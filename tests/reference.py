@@ -28,6 +28,7 @@ def tables() -> Mapping[str, str]:
     """Every table by the name it has in the page."""
     return {
         "settings": settings_reference.render_markdown(),
+        "kinds": settings_reference.render_kinds(),
         "queues": queues(),
         "processes": processes(),
         "of_the_store": of_the_store(),

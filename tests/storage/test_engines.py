@@ -22,7 +22,7 @@ CONNECT = """
 import importlib, os, sys
 for name in sys.argv[1:]:
     importlib.import_module(name)
-from config.settings import load_settings
+from config import load_settings
 from storage import engines
 from storage.connect import connect
 engines.migrate_catalog(connect(load_settings(os.environ)).catalog)

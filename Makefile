@@ -101,7 +101,7 @@ SEEDED := $(if $(SEED),--seed $(SEED))
 drill: $(DEV_READY) $(COMPILED) ## Fuzz, kill processes and hurt engines during deposits (SEED=<n>, DEEP=1 for more)
 	$(if $(DEEP),STORE_TEST_DEPTH=deep $(BIN)/python -m pytest -n 2 -m hypothesis --ignore tests/drill)
 	$(BIN)/python -m tests.drill $(SEEDED)
-	@$(MAKE) --no-print-directory -j 2 drill-answers drill-real
+	@$(MAKE) --no-print-directory -j 2 drill-answers drill-real drill-upgrade
 
 .PHONY: drill-answers
 drill-answers: $(DEV_READY) $(COMPILED) ## Of the drill, fuzzing and the comparisons of what is answered and stored
@@ -114,6 +114,10 @@ drill-answers: $(DEV_READY) $(COMPILED) ## Of the drill, fuzzing and the compari
 .PHONY: drill-real
 drill-real: $(DEV_READY) $(COMPILED) ## Of the drill, the part on real engines
 	$(BIN)/python -m tests.drill --engines real $(SEEDED) $(if $(DEEP),--bundles 1000)
+
+.PHONY: drill-upgrade
+drill-upgrade: $(DEV_READY) $(COMPILED) ## Of the drill, the upgrade of the last release under load, and the way back
+	$(BIN)/python -m tests.drill.upgrade $(SEEDED) --bundles $(if $(DEEP),500,25)
 
 .PHONY: bench
 bench: $(DEV_READY) $(COMPILED) ## Measure into bench/RESULTS.md (BESIDE=<commit> in turns with it)

@@ -11,16 +11,12 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from random import Random
-from typing import Any
 
 import click
 
-import config
 from examples.webhooks import Receiver, running_receiver
-from ops import commands, local_store
-from storage.connect import connect
+from ops import local_store
 from storage.model import REPLICAS
-from storage.pubsub import MemoryPubSub
 from storage.stores import Stores
 from tests.drill import chaos, checks, collection_load, environment, notification_checks, samples
 from tests.drill.buckets import Bucket, Folder
@@ -36,16 +32,6 @@ STALL_S = 300.0
 PATIENCE_S = 600.0
 """How long a depositor asks again: longer than a replica is away."""
 SHOWN = 25
-
-SUBSCRIBERS: Mapping[str, tuple[str, Mapping[str, Any]]] = {
-    "/all-aws": ("aws", {}),
-    "/all-gcp": ("gcp", {"jmespath_query": "files.sample_json[0].number >= `0`"}),
-    "/found-aws": ("aws", {"es_query": {"query": {"match_all": {}}}}),
-    "/found-gcp": (
-        "gcp",
-        {"es_query": {"query": {"exists": {"field": "files.sample_json.number"}}}},
-    ),
-}
 
 
 @dataclass(frozen=True)
@@ -158,7 +144,7 @@ def _run(
     strikes = chaos.plan(rng, bundles=size.bundles, doses=_possible(size.doses, ground))
     key = secrets.token_urlsafe(24)
     with running_receiver(key, accept=notification_checks.Reluctance()) as inbox:
-        _subscribe(service, inbox)
+        notification_checks.subscribe(service, inbox)
         with hurt.raging(strikes, done=lambda: len(deposited)) as damage:
             refused = _deposit(service, bundles, progress, (deposited, curator), inbox, hurt)
             refused += curator.finish()
@@ -168,9 +154,9 @@ def _run(
         click.echo(f"drill: {curator.told()}")
         late = [(name, sorted(progress.missing(name))[:5]) for name in STAGES]
         found = [*refused, *(f"not {name}: {', '.join(some)}" for name, some in late if some)]
-        with _stores(store, ground) as stores:
+        with environment.opened(store, ground) as stores:
             found += _checked(service, store, stores, ground, deposited, curator, rng)
-        found += notification_checks.faults(inbox, SUBSCRIBERS, {one.fqid for one in deposited})
+        found += notification_checks.faults(inbox, {one.fqid for one in deposited})
         click.echo(
             f"drill: {notification_checks.Told.of(inbox.accepted)}, {len(inbox.rejected)} refused once"
         )
@@ -213,25 +199,6 @@ def _checked(
     return found
 
 
-@contextmanager
-def _stores(store: local_store.LocalStore, ground: environment.Stand) -> Iterator[Stores]:
-    """The store's own stores, opened beside it."""
-    given = {key: text for key, text in ground.settings.items() if key.startswith("STORE_")}
-    settings = config.load_settings({**given, "STORE_HOME": str(store.home)})
-    secret = commands.read_secret_key(settings)
-    opened = connect(replace(settings, secret_key=secret), notices=MemoryPubSub())
-    try:
-        yield opened
-    finally:
-        opened.catalog.close()
-
-
-def _subscribe(service: ApiClient, inbox: Receiver) -> None:
-    for path, (replica, query) in SUBSCRIBERS.items():
-        body = {"callback_url": inbox.url + path, "hmac_secret_key": inbox.key, **query}
-        service.call("PUT", "/subscriptions", params={"replica": replica}, json=body)
-
-
 def _deposit(
     service: ApiClient,
     bundles: tuple[SampleBundle, ...],
@@ -250,7 +217,7 @@ def _deposit(
         curator.acknowledged(one)
 
     def notified() -> set[str]:
-        return set.intersection(*(inbox.fqids(path) for path in SUBSCRIBERS))
+        return set.intersection(*(inbox.fqids(path) for path in notification_checks.SUBSCRIBERS))
 
     def look_once() -> None:
         update_progress(progress, service, notified)

@@ -8,7 +8,7 @@ import signal
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from random import Random
 from types import ModuleType
@@ -17,6 +17,12 @@ from urllib.parse import parse_qsl, urlsplit
 import httpx
 import redis
 
+import config
+from ops import commands
+from ops.local_store import LocalStore
+from storage.connect import connect
+from storage.pubsub import MemoryPubSub
+from storage.stores import Stores
 from tests.drill import fault_proxy
 from tests.drill.buckets import Bucket, GcsBucket, S3Bucket
 from tests.engines import engine, gcs, opensearch, postgres, s3
@@ -198,3 +204,16 @@ def flush(redis_url: str) -> None:
     """Empty the queue's server."""
     with redis.Redis.from_url(redis_url) as client:
         client.flushall()
+
+
+@contextmanager
+def opened(store: LocalStore, stand: Stand) -> Iterator[Stores]:
+    """The store's own stores, opened beside it."""
+    given = {key: text for key, text in stand.settings.items() if key.startswith("STORE_")}
+    settings = config.load_settings({**given, "STORE_HOME": str(store.home)})
+    secret = commands.read_secret_key(settings)
+    stores = connect(replace(settings, secret_key=secret), notices=MemoryPubSub())
+    try:
+        yield stores
+    finally:
+        stores.catalog.close()

@@ -1,11 +1,13 @@
-"""Check which notifications subscribers received after a drill."""
+"""The subscribers of a drill, and which notifications they must have received after it."""
 
 import zlib
 from collections import Counter, defaultdict
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 from examples.webhooks import Notification, Receiver
+from tests.live.api import ApiClient
 
 MOST_DUPLICATES = 0.01
 """The share of events that may come again, in a drill of 1,000 bundles or more."""
@@ -14,6 +16,18 @@ FEW_DUPLICATES = 20
 drill alone can be more than that share."""
 RELUCTANT_EVERY = 16
 """One notification of so many is refused when it comes first."""
+
+
+SUBSCRIBERS: Mapping[str, tuple[str, Mapping[str, Any]]] = {
+    "/all-aws": ("aws", {}),
+    "/all-gcp": ("gcp", {"jmespath_query": "files.sample_json[0].number >= `0`"}),
+    "/found-aws": ("aws", {"es_query": {"query": {"match_all": {}}}}),
+    "/found-gcp": (
+        "gcp",
+        {"es_query": {"query": {"exists": {"field": "files.sample_json.number"}}}},
+    ),
+}
+"""Their queries by the path of their callback; each matches every bundle."""
 
 
 class Reluctance:
@@ -49,7 +63,14 @@ class Told:
         return f"{self.events} events told, {self.again} of them again ({share:.2%})"
 
 
-def faults(inbox: Receiver, paths: Collection[str], fqids: Collection[str]) -> Iterator[str]:
+def subscribe(service: ApiClient, inbox: Receiver) -> None:
+    """Subscribe all of them."""
+    for path, (replica, query) in SUBSCRIBERS.items():
+        body = {"callback_url": inbox.url + path, "hmac_secret_key": inbox.key, **query}
+        service.call("PUT", "/subscriptions", params={"replica": replica}, json=body)
+
+
+def faults(inbox: Receiver, fqids: Collection[str]) -> Iterator[str]:
     """Events that did not come, came too often, or came again as if they were others."""
     told = Told.of(inbox.accepted)
     if told.again > max(FEW_DUPLICATES, MOST_DUPLICATES * told.events):
@@ -58,7 +79,7 @@ def faults(inbox: Receiver, paths: Collection[str], fqids: Collection[str]) -> I
     idents: dict[tuple[str, str], set[str]] = defaultdict(set)
     for notice in notices:
         idents[notice.path, notice.fqid].add(notice.id)
-    for path in paths:
+    for path in SUBSCRIBERS:
         missing = sorted(set(fqids) - inbox.fqids(path))
         if missing:
             yield f"{path} was not told of {len(missing)} bundles, such as {missing[0]}"

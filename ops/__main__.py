@@ -32,6 +32,7 @@ COMMANDS = {
     "fingerprint": "ops.recovery:print_fingerprint",
     "backup": "ops.recovery:backup",
     "restore": "ops.recovery:restore",
+    "usage": "ops.usage:print_usage",
     "users": "ops.accounts:users",
 }
 """Where each command is; it is imported when it is called, so that the supervisor stays small."""

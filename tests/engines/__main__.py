@@ -14,6 +14,8 @@ from tests.engines import chromium, nextflow, openapi_typescript, optional_engin
 from tests.engines.engine import stop
 from tests.engines.startup import ENGINES, TOOLS, Installable
 from tests.engines.versions import (
+    ANALYSIS,
+    ANALYSIS_VARIABLE,
     HCA,
     HCA_VARIABLE,
     OPENAPI_PYTHON_CLIENT,
@@ -87,6 +89,7 @@ def _name_tools(tools: Sequence[str], absent: Mapping[str, str]) -> dict[str, st
     """What the environment says of tools; most are found by their path."""
     environs = {
         "chromium": chromium.environ,
+        "analysis": lambda: {ANALYSIS_VARIABLE: str(ANALYSIS.path)},
         "hca": lambda: {HCA_VARIABLE: str(HCA.path)},
         "nextflow": nextflow.environ,
         "openapi-python-client": lambda: {

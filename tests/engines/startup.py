@@ -21,7 +21,15 @@ from tests.engines import (
     s3,
 )
 from tests.engines.engine import CACHE, Running
-from tests.engines.versions import AWS, HCA, OPENAPI_PYTHON_CLIENT, RCLONE, S5CMD, SNAKEMAKE
+from tests.engines.versions import (
+    ANALYSIS,
+    AWS,
+    HCA,
+    OPENAPI_PYTHON_CLIENT,
+    RCLONE,
+    S5CMD,
+    SNAKEMAKE,
+)
 
 
 class Installable(Protocol):
@@ -60,6 +68,7 @@ TOOLS: dict[str, Installable] = {
     "rclone": RCLONE,
     "aws": AWS,
     "hca": HCA,
+    "analysis": ANALYSIS,
     "snakemake": SNAKEMAKE,
     "nextflow": nextflow,
     "openapi-python-client": OPENAPI_PYTHON_CLIENT,

@@ -28,6 +28,10 @@ SNAKEMAKE = PythonTool(
 )
 SNAKEMAKE_VARIABLE = "STORE_TEST_SNAKEMAKE"
 """Names its command to the tests."""
+ANALYSIS = PythonTool("dask", "dask", "2026.8.0", lock=Path(__file__).with_name("analysis.txt"))
+"""Dask, xarray and what the client requires, in one environment, as analysts have it."""
+ANALYSIS_VARIABLE = "STORE_TEST_ANALYSIS"
+"""Names its command to the tests."""
 OPENAPI_PYTHON_CLIENT = PythonTool(
     "openapi-python-client",
     "openapi-python-client",

@@ -50,6 +50,7 @@ from storage.catalog import Catalog
 from storage.encryption import SecretBox, derive_key
 from storage.engines import open_rate_limiter
 from storage.errors import exit_on_error
+from storage.metrics import find_shared_folder
 from storage.stores import Stores
 
 OPERATIONS = operations_of(
@@ -92,7 +93,7 @@ def create_app(
         app,
         find_origins=lambda _path: settings.cors_origins,
         request_ids=request_ids,
-        count=services.metrics.count,
+        counter=services.metrics,
         page=error_page,
     )
     register_service(app, services)
@@ -147,9 +148,7 @@ def _build_services(
         seal=subscription_secrets.seal,
         unseal=subscription_secrets.open,
         job_queue=job_queue,
-        metrics=RequestMetrics(
-            several_processes=settings.api_processes > 1, workers=settings.worker_metrics
-        ),
+        metrics=RequestMetrics(find_shared_folder()),
         read_only=ReadOnlyMode(stores.catalog, always=settings.read_only),
         integrity=open_report_cache(stores, settings.scrub_period_days),
         backlog=open_backlog_cache(stores),

@@ -1,14 +1,12 @@
 """Gunicorn configuration of the HTTP APIs."""
 
 import os
-import shutil
 from typing import Any
 
 from api.http import server
 from config import load_settings, process
 
 _settings = load_settings(os.environ)
-_metrics_dir = _settings.home.absolute() / "figures"
 
 _ports = [_settings.port] + ([_settings.ops_port] if _settings.ops_port else [])
 bind = [f"{_settings.host}:{port}" for port in _ports]
@@ -30,9 +28,6 @@ forwarded_allow_ips = ""
 # By default it is in the operator's home folder, shared with other servers.
 control_socket_disable = True
 
-# Several processes share metrics in files; the library reads the folder at import.
-raw_env = [f"PROMETHEUS_MULTIPROC_DIR={_metrics_dir}"] if workers > 1 else []
-
 
 def post_fork(_server: Any, worker: Any) -> None:
     """Set up a new worker process."""
@@ -44,10 +39,3 @@ def post_worker_init(worker: Any) -> None:
     """Exempt the loaded application from garbage collection."""
     process.relax_gc()
     server.prepare_worker(worker)
-
-
-def on_starting(_server: Any) -> None:
-    """Delete the metrics of a former run."""
-    shutil.rmtree(_metrics_dir, ignore_errors=True)
-    if workers > 1:
-        _metrics_dir.mkdir(parents=True)

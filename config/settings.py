@@ -383,9 +383,9 @@ class Settings:
             object.__setattr__(self, "allow_private_callbacks", is_loopback(self.host))
 
     @property
-    def worker_metrics(self) -> Path:
-        """Folder of the metrics of this machine's workers."""
-        return self.home.absolute() / "worker-metrics"
+    def metrics_folder(self) -> Path:
+        """Folder in which the processes of this home count metrics."""
+        return self.home.absolute() / "metrics"
 
     @property
     def internal_url(self) -> str:

@@ -304,8 +304,8 @@ def supervise(
         # Left by one that was killed: it must not speak for us.
         for name in (home.READY, home.PROCESSES):
             home.remove_file(settings.home, name)
-        # Reset counters: every worker that ever ran left its own files there.
-        shutil.rmtree(settings.worker_metrics, ignore_errors=True)
+        # Reset counters: process ids of a former run may be in use again.
+        shutil.rmtree(settings.metrics_folder, ignore_errors=True)
         given = {
             **environ,
             "PATH": os.pathsep.join((str(Path(sys.executable).parent), environ.get("PATH", ""))),

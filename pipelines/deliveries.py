@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from email.utils import formatdate, parsedate_to_datetime
 from random import Random
+from typing import Literal
 from uuid import UUID
 
 from pipelines.ssrf_guard import parse_callback_url
@@ -133,6 +134,10 @@ class WebhookRequest:
     body: bytes
 
 
+Failure = Literal["timeout", "unreachable", "blocked", "unsent"]
+"""No answer in time, no connection, refused by the SSRF guard, or not even built."""
+
+
 @dataclass(frozen=True, slots=True)
 class WebhookResponse:
     """A receiver's status, or the error of the request; `body` is truncated already."""
@@ -141,6 +146,10 @@ class WebhookResponse:
     error: str | None = None
     retry_after: str | None = None
     body: bytes = b""
+    failure: Failure | None = None
+    """Why there is no status."""
+    endpoint: str = "unknown"
+    """Class of the receiver's address: public, private, loopback or unknown."""
 
 
 def build_request(

@@ -20,6 +20,7 @@ from storage import keys
 from storage.catalog import Tx, bundles, collections, files, integrity, purges, versions
 from storage.errors import DamagedObjectError, NotFoundError, SourceChanged
 from storage.keys import MarkerKey, RecordKey
+from storage.metrics import REPAIRED_BYTES
 from storage.model import FQID, REPLICAS, Replica
 from storage.stores import Stores
 
@@ -145,6 +146,14 @@ def _rebuild_version(tx: Tx, key: RecordKey) -> bytes | None:
     return records.encode_collection_record(collection, links)
 
 
+def find_expected_size(stores: Stores, key: str) -> int:
+    """Return the size that a blob or record should have; 0 if the catalog has no rows of it."""
+    if (sha256 := keys.parse_blob(key)) is not None:
+        with stores.catalog.read() as tx:
+            return integrity.find_blob_size(tx, sha256) or 0
+    return len(rebuild_record(stores, key) or b"")
+
+
 # Writing -----------------------------------------------------------------------------------
 
 
@@ -188,6 +197,7 @@ def repair_object(
     if (left := find_damage(stores, replica, key, heartbeat)) is not None:
         raise DamagedObjectError(f"{key} in {replica} is still damaged after its repair: {left}")
     log.warning("%s in %s: %s; repaired", key, replica, reason)
+    REPAIRED_BYTES.labels(replica).inc(find_expected_size(stores, key))
     return "repaired"
 
 

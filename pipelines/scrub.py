@@ -28,6 +28,7 @@ from storage.catalog import Tx, jobs, journals, now_us, store_state
 from storage.catalog import integrity as catalog_integrity
 from storage.catalog.integrity import DAY_US, StoredObject
 from storage.errors import DomainError
+from storage.metrics import DAMAGED_BYTES
 from storage.model import FQID, REPLICAS, Job, JobClaim, Replica
 from storage.protocols import BlobInfo
 from storage.stores import Stores
@@ -204,7 +205,9 @@ def verify_object(
     if reason is None:
         return None
     with stores.catalog.write() as tx:
-        catalog_integrity.record_damage(tx, replica, key, reason)
+        is_new = catalog_integrity.record_damage(tx, replica, key, reason)
+    if is_new:
+        DAMAGED_BYTES.labels(replica).inc(integrity.find_expected_size(stores, key))
     found = ScrubFinding(replica, key, reason, repair and _try_repair(stores, replica, key, beat))
     log.error("%s in %s: %s%s", key, replica, reason, "; repaired" if found.repaired else "")
     return found

@@ -19,6 +19,7 @@ from storage.errors import NotFoundError
 from storage.model import MIN_SECRET_LENGTH, REPLICAS, Replica
 from storage.protocols import BlobStore, PubSub
 from storage.stores import Stores
+from storage.timing import time_bucket, time_search_index
 from storage.writability import WriteProbe, WriteProbes, write_file, write_scratch
 
 PROBE_PREFIX = "probe/"
@@ -37,6 +38,10 @@ def connect(settings: Settings, *, notices: PubSub | None = None) -> Stores:
         for replica in REPLICAS
     }
     search = {replica: engines.open_search_index(settings, replica) for replica in REPLICAS}
+    for name, bucket in (("areas", areas), *replicas.items()):
+        time_bucket(bucket, name)
+    for replica, index in search.items():
+        time_search_index(index, replica)
     checkouts = {
         replica: _open_checkout_bucket(settings, replica, replicas[replica]) for replica in REPLICAS
     }

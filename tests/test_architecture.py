@@ -35,6 +35,7 @@ PIPELINES_MAY_IMPORT = (
     "storage.model",
     "storage.protocols",
     "storage.keys",
+    "storage.metrics",
     "storage.stores",
     "storage.catalog",
     "storage.crc32c",

@@ -13,6 +13,7 @@ from config import load_settings, logs
 from storage.catalog import revisions
 from storage.connect import connect
 from storage.datagrams import open_socket_folder
+from storage.metrics import share_metrics
 from web.app import build_app
 from workers.hints import HintSender
 
@@ -23,6 +24,7 @@ _MIGRATION_POLL_S = 0.05
 with exit_on_boot_failure():
     _settings = load_settings(os.environ)
     logs.configure_logging(_settings.log_level, "web", _settings.log_format, os.environ)
+    share_metrics(_settings.metrics_folder, "web")
     _stores = connect(_settings)
 
     # The worker migrates; if it cannot, the supervisor ends us.

@@ -15,6 +15,7 @@ from config import Settings, process
 from config.logs import configure_logging
 from storage.connect import connect
 from storage.errors import exit_on_error
+from storage.metrics import share_metrics
 from workers import deliver, redis_broker, runtime, scheduler
 from workers.actors import QUEUES
 from workers.messages import MessageSender
@@ -60,6 +61,7 @@ def main(names: list[str]) -> None:
     settings = config.load_settings(os.environ)
     process_name = CLOCK if names == [CLOCK] else "worker " + ",".join(names or QUEUE_NAMES)
     configure_logging(settings.log_level, process_name, settings.log_format, os.environ)
+    share_metrics(settings.metrics_folder, CLOCK if names == [CLOCK] else "worker")
     stop = runtime.install_stop_signals()
     with run_clock(settings) if names == [CLOCK] else run_queues(settings, names):
         process.relax_gc()

@@ -19,6 +19,7 @@ from pipelines.flow import Heartbeat, Step
 from pipelines.job_batches import CompletedJobs
 from storage.catalog import jobs
 from storage.errors import ClaimLost, DomainError, NotReady, Unavailable
+from storage.metrics import CLAIMS_LOST
 from storage.model import Job, JobClaim
 from storage.stores import Stores
 from workers.queues import QUEUE_POLICIES, QueuePolicy
@@ -95,6 +96,8 @@ def run_job(working: WorkerContext, row: Job) -> bool:
             )
     seconds = time.monotonic() - started
     for claim in claims:
+        if outcomes[claim.job] == "lost":
+            CLAIMS_LOST.labels(claim.job.step).inc()
         fields = (claim.job.step, claim.job.ref, claim.job.replica, outcomes[claim.job], seconds)
         log.info("%s %s %s: %s in %.3f s", *fields, extra={"request_id": claim.request_id})
     return outcomes.get(row) == "done"

@@ -29,6 +29,7 @@ from storage.catalog import Catalog
 from storage.catalog.endpoints import LeaseHolder
 from storage.encryption import SecretBox, derive_key
 from storage.errors import DomainError
+from storage.metrics import EVENT_LOOP_LAG
 from storage.protocols import PubSub
 from storage.stores import Stores
 from workers.broker import UNDECLARED_BROKER
@@ -59,6 +60,7 @@ STUCK_CHECK_S, STUCK_CHECKS = 5.0, 3
 """Interval and number of missed checks after which an event loop counts as stuck."""
 STUCK_EXIT_CODE = 70
 
+LAG_INTERVAL_S = 1.0
 OTHER_FILES = 256
 """Files that a process has open besides its requests."""
 
@@ -119,6 +121,7 @@ class Deliverer:
             lambda: sum(len(turn.queue) for turn in self._turns.values()),
         )
         self._running = asyncio.create_task(self._recorder.run())
+        self._measuring = asyncio.create_task(_measure_loop_lag())
         loop = asyncio.get_running_loop()
         self._listener = threading.Thread(
             target=self._listen, args=(loop,), name="notices of deliveries", daemon=True
@@ -199,6 +202,7 @@ class Deliverer:
             for turn in self._turns.values():
                 turn.cancel_requests()
             await asyncio.sleep(0.02)
+        self._measuring.cancel()
         await self._recorder.close(self._running)
         self._fence.close()
         await self._sender.close()
@@ -226,6 +230,15 @@ class Deliverer:
     def _wake_turns(self) -> None:
         for turn in self._turns.values():
             turn.wake()
+
+
+async def _measure_loop_lag() -> None:
+    """Keep the metric of the event loop's lag, until cancelled."""
+    lag = EVENT_LOOP_LAG.labels("worker")
+    while True:
+        began = time.monotonic()
+        await asyncio.sleep(LAG_INTERVAL_S)
+        lag.set(max(0.0, time.monotonic() - began - LAG_INTERVAL_S))
 
 
 _deliverer: Deliverer | None = None

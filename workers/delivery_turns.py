@@ -22,6 +22,7 @@ from pipelines.subscriptions import secret_context
 from storage.catalog.deliveries import AttemptResult, DueDelivery
 from storage.catalog.endpoints import Endpoint, EndpointVisit, VisitResult
 from storage.errors import DomainError
+from storage.metrics import DELIVERIES, DELIVERY_ATTEMPTS, DELIVERY_SECONDS
 from workers.delivery_records import (
     FIRST_PERMITS,
     OUTAGE_PAUSE_S,
@@ -292,7 +293,7 @@ class EndpointTurn:
             request = self._build_request(due, attempt, at_us)
             response = await self._shared.sender.send(request, allowed)
         except DomainError as error:
-            response = WebhookResponse(error=error.detail)
+            response = WebhookResponse(error=error.detail, failure="unsent")
         rules = self._shared.rules
         result = build_result(
             due,
@@ -305,6 +306,7 @@ class EndpointTurn:
             rng=self._shared.rng,
         )
         _log_attempt(due, attempt, result)
+        _count_attempt(attempt, response, result)
         self._shared.recorder.record(result, self, permit)
         return None if request is None else result.is_success
 
@@ -342,3 +344,15 @@ def _log_attempt(due: DueDelivery, attempt: int, result: AttemptResult) -> None:
         result.seconds,
         extra={"request_id": due.request_id} if due.request_id else None,
     )
+
+
+def _count_attempt(attempt: int, response: WebhookResponse, result: AttemptResult) -> None:
+    """Count an attempt; the last one of a delivery that is given up counts as `gave_up`, too."""
+    endpoint = response.endpoint
+    outcome = "delivered" if result.is_success else response.failure or "refused"
+    DELIVERIES.labels(outcome, endpoint).inc()
+    DELIVERY_SECONDS.labels(endpoint).observe(result.seconds)
+    if result.is_success:
+        DELIVERY_ATTEMPTS.labels(endpoint).observe(attempt)
+    elif result.state == "failed":
+        DELIVERIES.labels("gave_up", endpoint).inc()

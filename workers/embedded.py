@@ -16,6 +16,7 @@ from storage.catalog import revisions
 from storage.connect import connect
 from storage.datagrams import open_socket_folder
 from storage.errors import DomainError, Unavailable, exit_on_error
+from storage.metrics import share_metrics
 from storage.stores import Stores
 from workers import deliver, hints, runtime, scheduler
 from workers.broker import MemoryBroker
@@ -74,6 +75,7 @@ def main() -> None:
     process.bound_heap()
     settings = load_settings(os.environ)
     configure_logging(settings.log_level, "worker", settings.log_format, os.environ)
+    share_metrics(settings.metrics_folder, "worker")
     stop = runtime.install_stop_signals()
     with run_worker(settings):
         process.relax_gc()

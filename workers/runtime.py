@@ -1,6 +1,6 @@
 """What worker processes share: their threads, stop signals, orderly shutdown, metrics.
 
-The middleware counts into files, which the API adds to its own `/metrics` (`api/http/metrics.py`).
+The middleware counts into files, which the API shows at `/metrics` (`storage/metrics.py`).
 Workers open no port: only dramatiq's command line starts a server.
 """
 
@@ -9,7 +9,7 @@ import signal
 import threading
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from importlib import import_module
 from pathlib import Path
 from types import FrameType
@@ -18,6 +18,7 @@ from dramatiq import Broker, Worker
 from dramatiq.middleware import Middleware
 
 from config import Settings
+from storage.metrics import find_shared_folder
 from storage.stores import Stores
 from workers import actors, deliver
 from workers.claims import JobSender
@@ -35,7 +36,7 @@ def run_workers(
     threads: int,
 ) -> Iterator[None]:
     """Run these queues while the block runs; those of a group share threads."""
-    broker.add_middleware(_metrics_middleware(settings.worker_metrics))
+    broker.add_middleware(_metrics_middleware(find_shared_folder() or settings.metrics_folder))
     actors.declare_actors(broker, actors.build_context(stores, sender, settings))
     workers = [
         deliver.build_worker(broker, stores, sender, settings, threads=settings.delivery_threads)
@@ -77,20 +78,9 @@ _METRICS_FOLDER_VARIABLE = "dramatiq_prom_db"
 
 
 def _metrics_middleware(folder: Path) -> Middleware:
-    """Return middleware that counts into files in `folder`, for one worker process."""
-    folder.mkdir(parents=True, exist_ok=True)
-    _remove_dead_gauges(folder)
+    """Return middleware that counts into the files of this process in `folder`."""
     # The module reads the folder's name on import, and without one makes a shared folder in /tmp.
     # So it is imported here, after the settings, and by workers only.
     os.environ[_METRICS_FOLDER_VARIABLE] = str(folder)
     prometheus: Middleware = import_module("dramatiq.middleware.prometheus").Prometheus()
     return prometheus
-
-
-def _remove_dead_gauges(folder: Path) -> None:
-    """Remove gauges of killed processes; their counters stay, so that totals grow."""
-    for path in folder.glob("gauge_live*_*.db"):
-        pid = path.stem.rpartition("_")[2]
-        if pid.isdecimal() and not Path("/proc", pid).exists():
-            with suppress(FileNotFoundError):
-                path.unlink()

@@ -5,6 +5,7 @@ import socket
 from collections.abc import Awaitable, Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextvars import ContextVar
+from dataclasses import replace
 
 from aiohttp import (
     ClientError,
@@ -24,7 +25,7 @@ from aiohttp.tracing import Trace
 from yarl import URL
 
 from pipelines.deliveries import WebhookRequest, WebhookResponse
-from pipelines.ssrf_guard import check_address_text, parse_ip_literal
+from pipelines.ssrf_guard import CACHE_SIZE, check_address_text, parse_ip_literal
 
 LOOKUP_THREADS = 64
 """Threads for DNS lookups: a server that does not answer blocks one for long."""
@@ -56,6 +57,7 @@ class GuardedResolver(AbstractResolver):
     def __init__(self, *, allow_private: bool) -> None:
         self._allow_private = allow_private
         self._threads = ThreadPoolExecutor(LOOKUP_THREADS, thread_name_prefix="lookup")
+        self._addresses: dict[str, str] = {}
 
     async def resolve(
         self, host: str, port: int = 0, family: socket.AddressFamily = socket.AF_INET
@@ -64,9 +66,20 @@ class GuardedResolver(AbstractResolver):
         addresses = await asyncio.get_running_loop().run_in_executor(
             self._threads, _look_up_addresses, host, port, family
         )
+        if len(self._addresses) >= CACHE_SIZE:
+            self._addresses.clear()
+        self._addresses[host] = addresses[0]["host"]
         for address in addresses:
             self.check_host(address["host"])
         return addresses
+
+    def classify_host(self, host: str) -> str:
+        """Return the class of an address, or of a name's latest: public, private or loopback."""
+        address = host if parse_ip_literal(host) is not None else self._addresses.get(host)
+        if address is None:
+            return "unknown"
+        reason = check_address_text(address)
+        return "public" if reason is None else "loopback" if reason == "loopback" else "private"
 
     def check_host(self, host: str) -> None:
         """Raise AddressRefused for a special IP address."""
@@ -163,11 +176,14 @@ class WebhookSender:
         """
         _send_permission.set(allowed)
         try:
-            return await self._send_with_reconnect(request)
+            response = await self._send_with_reconnect(request)
         except TimeoutError:
-            return WebhookResponse(error="The receiver did not answer in time.")
+            detail = "The receiver did not answer in time."
+            response = WebhookResponse(error=detail, failure="timeout")
         except (ClientError, OSError, ValueError) as error:
-            return WebhookResponse(error=_format_error(error))
+            response = _describe_error(error)
+        host = URL(request.url, encoded=True).raw_host or ""
+        return replace(response, endpoint=self._resolver.classify_host(host))
 
     async def _send_with_reconnect(self, request: WebhookRequest) -> WebhookResponse:
         """Retry once if the receiver had closed a kept connection."""
@@ -216,9 +232,12 @@ class WebhookSender:
         await self._resolver.close()
 
 
-def _format_error(error: BaseException) -> str:
-    """The reason of the SSRF guard, which a library's error may wrap, or the error itself."""
+def _describe_error(error: BaseException) -> WebhookResponse:
+    """Return the reason of the SSRF guard, which a library's error may wrap, or the error."""
     cause: BaseException | None = error
     while cause is not None and not isinstance(cause, AddressRefused):
         cause = cause.__cause__ or cause.__context__
-    return str(cause) if cause else f"{type(error).__name__}: {error}"[:300]
+    if cause is not None:
+        return WebhookResponse(error=str(cause), failure="blocked")
+    text = f"{type(error).__name__}: {error}"[:300]
+    return WebhookResponse(error=text, failure="unreachable")

@@ -23,11 +23,12 @@ from api.http.auth import PolicyContextBuilder, VerifyToken
 from api.http.dispatch import make_view, register_operations
 from api.http.examples import Examples
 from api.http.limits import ReadOnlyMode
+from api.http.metrics import RequestMetrics
 from api.http.openapi import ApiInfo, build_definition
 from api.http.operation import operations_of
 from api.http.paging import Cursors
 from api.http.probes import register_probes
-from api.http.responses import ignore_request, new_request_id, register_conventions
+from api.http.responses import new_request_id, register_conventions
 from auth.account_operations import describe_requirement
 from auth.decisions import LocalDecisionPoint
 from auth.oauth import clients
@@ -40,8 +41,11 @@ from config import Settings
 from storage.catalog import Catalog
 from storage.connect import make_write_probes
 from storage.encryption import derive_key
+from storage.metrics import find_shared_folder
 from storage.rate_limits import RateLimiter
 
+OPERATION_PREFIX = "auth_"
+"""Begins the names of operations in metrics."""
 PUBLIC_PATHS = frozenset({CONFIGURATION_PATH, "/.well-known/oauth-authorization-server", KEYS_PATH})
 CLIENT_PATHS = frozenset({"/oauth/token", "/oauth/revoke", "/oauth/userinfo"})
 PAGE_PATHS = ("/oauth/authorize", "/oauth/consent", "/login", "/logout", "/device")
@@ -189,7 +193,8 @@ def create_auth_app(
         app,
         find_origins=cors_origins_by_path(services.provider, settings.cors_origins),
         request_ids=request_ids,
-        count=ignore_request,
+        counter=RequestMetrics(find_shared_folder()),
+        prefix=OPERATION_PREFIX,
         page=lambda status, text: render_message(text, status=status),
     )
     register_operations(

@@ -1,27 +1,17 @@
-"""Prometheus metrics: request counters, and samples read at each scrape.
-
-With several processes the library shares the counters through files, in a folder that the
-server's configuration names before this module is imported.
-"""
+"""Prometheus metrics: request counters, and samples read at each scrape."""
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from prometheus_client import (
-    CollectorRegistry,
-    Counter,
-    Histogram,
-    disable_created_metrics,
-    generate_latest,
-)
+from prometheus_client import CollectorRegistry, Counter, Histogram, generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
-from prometheus_client.multiprocess import MultiProcessCollector
 from prometheus_client.registry import Collector
 
+from storage.metrics import REGISTRY, SECONDS_BUCKETS, render_metrics
+
 METRICS_CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
-BUCKETS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60)
 
 
 @dataclass(frozen=True)
@@ -65,11 +55,9 @@ class _SampleCollector(Collector):
 class RequestMetrics:
     """The request counters of one application, in their own registry."""
 
-    def __init__(self, *, several_processes: bool = False, workers: Path | None = None) -> None:
-        """`workers` is the metrics folder of the worker processes on this machine."""
-        # Creation times of counters would double the page for no use.
-        disable_created_metrics()  # type: ignore[no-untyped-call]
-        self._several, self._workers = several_processes, workers
+    def __init__(self, shared: Path | None = None) -> None:
+        """`shared` is the folder in which all processes count; None: this one counts in memory."""
+        self._shared = shared
         self._own = CollectorRegistry()
         self.requests = Counter(
             "store_requests",
@@ -81,7 +69,19 @@ class RequestMetrics:
             "store_request_seconds",
             "Seconds to answer, by operation",
             ("operation",),
-            buckets=BUCKETS,
+            buckets=SECONDS_BUCKETS,
+            registry=self._own,
+        )
+        self.received = Counter(
+            "store_received_bytes",
+            "Bytes of request bodies, as their headers announce them",
+            ("operation",),
+            registry=self._own,
+        )
+        self.sent = Counter(
+            "store_sent_bytes",
+            "Bytes of response bodies",
+            ("operation",),
             registry=self._own,
         )
 
@@ -90,19 +90,21 @@ class RequestMetrics:
         self.requests.labels(operation, str(status)).inc()
         self.seconds.labels(operation).observe(seconds)
 
+    def count_received(self, operation: str, size: int) -> None:
+        """Count bytes of a request's body."""
+        self.received.labels(operation).inc(size)
+
+    def count_sent(self, operation: str, size: int) -> None:
+        """Count bytes of a response's body."""
+        self.sent.labels(operation).inc(size)
+
     def render_text(self, read: Callable[[], Iterable[MetricSample]]) -> bytes:
         """Return all metrics in Prometheus' text format, summed over the processes."""
-        counters = CollectorRegistry() if self._several else self._own
-        if self._several:
-            MultiProcessCollector(counters)  # type: ignore[no-untyped-call]
         samples = CollectorRegistry()
         samples.register(_SampleCollector(read))
-        return generate_latest(counters) + self._render_worker_metrics() + generate_latest(samples)
-
-    def _render_worker_metrics(self) -> bytes:
-        """Return the metrics of the actors under dramatiq's names."""
-        if self._workers is None or not self._workers.is_dir():
-            return b""
-        counters = CollectorRegistry()
-        MultiProcessCollector(counters, path=str(self._workers))  # type: ignore[no-untyped-call]
-        return generate_latest(counters)
+        counted = (
+            generate_latest(self._own) + generate_latest(REGISTRY)
+            if self._shared is None
+            else render_metrics(self._shared)
+        )
+        return counted + generate_latest(samples)

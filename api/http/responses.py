@@ -10,7 +10,9 @@ import re
 import time
 import unicodedata
 import uuid
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterator
+from functools import partial
+from typing import Protocol
 from urllib.parse import quote
 
 from flask import Flask, Request, Response, g, request
@@ -142,8 +144,15 @@ log = logging.getLogger("api.requests")
 QUIET_PATHS = frozenset({"/health", "/livez", "/metrics", "/readyz"})
 """Successful requests to these are logged at level DEBUG."""
 
-CountRequest = Callable[[str, int, float], None]
-"""Counts a request by its operation, status and seconds."""
+
+class RequestCounter(Protocol):
+    """Counts requests by operation: status and seconds, and the bytes of the bodies."""
+
+    def count(self, operation: str, status: int, seconds: float) -> None: ...
+
+    def count_received(self, operation: str, size: int) -> None: ...
+
+    def count_sent(self, operation: str, size: int) -> None: ...
 
 
 def register_conventions(
@@ -151,19 +160,19 @@ def register_conventions(
     *,
     find_origins: FindOrigins,
     request_ids: Callable[[], str],
-    count: CountRequest,
+    counter: RequestCounter,
+    prefix: str = "",
     page: ErrorPage | None = None,
 ) -> None:
-    """Register everything of this module; what is registered first sees a response last."""
+    """Register everything of this module; what is registered first sees a response last.
+
+    `prefix` begins the names of operations that are counted.
+    """
     app.url_map.merge_slashes = False
-    _observe_requests(app, request_ids, count)
+    _observe_requests(app, request_ids, counter, prefix)
     register_compression(app)
     register_cors(app, find_origins)
     register_errors(app, page)
-
-
-def ignore_request(_operation: str, _status: int, _seconds: float) -> None:
-    """Count nothing: for an application without metrics."""
 
 
 def new_request_id() -> str:
@@ -174,7 +183,9 @@ def new_request_id() -> str:
 _REQUEST_ID = re.compile(r"[A-Za-z0-9._-]{1,128}")
 
 
-def _observe_requests(app: Flask, request_ids: Callable[[], str], count: CountRequest) -> None:
+def _observe_requests(
+    app: Flask, request_ids: Callable[[], str], counter: RequestCounter, prefix: str
+) -> None:
     """Give every request an id, which the response repeats; log and count it.
 
     A client's own id is used if it is safe to put into a log line and a header.
@@ -195,7 +206,10 @@ def _observe_requests(app: Flask, request_ids: Callable[[], str], count: CountRe
         response.headers.setdefault("Content-Type", "text/plain; charset=utf-8")
         response.headers.setdefault("X-Content-Type-Options", "nosniff")
         seconds = time.perf_counter() - g.start
-        count(g.get("operation", "none"), response.status_code, seconds)
+        operation = prefix + g.get("operation", "none")
+        counter.count(operation, response.status_code, seconds)
+        counter.count_received(operation, request.content_length or 0)
+        _count_body(response, partial(counter.count_sent, operation))
         # Without the query, which may hold a signature.
         fields = {"method": request.method, "path": request.path, "status": response.status_code}
         who = {"seconds": round(seconds, 4), "principal": g.get("principal")}
@@ -209,6 +223,29 @@ def _observe_requests(app: Flask, request_ids: Callable[[], str], count: CountRe
         for name in ("reservation", "log_lines"):
             if name in g:
                 g.pop(name).__exit__(None, None, None)
+
+
+def _count_body(response: Response, count: Callable[[int], None]) -> None:
+    """Count the bytes of a response; those of a stream of unknown length while they are sent."""
+    if request.method == "HEAD":
+        return
+    size = response.content_length
+    if size is None and not response.is_streamed:
+        size = response.calculate_content_length()
+    if size is not None:
+        count(size)
+    elif not response.direct_passthrough:
+        blocks = response.iter_encoded()
+        # The wrapper hides how to close the stream.
+        if (close := getattr(response.response, "close", None)) is not None:
+            response.call_on_close(close)
+        response.response = _count_blocks(blocks, count)
+
+
+def _count_blocks(blocks: Iterator[bytes], count: Callable[[int], None]) -> Iterator[bytes]:
+    for block in blocks:
+        count(len(block))
+        yield block
 
 
 REVALIDATE = "no-cache"

@@ -27,6 +27,7 @@ from config import SettingsError
 from storage.catalog.sql import Answer, Tx, now_us, upsert
 from storage.catalog.tables.jobs import meta
 from storage.errors import CatalogDamagedError, Unavailable
+from storage.metrics import CATALOG_CONNECTIONS
 
 TransactionKind = Literal["reading", "durable", "passing"]
 READ: Final = "reading"
@@ -240,6 +241,27 @@ def _begin_on_postgresql(connection: Connection, kind: TransactionKind) -> None:
     connection.exec_driver_sql((_BEGIN if is_direct_session(connection) else _BEGIN_POOLED)[kind])
 
 
+def _count_connections(engine: Engine, limits: PoolLimits) -> None:
+    """Keep the metrics of the pool, whenever a connection is taken or returned."""
+    in_use, idle = (CATALOG_CONNECTIONS.labels(state) for state in ("in_use", "idle"))
+    CATALOG_CONNECTIONS.labels("limit").set(limits.connections + limits.overflow)
+
+    def take(*_: Any) -> None:
+        # Of the pool of now: `dispose` replaces it.
+        pool: Any = engine.pool
+        in_use.set(pool.checkedout())
+        idle.set(pool.checkedin())
+
+    def give_back(*_: Any) -> None:
+        # The connection that is being returned still counts as taken.
+        pool: Any = engine.pool
+        in_use.set(pool.checkedout() - 1)
+        idle.set(pool.checkedin() + 1)
+
+    event.listen(engine, "checkout", take)
+    event.listen(engine, "checkin", give_back)
+
+
 class Catalog:
     """The catalog's database. Create it after forking, since it holds connections."""
 
@@ -251,6 +273,7 @@ class Catalog:
         limits = PoolLimits(connections, overflow, wait_s)
         create = _create_sqlite_engine if self.sqlite else _create_postgresql_engine
         self._engine = create(url, limits)
+        _count_connections(self._engine, limits)
         self._begin_with = _begin_on_sqlite if self.sqlite else _begin_on_postgresql
         self._turn = WriterLock(self._engine).acquire if self.sqlite else nullcontext
 

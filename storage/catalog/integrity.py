@@ -422,6 +422,12 @@ def is_blob_expected(tx: Tx, replica: Replica, sha256: str) -> bool:
     return tx.execute(query).first() is not None
 
 
+def find_blob_size(tx: Tx, sha256: str) -> int | None:
+    """Return the size of a blob; None if it is unknown."""
+    query = select(blobs.c.size).where(blobs.c.sha256 == sha256)
+    return tx.execute(query).scalar_one_or_none()
+
+
 RecordSection = Literal["record", "tombstone", "purge"]
 """Records of versions, or markers of tombstones or purges; those of a whole uuid have no version.
 """

@@ -180,12 +180,12 @@ def test_ignores_files_of_killed_store(start: Start) -> None:
     first.process.kill()
     first.process.wait(PATIENCE_S)
     until(lambda: not any(alive(pid) for pid in pids.values()))
-    (first.home / "worker-metrics").mkdir()
-    (first.home / "worker-metrics" / "counter_1.db").touch()
+    (first.home / "metrics").mkdir()
+    (first.home / "metrics" / "counter_1.db").touch()
     second = start("api: python -m tests.ops.toy_service 0\n", port=first.port)
     until(lambda: not ports.is_free("127.0.0.1", second.port))
     assert not (second.home / "ready.json").exists()
-    assert not (second.home / "worker-metrics").exists()
+    assert not (second.home / "metrics").exists()
 
 
 def test_ends_children_of_killed_process(start: Start) -> None:

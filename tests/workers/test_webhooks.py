@@ -75,7 +75,9 @@ def test_an_answer_is_status_retry_after_and_the_beginning_of_the_body() -> None
             sender = WebhookSender(timeout_s=5, allow_private=True, body_bytes=10)
             answer = await sender.send(a_request(receiver.url + "/a%20b?c=%2F&d='1'"))
             await sender.close()
-            assert answer == WebhookResponse(status=503, retry_after="7", body=b"come back ")
+            assert answer == WebhookResponse(
+                status=503, retry_after="7", body=b"come back ", endpoint="loopback"
+            )
             (got,) = receiver.got
             assert (got.path, got.body, got.headers["x-one"]) == (
                 "/a%20b?c=%2F&d='1'",
@@ -97,16 +99,23 @@ def test_silence_is_an_error() -> None:
             finally:
                 await sender.close()
 
-    assert asyncio.run(scene()) == WebhookResponse(error="The receiver did not answer in time.")
+    assert asyncio.run(scene()) == WebhookResponse(
+        error="The receiver did not answer in time.", failure="timeout", endpoint="loopback"
+    )
 
 
 @pytest.mark.spec("NOT-19")
 @pytest.mark.parametrize(
     ("after_s", "said"),
     [
-        (9.5, WebhookResponse(status=200)),
+        (9.5, WebhookResponse(status=200, endpoint="loopback")),
         # Whole seconds of the clock: the tenth may be its beginning or its end.
-        (11.5, WebhookResponse(error="The receiver did not answer in time.")),
+        (
+            11.5,
+            WebhookResponse(
+                error="The receiver did not answer in time.", failure="timeout", endpoint="loopback"
+            ),
+        ),
     ],
 )
 def test_a_receiver_has_ten_seconds(after_s: float, said: WebhookResponse) -> None:
@@ -201,7 +210,7 @@ def test_endless_body_does_not_change_result() -> None:
         await reader.read()
 
     ((answer,), _) = scene_with(trickle)
-    assert answer == WebhookResponse(status=200, body=b"abc")
+    assert answer == WebhookResponse(status=200, body=b"abc", endpoint="loopback")
 
 
 @pytest.mark.spec("NOT-20")

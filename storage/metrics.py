@@ -1,0 +1,198 @@
+"""Metrics that processes count, and how the processes of a home share them through files.
+
+Every metric has a label: those without one would choose between memory and files on import.
+"""
+
+import fcntl
+import os
+import time
+from collections import defaultdict
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from prometheus_client import (
+    CollectorRegistry,
+    Counter,
+    Gauge,
+    Histogram,
+    disable_created_metrics,
+    generate_latest,
+    values,
+)
+from prometheus_client.mmap_dict import MmapedDict
+from prometheus_client.multiprocess import MultiProcessCollector
+
+FOLDER_VARIABLE = "PROMETHEUS_MULTIPROC_DIR"
+"""The variable in which the library expects the folder of the files."""
+ENDED = "ended"
+"""Stands for the process id in the names of files that hold the sums of ended processes."""
+SECONDS_BUCKETS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60)
+ENGINE_BUCKETS = (0.001, 0.005, 0.025, 0.1, 0.5, 2.5, 10, 60)
+ATTEMPT_BUCKETS = (1, 2, 3, 5, 10, 20)
+
+# Creation times of counters would double the page for no use.
+disable_created_metrics()  # type: ignore[no-untyped-call]
+REGISTRY = CollectorRegistry()
+BUCKET_SECONDS = Histogram(
+    "store_bucket_seconds",
+    "Seconds of a call to a bucket; of streams and listings, until the first item",
+    ("replica", "verb", "outcome"),
+    buckets=ENGINE_BUCKETS,
+    registry=REGISTRY,
+)
+SEARCH_SECONDS = Histogram(
+    "store_search_seconds",
+    "Seconds of a call to a search index",
+    ("replica", "verb", "outcome"),
+    buckets=ENGINE_BUCKETS,
+    registry=REGISTRY,
+)
+CATALOG_CONNECTIONS = Gauge(
+    "store_catalog_connections",
+    "Connections to the catalog: in use, idle, and the limit of all processes",
+    ("state",),
+    registry=REGISTRY,
+    multiprocess_mode="livesum",
+)
+CLAIMS_LOST = Counter(
+    "store_claims_lost",
+    "Jobs whose claim was lost while they ran; another worker repeats them",
+    ("step",),
+    registry=REGISTRY,
+)
+DELIVERIES = Counter(
+    "store_deliveries",
+    "Attempts to deliver, by outcome and class of the receiver's address",
+    ("outcome", "endpoint"),
+    registry=REGISTRY,
+)
+DELIVERY_SECONDS = Histogram(
+    "store_delivery_seconds",
+    "Seconds until a receiver answered, or the attempt failed",
+    ("endpoint",),
+    buckets=SECONDS_BUCKETS,
+    registry=REGISTRY,
+)
+DELIVERY_ATTEMPTS = Histogram(
+    "store_delivery_attempts",
+    "Attempts until a delivery succeeded",
+    ("endpoint",),
+    buckets=ATTEMPT_BUCKETS,
+    registry=REGISTRY,
+)
+DAMAGED_BYTES = Counter(
+    "store_damaged_bytes",
+    "Bytes of blobs that were found damaged, by the size they should have",
+    ("replica",),
+    registry=REGISTRY,
+)
+REPAIRED_BYTES = Counter(
+    "store_repaired_bytes",
+    "Bytes that replaced damaged objects",
+    ("replica",),
+    registry=REGISTRY,
+)
+EVENT_LOOP_LAG = Gauge(
+    "store_event_loop_lag_seconds",
+    "How late the event loop ran a timer of one second; the highest of all processes",
+    ("process",),
+    registry=REGISTRY,
+    multiprocess_mode="livemax",
+)
+PROCESS_START = Gauge(
+    "store_process_start_time_seconds",
+    "When the process started, seconds since 1970; the latest of several",
+    ("process",),
+    registry=REGISTRY,
+    multiprocess_mode="livemax",
+)
+
+
+_shared_folder: Path | None = None
+
+
+def share_metrics(folder: Path, process: str) -> None:
+    """Count into files of this folder from now on; call it before anything is counted.
+
+    `process` is the kind of this process, which has just started. The library's own variable, if
+    it is set, names another folder.
+    """
+    global _shared_folder
+    _shared_folder = Path(os.environ.setdefault(FOLDER_VARIABLE, str(folder)))
+    _shared_folder.mkdir(parents=True, exist_ok=True)
+    merge_ended_processes(_shared_folder)
+    # The library chose on import, when the variable was not set.
+    values.ValueClass = values.MultiProcessValue()  # type: ignore[no-untyped-call]
+    PROCESS_START.labels(process).set(time.time())
+
+
+def find_shared_folder() -> Path | None:
+    """Return the folder that this process counts into; None if it counts in memory."""
+    return _shared_folder
+
+
+def render_metrics(folder: Path) -> bytes:
+    """Return the metrics of all processes that share a folder, in Prometheus' text format."""
+    merge_ended_processes(folder)
+    registry = CollectorRegistry()
+    with _lock(folder, fcntl.LOCK_SH):
+        MultiProcessCollector(registry, path=str(folder))  # type: ignore[no-untyped-call]
+        return generate_latest(registry)
+
+
+def merge_ended_processes(folder: Path) -> None:
+    """Add the counts of ended processes to one file for each type, and delete their files.
+
+    Totals go on, and the number of files stays that of the running processes.
+    """
+    if not _list_ended(folder):
+        return
+    with _lock(folder, fcntl.LOCK_EX):
+        ended = _list_ended(folder)
+        for kind in ("counter", "histogram"):
+            if paths := [path for path in ended if path.name.startswith(kind)]:
+                _merge_files(folder / f"{kind}_{ENDED}.db", paths)
+        for path in ended:
+            path.unlink()
+
+
+def _merge_files(target: Path, paths: list[Path]) -> None:
+    sums: dict[str, float] = defaultdict(float)
+    for path in (target, *paths):
+        if path.exists():
+            for key, value, _, _ in MmapedDict.read_all_values_from_file(str(path)):  # type: ignore[no-untyped-call]
+                sums[key] += value
+    scratch = target.with_suffix(".new")
+    scratch.unlink(missing_ok=True)
+    merged = MmapedDict(str(scratch))  # type: ignore[no-untyped-call]
+    for key, value in sums.items():
+        merged.write_value(key, value, 0.0)  # type: ignore[no-untyped-call]
+    merged.close()  # type: ignore[no-untyped-call]
+    scratch.replace(target)
+
+
+def _list_ended(folder: Path) -> list[Path]:
+    """Return the files of processes that do not run any more."""
+    found = [(path, path.stem.rpartition("_")[2]) for path in folder.glob("*.db")]
+    return [path for path, pid in found if pid.isdecimal() and not _is_running(int(pid))]
+
+
+def _is_running(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        return True
+    return True
+
+
+@contextmanager
+def _lock(folder: Path, mode: int) -> Iterator[None]:
+    handle = os.open(folder / "lock", os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
+    try:
+        fcntl.flock(handle, mode)
+        yield
+    finally:
+        os.close(handle)

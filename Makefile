@@ -74,6 +74,19 @@ test-browser: $(DEV_READY) $(COMPILED) ## Test the web pages in Chromium, a part
 	$(IN_MEMORY) $(REAL) --only s3 --tool chromium -- $(BIN)/python -m pytest -n 2 \
 		--dist worksteal tests/real/browser
 
+ENGINE ?= $(firstword $(foreach name,docker podman buildah,$(if $(shell command -v $(name)),$(name))))
+IMAGE ?= consortium-store:$(shell sed -n 's/^version = "\(.*\)"/\1/p' pyproject.toml)
+
+.PHONY: image
+image: ## Build the image (ENGINE=docker, podman or buildah; IMAGE=<name>; BASE=<image of Python>)
+	@test -n "$(ENGINE)" || { echo "image: docker, podman or buildah is needed" >&2; exit 1; }
+	$(ENGINE) build $(if $(BASE),--build-arg BASE=$(BASE)) --tag $(IMAGE) .
+
+.PHONY: test-image
+test-image: $(DEV_READY) $(COMPILED) ## Build the image, and run the demonstration against containers of it
+	$(IN_MEMORY) $(REAL) --unsynced --only redis --only postgres --only s3 --only opensearch \
+		--tool podman -- $(BIN)/python -m pytest -p no:randomly tests/image
+
 .PHONY: demo-real
 demo-real: $(DEV_READY) $(COMPILED) ## The same demonstration with every part on a real engine
 	$(REAL) --only redis --only postgres --only s3 --only gcs --only opensearch \

@@ -10,7 +10,14 @@ from collections.abc import Mapping, Sequence
 
 import click
 
-from tests.engines import chromium, nextflow, openapi_typescript, optional_engines, startup
+from tests.engines import (
+    chromium,
+    nextflow,
+    openapi_typescript,
+    optional_engines,
+    podman,
+    startup,
+)
 from tests.engines.engine import stop
 from tests.engines.startup import ENGINES, TOOLS, Installable
 from tests.engines.versions import (
@@ -96,6 +103,7 @@ def _name_tools(tools: Sequence[str], absent: Mapping[str, str]) -> dict[str, st
             OPENAPI_PYTHON_CLIENT_VARIABLE: str(OPENAPI_PYTHON_CLIENT.path)
         },
         "openapi-typescript": openapi_typescript.environ,
+        "podman": podman.environ,
         "snakemake": lambda: {SNAKEMAKE_VARIABLE: str(SNAKEMAKE.path)},
     }
     named: dict[str, str] = {}

@@ -16,6 +16,7 @@ from tests.engines import (
     openapi_typescript,
     opensearch,
     pgbouncer,
+    podman,
     postgres,
     redis,
     s3,
@@ -74,6 +75,7 @@ TOOLS: dict[str, Installable] = {
     "openapi-python-client": OPENAPI_PYTHON_CLIENT,
     "openapi-typescript": openapi_typescript,
     "chromium": chromium,
+    "podman": podman,
 }
 
 

@@ -19,8 +19,9 @@ from api.http.metrics import METRICS_CONTENT_TYPE
 from api.http.operation import Services, json_response
 from api.http.probes import PROBE_PATHS
 from auth.remote import RemoteDecisionPoint
+from pipelines.formats import version_from_us
 from pipelines.report_cache import ReportCache
-from storage.catalog import documents, jobs, store_state, versions
+from storage.catalog import documents, jobs, now_us, store_state, versions
 from storage.catalog import integrity as integrity_rows
 from storage.errors import DomainError, NotFoundError
 from storage.protocols import BlobStore, SearchIndex
@@ -121,6 +122,7 @@ def list_checks(services: Services, is_operator: Callable[[], bool]) -> dict[str
         "integrity": lambda: _check_integrity(stores, is_operator),
         "writes": lambda: _check_writes(services),
         "disk": lambda: _check_disk(stores),
+        "backup": lambda: _check_backup(stores),
     }
     for replica, blobs in stores.replicas.items():
         checks[f"bucket.{replica}"] = partial(_check_bucket, blobs)
@@ -243,6 +245,17 @@ def _check_writes(services: Services) -> PartStatus:
     """Warn in read-only mode, which operators easily forget to end."""
     reason = services.read_only.reason()
     return _warning_part(reason is not None, reason or "are taken", read_only=reason is not None)
+
+
+def _check_backup(stores: Stores) -> PartStatus:
+    """Tell the time of the last backup; alerts on its age are for the operators to set."""
+    with stores.catalog.read() as tx:
+        at = store_state.read_value(tx, store_state.LAST_BACKUP_KEY)
+        now = now_us(tx)
+    if at is None:
+        return _ok_part("there was none yet", at=None, age_s=None)
+    age_s, made = (now - int(at)) // 1_000_000, version_from_us(int(at))
+    return _ok_part(f"the last one was made {made}", at=made, age_s=age_s)
 
 
 def _check_disk(stores: Stores) -> PartStatus:

@@ -30,8 +30,8 @@ COMMANDS = {
     "fixity-report": "ops.integrity:fixity_report",
     "rebuild": "ops.recovery:rebuild",
     "fingerprint": "ops.recovery:print_fingerprint",
-    "backup": "ops.recovery:backup",
-    "restore": "ops.recovery:restore",
+    "backup": "ops.backups:backup",
+    "restore": "ops.backups:restore",
     "usage": "ops.usage:print_usage",
     "users": "ops.accounts:users",
 }

@@ -1,141 +1,30 @@
-"""The commands `backup`, `restore`, `rebuild`, `reconcile` and `fingerprint`."""
+"""The commands `rebuild`, `reconcile` and `fingerprint`."""
 
-import os
 import time
-from contextlib import suppress
-from pathlib import Path
 
 import click
 
 from config import Settings
-from ops.commands import open_stores, read_secret_key, select_replicas
+from ops.backups import LOGINS_ENDED_NOTICE
+from ops.commands import open_stores, select_replicas
 from ops.output import CommandOutput, OutputTable, prints_output
 from pipelines import search
 from pipelines.formats import new_uuid
-from pipelines.recovery import backups, epochs
+from pipelines.recovery import epochs
 from pipelines.recovery import rebuild as recovery_rebuild
 from pipelines.recovery import reconcile as recovery_reconcile
 from pipelines.recovery.bucket_reader import RebuildTally
 from pipelines.search import ReindexProgress
-from storage.catalog import now_us, recovery, revisions, store_state
-from storage.encryption import derive_key
+from storage.catalog import recovery
 from storage.errors import Unavailable
 from storage.model import REPLICAS, Replica
 from storage.stores import Stores
 
-ACCOUNT_TABLES = ("accounts", "memberships", "passwords", "clients", "consents", "service_keys")
-"""Tables of who may do what."""
-RESTORED_ACCOUNTS_NOTICE = (
-    "Users and rights came back as they were on {made}: {tables}. Users who were removed, disabled,"
-    " taken out of a group or given another password since then may have access again. Check"
-    " `ops users list`, `ops clients list`, `ops service-accounts list` and /v1/audit."
-)
-LOGINS_ENDED_NOTICE = "All logins have ended, in browsers and of applications: people log in again."
-
-_KEY_PURPOSE, _KEY_BYTES = b"backups", 16
 RESTORED_NOTICE = (
     "Users and rights are as they were when the catalog was copied: repeat what was revoked"
     " since then (`ops users`, `ops clients`, `ops service-accounts`, /v1/audit)."
 )
 _POLL_S, _REPORT_S, _STALLED_S = 0.3, 5.0, 30.0
-
-
-def _derive_backup_key(settings: Settings) -> str:
-    """Tells one secret from another; nothing is signed or sealed with it."""
-    return derive_key(read_secret_key(settings).encode(), _KEY_PURPOSE, _KEY_BYTES).hex()
-
-
-@click.command()
-@click.argument("file", type=click.Path(path_type=Path, dir_okay=False))
-@click.pass_obj
-@prints_output
-def backup(settings: Settings, file: Path) -> CommandOutput:
-    """Write to FILE what no bucket can restore.
-
-    It saves users and rights, subscriptions, deliveries, replays, tasks, checkouts, upload areas
-    and idempotent responses, as one state of the catalog, while the store runs. Keep
-    STORE_SECRET_KEY (or secrets/ of the home) too: without it the secrets cannot be decrypted.
-
-    The backup starts a new epoch, so the store notices if an older dump is restored.
-    """
-    if file.exists():
-        raise click.ClickException(f"{file} exists; a backup never replaces a file.")
-    stores = open_stores(settings)
-    counts = _write_backup(stores, file, _derive_backup_key(settings))
-    with stores.catalog.write() as tx:
-        store_state.write_value(tx, store_state.LAST_BACKUP_KEY, str(now_us(tx)))
-    _begin_epoch(stores)
-    return CommandOutput(OutputTable("Backed up", ("table", "rows"), sorted(counts.items())))
-
-
-def _write_backup(stores: Stores, file: Path, key: str) -> dict[str, int]:
-    """The file has its name only once it is whole and on the disk."""
-    draft = file.with_name(f".{file.name}.{os.getpid()}")
-    try:
-        handle = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
-        with os.fdopen(handle, "wb") as target:
-            counts = backups.write_backup(stores, target, key=key)
-            target.flush()
-            os.fsync(target.fileno())
-        os.link(draft, file)
-    except FileExistsError as error:
-        raise click.ClickException(f"{file} exists; a backup never replaces a file.") from error
-    except OSError as error:
-        raise click.ClickException(f"{file} cannot be written: {error.strerror}") from error
-    finally:
-        with suppress(OSError):
-            draft.unlink(missing_ok=True)
-    return counts
-
-
-def _begin_epoch(stores: Stores) -> None:
-    with stores.catalog.read() as tx:
-        if store_state.read_value(tx, store_state.EPOCH_IN_DOUBT_KEY) is not None:
-            return
-    try:
-        epochs.advance_epoch(stores)
-    except Unavailable as error:
-        click.echo(f"No epoch begins now: {error.detail}", err=True)
-
-
-@click.command()
-@click.argument("file", type=click.Path(path_type=Path, dir_okay=False, exists=True))
-@click.pass_obj
-@prints_output
-def restore(settings: Settings, file: Path) -> CommandOutput:
-    """Restore from FILE what the catalog lacks.
-
-    Run `migrate`, and `rebuild catalog` if needed, before. Existing rows stay, so the command can
-    be repeated and adds only what is missing. A damaged file, or one of another STORE_SECRET_KEY,
-    changes nothing.
-
-    Users who were removed, disabled, taken out of a group or given another password after the
-    backup may have access again. So all logins end, in browsers and of applications. Check the
-    users and rights that came back.
-    """
-    stores = open_stores(settings)
-    key = _derive_backup_key(settings)
-    rows = []
-    if revisions.read_current_revision(stores.catalog) != revisions.expected_revision():
-        raise click.ClickException("Run `python -m ops migrate` first.")
-    with file.open("rb") as source:
-        made = backups.check_backup(source, key=key).made
-    # First: whatever comes back, and wherever this is interrupted, no old login meets it.
-    epochs.end_all_sessions(stores, "restore", backup=made)
-    for one in backups.restore_backup(stores, lambda: file.open("rb"), key=key):
-        rows.append((one.table, one.rows, one.added))
-    notices = [
-        f"The backup is of {made}. Later subscriptions, pauses and deliveries are not in it:"
-        " subscribers can replay the events since then."
-    ]
-    came_back = [
-        f"{table} ({added})" for table, _, added in rows if added and table in ACCOUNT_TABLES
-    ]
-    if came_back:
-        notices.append(RESTORED_ACCOUNTS_NOTICE.format(made=made, tables=", ".join(came_back)))
-    notices.append(LOGINS_ENDED_NOTICE)
-    restored = OutputTable("Restored", ("table", "rows in the file", "added"), rows)
-    return CommandOutput({"made": made, "restored": restored}, "\n".join(notices))
 
 
 @click.command()

@@ -33,6 +33,7 @@ PARTS = {
     "integrity": "Integrity",
     "writes": "Deposits",
     "disk": "Disk",
+    "backup": "Backup",
     "bucket.aws": "Bucket aws",
     "bucket.gcp": "Bucket gcp",
     "search.aws": "Search aws",

@@ -8,7 +8,7 @@ import base64
 import gzip
 import hashlib
 import zlib
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import groupby, islice
@@ -17,7 +17,7 @@ from typing import Any, BinaryIO
 import orjson
 
 from pipelines.formats import version_from_us
-from storage.catalog import backups, now_us, recovery, revisions
+from storage.catalog import Catalog, backups, now_us, recovery, revisions
 from storage.errors import ConflictError, DamagedObjectError, Invalid
 from storage.stores import Stores
 
@@ -82,12 +82,13 @@ def _encode_bytes(value: Any) -> dict[str, str]:
 
 
 def check_backup(source: BinaryIO, *, key: str) -> BackupHeader:
-    """Check a whole backup.
+    """Check a whole backup, from its beginning.
 
     Invalid or DamagedObjectError for a file that is no complete backup, ConflictError for one of
     another secret or of a later version.
     """
     digest, count, header = hashlib.sha256(), 0, None
+    source.seek(0)
     last: Any = None
     with _open_lines(source) as lines:
         for line in lines:
@@ -131,13 +132,11 @@ def _parse_header(line: bytes, key: str) -> BackupHeader:
     return BackupHeader(header["made"], header["revision"], header["key"])
 
 
-def restore_backup(
-    stores: Stores, opened: Callable[[], BinaryIO], *, key: str
-) -> Iterator[RestoredTable]:
-    """Add missing rows in batches of one transaction each; idempotent."""
-    with opened() as source:
-        check_backup(source, key=key)
-    with opened() as source, _open_lines(source) as lines:
+def restore_backup(catalog: Catalog, source: BinaryIO, *, key: str) -> Iterator[RestoredTable]:
+    """Check a backup, then add missing rows in batches of one transaction each; idempotent."""
+    check_backup(source, key=key)
+    source.seek(0)
+    with _open_lines(source) as lines:
         next(lines)
         rows = (value for value in map(_parse_row, lines) if value is not None)
         tables = {table.name: table for table in backups.BACKUP_TABLES}
@@ -146,7 +145,7 @@ def restore_backup(
                 raise ConflictError(
                     f"The backup has rows of '{name}', a table that this version lacks."
                 )
-            yield _restore_table(stores, tables[name], (row for _, row in group))
+            yield _restore_table(catalog, tables[name], (row for _, row in group))
 
 
 def _parse_row(line: bytes) -> tuple[str, Mapping[str, Any]] | None:
@@ -167,7 +166,7 @@ def _parse_row(line: bytes) -> tuple[str, Mapping[str, Any]] | None:
 
 
 def _restore_table(
-    stores: Stores, table: backups.BackupTable, rows: Iterator[Mapping[str, Any]]
+    catalog: Catalog, table: backups.BackupTable, rows: Iterator[Mapping[str, Any]]
 ) -> RestoredTable:
     count = added = 0
     while batch := list(islice(rows, backups.ROWS_PER_PAGE)):
@@ -175,7 +174,7 @@ def _restore_table(
         if unknown:
             raise ConflictError(f"The backup's {table.name} have unknown columns: {unknown}.")
         try:
-            with stores.catalog.write() as tx, recovery.begin_savepoint(tx):
+            with catalog.write() as tx, recovery.begin_savepoint(tx):
                 added += table.restore(tx, batch)
         except (KeyError, TypeError) as error:
             raise DamagedObjectError(

@@ -12,7 +12,7 @@ from config.logs import JsonLines, bind_log_fields
 from pipelines import bundles
 from pipelines.bundles import BundleDraft, NewEntry
 from storage.catalog import bundles as catalog_bundles
-from storage.catalog import documents, jobs, store_state
+from storage.catalog import documents, jobs, now_us, store_state
 from storage.catalog.documents import IndexRecord
 from storage.errors import DomainError, TimeLimitExceeded, Unavailable
 from storage.model import FQID, Job
@@ -30,6 +30,7 @@ PARTS = {
     "integrity",
     "writes",
     "disk",
+    "backup",
     "bucket.aws",
     "bucket.gcp",
     "search.aws",
@@ -43,6 +44,17 @@ def test_health_lists_every_part(client) -> None:
     assert (answer.status_code, answer.json["status"]) == (200, "ok")
     assert answer.json["parts"].keys() == PARTS
     assert all({"status", "reason"} <= part.keys() for part in answer.json["parts"].values())
+
+
+@pytest.mark.spec("OPS-01")
+def test_health_tells_the_last_backup(client, stores) -> None:
+    part = client.get("/health").json["parts"]["backup"]
+    assert part == {"status": "ok", "reason": "there was none yet", "at": None, "age_s": None}
+    with stores.catalog.write() as tx:
+        store_state.write_value(tx, store_state.LAST_BACKUP_KEY, str(now_us(tx) - 90_000_000))
+    part = client.get("/health").json["parts"]["backup"]
+    assert 90 <= part["age_s"] < 90 + 60
+    assert part["at"] in part["reason"]
 
 
 @pytest.mark.spec("OPS-01")

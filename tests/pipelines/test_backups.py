@@ -80,7 +80,7 @@ def saved(stores: Stores) -> bytes:
 
 
 def restored(stores: Stores, data: bytes, *, key: str = KEY) -> dict[str, RestoredTable]:
-    found = backups.restore_backup(stores, lambda: io.BytesIO(data), key=key)
+    found = backups.restore_backup(stores.catalog, io.BytesIO(data), key=key)
     return {one.table: one for one in found}
 
 

@@ -1,4 +1,4 @@
-"""Every benchmark runs on real engines, in its smallest size."""
+"""The benchmarks on real engines, and those of an hour, run in their smallest size."""
 
 import subprocess
 import sys
@@ -12,13 +12,14 @@ pytestmark = pytest.mark.skipif(
     not (engines.ENOUGH and engines.GCS), reason="STORE_TEST_* name too few engines"
 )
 LIMIT_S = 240
-NAME = "real-reach"
-"""The other compares with programs that only `make bench-real` installs."""
+NAMES = ("real-reach", "real-soak", "soak")
+"""The other on real engines compares with programs that only `make bench-real` installs."""
 
 
-def test_a_bench_on_real_engines_runs() -> None:
+@pytest.mark.parametrize("name", NAMES)
+def test_bench_runs(name: str) -> None:
     done = subprocess.run(
-        (sys.executable, "-m", "bench", "--tiny", NAME),
+        (sys.executable, "-m", "bench", "--tiny", name),
         cwd=ROOT,
         capture_output=True,
         text=True,

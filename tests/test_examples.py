@@ -21,6 +21,7 @@ from api.http.openapi import build_definition
 from api.http.operation import Operation
 from auth.authorization import SUBSCRIBING_OPERATIONS
 from auth.policies.grammar import parse_policy
+from config import load_settings
 from examples.login import fill_in_forms
 from ops import ports
 from ops.local_store import LocalStore, running_store
@@ -429,7 +430,7 @@ def test_subscribing_page_works_as_printed(stage: Stage, tmp_path: Path) -> None
     assert re.search(r"^\['CREATE'", shown, re.MULTILINE)
 
 
-def test_every_example_is_run_loaded_or_excused() -> None:
+def test_every_example_is_run_loaded_or_excused(tmp_path: Path) -> None:
     for one in examples():
         if one.language == "sh":
             done = one.page in (*TYPED, "README.md") or all(map(excused, one.lines))
@@ -440,6 +441,10 @@ def test_every_example_is_run_loaded_or_excused() -> None:
         elif one.language == "json":
             kinds = (_is_a_problem, _is_a_rule_of_buckets, _is_a_policy, _is_a_policy_of_ours)
             assert any(fits(one) for fits in kinds), one.text
+        elif one.language == "toml":
+            settings = tmp_path / "store.toml"
+            settings.write_text(one.text, encoding="utf-8")
+            assert load_settings({"STORE_SETTINGS_FILE": str(settings)})
         else:
             assert one.language in ("", "mermaid"), f"{one.page}: ```{one.language}"
             assert not re.search(r"^(curl|make|python|\.venv)\b", one.text, re.MULTILINE)

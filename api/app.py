@@ -16,6 +16,7 @@ from api import (
     checkouts,
     collections,
     deliveries,
+    drs,
     events,
     files,
     integrity,
@@ -66,6 +67,7 @@ OPERATIONS = operations_of(
     deliveries,
     replication,
     integrity,
+    drs,
     areas,
     area_uploads,
 )
@@ -103,6 +105,10 @@ def create_app(
     # Also without `/v1`, beside `/health`, for operators.
     app.add_url_rule("/replication", "replication", view_of(replication.get_replication))
     app.add_url_rule("/integrity", "integrity", view_of(integrity.get_integrity))
+    # The place that the DRS specification gives them.
+    for one in operations_of(drs):
+        path = one.path.replace("{", "<").replace("}", ">")
+        app.add_url_rule(path, f"{one.name} at the root", view_of(one), methods=[one.method])
     register_objects(app, services)
     area_uploads.register_signed_uploads(app, services)
     register_definition(app, services, OPERATIONS)

@@ -17,8 +17,9 @@ from storage.model import Principal
 CHECKOUT_ELSEWHERE = "post_bundles_checkout_elsewhere"
 """Required in addition if a checkout names a `destination`."""
 ARCHIVE = "get_bundle_archive"
-ARCHIVE_READS = frozenset({"get_bundle", "get_file"})
-"""What an archive reads; a store that closes one of them closes archives, too."""
+DRS_READS = frozenset({"get_drs_object", "get_drs_access"})
+FILE_AND_BUNDLE_READS = frozenset({"get_bundle", "get_file"})
+"""A store that closes one of them closes archives and DRS objects, too, which show the same."""
 
 RESOURCES: Mapping[str, str] = MappingProxyType(
     {
@@ -84,6 +85,9 @@ RESOURCES: Mapping[str, str] = MappingProxyType(
         "get_area_checksums": "areas/{uuid}",
         "get_area_validate": "areas/{uuid}",
         "get_area_validations": "areas/{uuid}",
+        "get_drs_service_info": "service/drs",
+        "get_drs_object": "objects/{object_id}",
+        "get_drs_access": "objects/{object_id}",
         "get_health": "service/health",
         "get_replication": "service/replication",
         "get_integrity": "service/integrity",
@@ -98,6 +102,8 @@ OPEN_OPERATIONS: frozenset[str] = frozenset(
         # Specification, Authentication 3: reads, search, checkout, subscription listing are open
         *("get_bundles_all", "get_bundle", "get_file", "head_file", "get_file_bundles", "get_task"),
         ARCHIVE,
+        "get_drs_service_info",
+        *DRS_READS,
         *("post_bundles_checkout", "get_bundles_checkout", "post_search"),
         *("post_search_facets", "get_search_fields", "get_schemas"),
         *("get_events", "get_event", "get_events_feed", "get_subscriptions"),
@@ -178,7 +184,7 @@ def parse_closed_operations(names: Collection[str]) -> frozenset[str]:
     if unknown:
         raise Invalid(f"STORE_CLOSED_OPERATIONS: not an open operation: {unknown[0]}")
     closed = frozenset(names)
-    return closed if closed.isdisjoint(ARCHIVE_READS) else closed | {ARCHIVE}
+    return closed if closed.isdisjoint(FILE_AND_BUNDLE_READS) else closed | {ARCHIVE} | DRS_READS
 
 
 @dataclass(frozen=True)

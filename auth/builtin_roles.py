@@ -24,6 +24,7 @@ READ_ACTIONS = (
     *("PostSearchFacets", "GetSearchFields", "GetSchemas"),
     *("GetEvents", "GetEvent", "GetEventsFeed", "GetReplication"),
     "GetIntegrity",
+    *("GetDrsServiceInfo", "GetDrsObject", "GetDrsAccess"),
 )
 SUBSCRIPTION_ACTIONS = (
     *("GetSubscriptions", "PutSubscription", "GetSubscription", "DeleteSubscription"),

@@ -47,4 +47,5 @@ SEGMENT_ENTRIES = 1_024  # ours: entries of one shared segment of a manifest
 DRY_RUN_BUNDLES_MAX = 1_000  # ours: bundles of one dry run, …
 DRY_RUN_PAYLOADS_MAX = 50  # … and payloads of its answer
 ARCHIVE_FILES_MAX = 100_000  # ours: files of an archive; each takes 1 to 2 KB of memory
+DRS_CONTENTS_MAX = 100_000  # ours: files of a bundle that a DRS object lists
 PENDING_RETRY_S = 5  # ours: Retry-After while a file is being verified or synced

@@ -44,6 +44,7 @@ OF_THE_CLIENT = (
     "docs/first-steps.md",
     "docs/depositing.md",
     "docs/downloading.md",
+    "docs/drs.md",
     "docs/python.md",
     "docs/subscribing.md",
 )
@@ -430,7 +431,20 @@ def test_subscribing_page_works_as_printed(stage: Stage, tmp_path: Path) -> None
     assert re.search(r"^\['CREATE'", shown, re.MULTILINE)
 
 
+<<<<<<< HEAD
 def test_every_example_is_run_loaded_or_excused(tmp_path: Path) -> None:
+=======
+@pytest.mark.spec("DRS-01")
+@pytest.mark.skipif(not shutil.which("curl"), reason="examples are typed with curl")
+def test_drs_page_works_as_printed(stage: Stage, tmp_path: Path) -> None:
+    shown = by_the_client("docs/drs.md", stage, tmp_path)
+    assert '"access_methods":[{"type":"https","access_id":"aws"}' in shown
+    copies = {(tmp_path / name).read_text() for name in ("lane1.txt", "copy.txt")}
+    assert copies == {(tmp_path / "run9" / "reads" / "lane1.txt").read_text()}
+
+
+def test_every_example_is_run_loaded_or_excused() -> None:
+>>>>>>> 7c69edfc (api: serve files and bundles by GA4GH DRS)
     for one in examples():
         if one.language == "sh":
             done = one.page in (*TYPED, "README.md") or all(map(excused, one.lines))

@@ -59,6 +59,9 @@ def problem_body(
     return body
 
 
+DRS_PATHS = ("/ga4gh/drs/", "/v1/ga4gh/drs/")
+"""Where errors have the form that GA4GH DRS asks for."""
+
 log = logging.getLogger(__name__)
 
 STATUS_BY_ERROR: Mapping[type[DomainError], int] = {
@@ -146,8 +149,14 @@ def _handle_unexpected_error(error: Exception) -> Response:
 def error_response(
     status: int, code: str, detail: str, errors: Mapping[str, list[str]] | None = None
 ) -> Response:
-    """Return a problem, or a page if the client prefers HTML or the operation documents one."""
+    """Return a problem, or an error of DRS below its paths.
+
+    It is a page if the client prefers HTML or the operation documents one.
+    """
     page: ErrorPage | None = current_app.extensions.get(ERROR_PAGE_KEY)
+    if request.path.startswith(DRS_PATHS):
+        body = {"msg": detail, "status_code": status}
+        return Response(orjson.dumps(body), status, mimetype="application/json")
     if page is not None and (status in g.get("pages", ()) or _prefers_html()):
         response = page(status, detail)
     else:

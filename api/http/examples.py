@@ -14,6 +14,7 @@ from typing import Any
 UUID = "6ba7b810-9dad-11d1-80b4-00c04fd430c8"
 OTHER_UUID = "0f5e9b9a-3c5b-4f0e-9d7b-6a3b3c0f5e11"
 VERSION = "2026-01-31T235959.000000Z"
+OBJECT_ID = f"{UUID}.{VERSION}"
 SAMPLE = b'{"organism": "Danio rerio"}\n'
 """The bytes of `sample.json`."""
 
@@ -169,6 +170,8 @@ SCHEMA_EXAMPLES: Mapping[str, Any] = {
     "DryRunBundle.payload": _PAYLOAD,
     "WebhookRequestAnswer.body": json.dumps(_PAYLOAD),
     "WebhookRequestAnswer.url": "https://pipeline.example/notify",
+    "DrsContent.id": OBJECT_ID,
+    "DrsObject.id": OBJECT_ID,
     "FacetAnswer.total": 20,
     "FacetAnswer.facets": {
         "files.sample_json.organism": [

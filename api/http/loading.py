@@ -40,6 +40,8 @@ MAX_REPORTED = 100
 MAX_MAP_MEMBERS = 1_000
 """Maximum members of an object with names of the client's choice, each of which is validated."""
 USER_PARAMETER = "user_id"
+TEXT_PARAMETERS = frozenset({"filename", "object_id", "access_id"})
+"""Path parameters that the view checks."""
 ACCOUNT_PARAMETERS = frozenset({USER_PARAMETER, "group_id", "role_id"})
 """Path parameters that are ids of accounts."""
 MISSING_FIELD, UNKNOWN_FIELD = "Missing data for required field.", "Unknown field."
@@ -278,7 +280,7 @@ def _check_lengths(schema: Schema, body: Mapping[str, Any]) -> None:
 
 
 def load_path(parameters: Mapping[str, str]) -> dict[str, str]:
-    """Load path parameters: all are uuids except for file names and ids of accounts."""
+    """Load path parameters: uuids, except for TEXT_PARAMETERS and ids of accounts."""
     if "\ufffd" in parameters.get("filename", ""):
         # The server's replacement character for invalid UTF-8.
         raise Invalid("filename: must be UTF-8", errors={"filename": ["Must be UTF-8."]})
@@ -287,7 +289,7 @@ def load_path(parameters: Mapping[str, str]) -> dict[str, str]:
         if name in ACCOUNT_PARAMETERS:
             account_id = check_account_id(text, where=name)
             loaded[name] = normalize_identity(account_id) if name == USER_PARAMETER else account_id
-        elif name != "filename":
+        elif name not in TEXT_PARAMETERS:
             loaded[name] = parse_uuid(text, where=name)
     return loaded
 

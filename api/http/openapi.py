@@ -18,12 +18,13 @@ from flask import Flask, Response, g, request
 
 from api.http.common_schemas import VERSION_PATTERN, name_common_schemas
 from api.http.errors import PROBLEM_MEDIA_TYPE
-from api.http.examples import STORE_EXAMPLES, UUID, Examples, add_examples
+from api.http.examples import OBJECT_ID, STORE_EXAMPLES, UUID, Examples, add_examples
 from api.http.links import STORE_CALLBACKS, STORE_LINKS, Callback, Link, add_links
 from api.http.operation import Operation, ResponseDoc, Services
 from api.http.responses import apply_etag
 from api.schemas.fields import IntegerField, Problem, UuidField, VersionField
 from auth import authorization
+from storage.model import REPLICAS
 
 API_TITLE = "Data store"
 API_DESCRIPTION = """\
@@ -59,6 +60,7 @@ TAG_DESCRIPTIONS = {
     "subscriptions": "Webhooks for bundles that match a query.",
     "checkout": "Copies of bundles for computing.",
     "replication": "The state of replication between the replicas.",
+    "drs": "Files and bundles as objects of GA4GH DRS 1.2, also at `/ga4gh/drs/v1` without `/v1`.",
     "integrity": "The results of verifying stored objects.",
     "areas": "Upload areas: staging of files without a bucket of your own.",
 }
@@ -94,7 +96,11 @@ STORE_API = ApiInfo(
     wants=authorization.describe_requirement,
     examples=STORE_EXAMPLES,
     optional_token=("get_subscriptions",),
-    ids={"filename": {"type": "string", "example": "sample.json"}},
+    ids={
+        "filename": {"type": "string", "example": "sample.json"},
+        "object_id": {"type": "string", "example": OBJECT_ID},
+        "access_id": {"type": "string", "enum": list(REPLICAS), "example": "aws"},
+    },
     links=STORE_LINKS,
     callbacks=STORE_CALLBACKS,
 )

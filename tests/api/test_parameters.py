@@ -156,6 +156,8 @@ def test_data_operations_require_replica() -> None:
     without = {one.name for one in OPERATIONS if "replica" not in one.query.load_fields}
     assert without == {
         *("get_collections", "get_task", "get_replication", "get_integrity", "get_schemas"),
+        # Of GA4GH, whose objects say which replicas have them.
+        *("get_drs_service_info", "get_drs_object", "get_drs_access"),
         # An area is of no replica: its files become some replica's by put_file.
         *(one.name for one in OPERATIONS if one.path.startswith("/area/")),
     }
@@ -187,7 +189,7 @@ QUERY = {
     *("directurls", "presignedurls", "directurl", "content_disposition", "output_format"),
     *("from_date", "to_date", "subscription_type", "replication", "after"),
     *("state", "event_type", "bundle_uuid", "since", "until"),
-    "format",
+    *("format", "expand"),
     # Interface 7, and what an upload that is gone on with has no body for
     *("filename", "upload_id", "part"),
 }
@@ -198,6 +200,7 @@ def test_parameters_are_where_the_contract_puts_them() -> None:
     for one in OPERATIONS:
         named = set(one.query.load_fields)
         assert named <= QUERY | ({"uuid"} if one.name == "put_collection" else set()), one.name
-        assert {"uuid", "checkout_job_id", "task_id", "id", "filename"} >= set(one.path_parameters)
+        ids = {"uuid", "checkout_job_id", "task_id", "id", "filename", "object_id", "access_id"}
+        assert ids >= set(one.path_parameters)
         if one.body is not None:
             assert not named & set(one.body.load_fields), one.name

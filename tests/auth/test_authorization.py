@@ -38,6 +38,7 @@ WRITES = {
 READS = {
     *("get_bundles_all", "get_bundle", "get_file", "head_file", "get_file_bundles", "post_search"),
     *("post_search_facets", "get_search_fields", "get_schemas"),
+    *("get_drs_service_info", "get_drs_object", "get_drs_access"),
     *("post_bundles_checkout", "get_bundles_checkout", "get_subscriptions"),
     *("get_events", "get_event"),
 }

@@ -63,7 +63,7 @@ REAL := $(BIN)/python -m tests.engines run
 .PHONY: test-real
 test-real: $(DEV_READY) $(COMPILED) ## Install and start the real engines, and run what is tested on them
 	$(IN_MEMORY) $(REAL) --unsynced --tool hca --tool analysis --tool nextflow --tool snakemake \
-		--tool openapi-python-client --tool openapi-typescript -- $(BIN)/python -m pytest -n 3 --dist worksteal \
+		--tool drs-compliance-suite --tool openapi-python-client --tool openapi-typescript -- $(BIN)/python -m pytest -n 3 --dist worksteal \
 		-p tests.engines.proof tests/storage tests/pipelines tests/workers tests/real \
 		--ignore tests/real/browser
 	@$(MAKE) --no-print-directory test-browser
@@ -186,6 +186,8 @@ lock: $(DEV_READY) ## Pin requirements*.in into requirements*.txt
 	# It wants a tenacity that no supported Python can import.
 	$(BIN)/uv pip compile -q --python-version 3.11 --no-emit-index-url --generate-hashes \
 		--no-header --override <(echo "tenacity>=8.2,<9") tests/engines/hca.in -o tests/engines/hca.txt
+	$(BIN)/uv pip compile -q --python-version 3.11 --no-emit-index-url --generate-hashes \
+		--no-header tests/engines/drs-compliance-suite.in -o tests/engines/drs-compliance-suite.txt
 	$(BIN)/uv pip compile -q --python-version 3.11 --no-emit-index-url --generate-hashes \
 		--no-header tests/engines/snakemake.in -o tests/engines/snakemake.txt
 	$(BIN)/uv pip compile -q --python-version 3.11 --no-emit-index-url --generate-hashes \

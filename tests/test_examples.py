@@ -431,9 +431,6 @@ def test_subscribing_page_works_as_printed(stage: Stage, tmp_path: Path) -> None
     assert re.search(r"^\['CREATE'", shown, re.MULTILINE)
 
 
-<<<<<<< HEAD
-def test_every_example_is_run_loaded_or_excused(tmp_path: Path) -> None:
-=======
 @pytest.mark.spec("DRS-01")
 @pytest.mark.skipif(not shutil.which("curl"), reason="examples are typed with curl")
 def test_drs_page_works_as_printed(stage: Stage, tmp_path: Path) -> None:
@@ -443,8 +440,7 @@ def test_drs_page_works_as_printed(stage: Stage, tmp_path: Path) -> None:
     assert copies == {(tmp_path / "run9" / "reads" / "lane1.txt").read_text()}
 
 
-def test_every_example_is_run_loaded_or_excused() -> None:
->>>>>>> 7c69edfc (api: serve files and bundles by GA4GH DRS)
+def test_every_example_is_run_loaded_or_excused(tmp_path: Path) -> None:
     for one in examples():
         if one.language == "sh":
             done = one.page in (*TYPED, "README.md") or all(map(excused, one.lines))

@@ -23,6 +23,8 @@ from tests.engines.startup import ENGINES, TOOLS, Installable
 from tests.engines.versions import (
     ANALYSIS,
     ANALYSIS_VARIABLE,
+    DRS_COMPLIANCE_SUITE,
+    DRS_COMPLIANCE_SUITE_VARIABLE,
     HCA,
     HCA_VARIABLE,
     OPENAPI_PYTHON_CLIENT,
@@ -97,6 +99,9 @@ def _name_tools(tools: Sequence[str], absent: Mapping[str, str]) -> dict[str, st
     environs = {
         "chromium": chromium.environ,
         "analysis": lambda: {ANALYSIS_VARIABLE: str(ANALYSIS.path)},
+        "drs-compliance-suite": lambda: {
+            DRS_COMPLIANCE_SUITE_VARIABLE: str(DRS_COMPLIANCE_SUITE.path)
+        },
         "hca": lambda: {HCA_VARIABLE: str(HCA.path)},
         "nextflow": nextflow.environ,
         "openapi-python-client": lambda: {

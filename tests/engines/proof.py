@@ -16,6 +16,7 @@ POSTGRES, PGBOUNCER, REDIS = "STORE_TEST_POSTGRES", "STORE_TEST_PGBOUNCER", "STO
 S3, GCS, OPENSEARCH = "STORE_TEST_S3", "STORE_TEST_GCS", "STORE_TEST_OPENSEARCH"
 REAL_DATA, HCA = "STORE_REAL_DATA", "STORE_TEST_HCA"
 ANALYSIS = "STORE_TEST_ANALYSIS"
+DRS_SUITE = "STORE_TEST_DRS_COMPLIANCE_SUITE"
 OPENAPI_PYTHON_CLIENT = "STORE_TEST_OPENAPI_PYTHON_CLIENT"
 OPENAPI_TYPESCRIPT = "STORE_TEST_OPENAPI_TYPESCRIPT"
 NEXTFLOW, SNAKEMAKE = "STORE_TEST_NEXTFLOW", "STORE_TEST_SNAKEMAKE"
@@ -46,6 +47,7 @@ PARTS = {
     "copies between clouds": Part(r"test_copies\.py.*gcs-server", [S3, GCS]),
     "original client": Part(r"test_original_client\.py", [HCA, S3]),
     "dask and xarray": Part(r"test_analysis\.py", [ANALYSIS]),
+    "drs-compliance-suite": Part(r"test_drs_compliance\.py.*\[.*s3", [DRS_SUITE, S3]),
     "nextflow": Part(r"test_workflows\.py.*\[nextflow", [NEXTFLOW]),
     "snakemake": Part(r"test_workflows\.py.*\[snakemake", [SNAKEMAKE]),
     "openapi-python-client": Part(r"\[openapi-python-client", [OPENAPI_PYTHON_CLIENT]),

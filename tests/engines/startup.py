@@ -25,6 +25,7 @@ from tests.engines.engine import CACHE, Running
 from tests.engines.versions import (
     ANALYSIS,
     AWS,
+    DRS_COMPLIANCE_SUITE,
     HCA,
     OPENAPI_PYTHON_CLIENT,
     RCLONE,
@@ -70,6 +71,7 @@ TOOLS: dict[str, Installable] = {
     "aws": AWS,
     "hca": HCA,
     "analysis": ANALYSIS,
+    "drs-compliance-suite": DRS_COMPLIANCE_SUITE,
     "snakemake": SNAKEMAKE,
     "nextflow": nextflow,
     "openapi-python-client": OPENAPI_PYTHON_CLIENT,

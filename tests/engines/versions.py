@@ -40,6 +40,14 @@ OPENAPI_PYTHON_CLIENT = PythonTool(
 )
 OPENAPI_PYTHON_CLIENT_VARIABLE = "STORE_TEST_OPENAPI_PYTHON_CLIENT"
 """Names its command to the tests."""
+DRS_COMPLIANCE_SUITE = PythonTool(
+    "drs-compliance-suite",
+    "drs-compliance-suite",
+    "1.0.3",
+    lock=Path(__file__).with_name("drs-compliance-suite.txt"),
+)
+DRS_COMPLIANCE_SUITE_VARIABLE = "STORE_TEST_DRS_COMPLIANCE_SUITE"
+"""Names its command to the tests."""
 OPENAPI_TYPESCRIPT = "7.13.0"
 """As in `typescript/package.json`."""
 NEXTFLOW = "23.10.1"

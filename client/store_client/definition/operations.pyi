@@ -495,6 +495,10 @@ class OperationExtent(TypedDict):
     action: str
     extent: str
 
+class Organization(TypedDict):
+    name: str
+    url: str
+
 class OwnPermissions(TypedDict):
     email: str
     groups: list[str]
@@ -602,6 +606,21 @@ class SearchResult(TypedDict):
     bundle_url: str
     search_score: float | None
     metadata: NotRequired[dict[str, Any]]
+
+class ServiceInfo(TypedDict):
+    id: str
+    name: str
+    type: ServiceType
+    description: NotRequired[str]
+    organization: Organization
+    contactUrl: NotRequired[str]
+    documentationUrl: str
+    version: str
+
+class ServiceType(TypedDict):
+    group: str
+    artifact: str
+    version: str
 
 class StoredAreaFile(TypedDict):
     url: str
@@ -856,6 +875,22 @@ class Operations:
         self, *, uuid: AnyUuid, id: AnyUuid, replica: Replica, headers: Headers = None,
     ) -> Answer[DeliveryDetail, Any]:
         """Show a delivery with its requests and their results."""
+
+    @_operation
+    def get_drs_access(
+        self, *, object_id: str, access_id: Replica, headers: Headers = None,
+    ) -> Answer[Any, Any]:
+        """Get a URL of the bytes of an object of GA4GH DRS."""
+
+    @_operation
+    def get_drs_object(
+        self, *, object_id: str, expand: bool | None = None, headers: Headers = None,
+    ) -> Answer[Any, Any]:
+        """Read an object of GA4GH DRS."""
+
+    @_operation
+    def get_drs_service_info(self, *, headers: Headers = None) -> Answer[ServiceInfo, Any]:
+        """Describe this service to clients of GA4GH DRS."""
 
     @_operation
     def get_echo(self, *, headers: Headers = None) -> Answer[Echo, Any]:
@@ -1549,6 +1584,22 @@ class AsyncOperations:
         self, *, uuid: AnyUuid, id: AnyUuid, replica: Replica, headers: Headers = None,
     ) -> Answer[DeliveryDetail, Any]:
         """Show a delivery with its requests and their results."""
+
+    @_async_operation
+    def get_drs_access(
+        self, *, object_id: str, access_id: Replica, headers: Headers = None,
+    ) -> Answer[Any, Any]:
+        """Get a URL of the bytes of an object of GA4GH DRS."""
+
+    @_async_operation
+    def get_drs_object(
+        self, *, object_id: str, expand: bool | None = None, headers: Headers = None,
+    ) -> Answer[Any, Any]:
+        """Read an object of GA4GH DRS."""
+
+    @_async_operation
+    def get_drs_service_info(self, *, headers: Headers = None) -> Answer[ServiceInfo, Any]:
+        """Describe this service to clients of GA4GH DRS."""
 
     @_async_operation
     def get_echo(self, *, headers: Headers = None) -> Answer[Echo, Any]:

@@ -7,7 +7,13 @@ from pathlib import Path
 from tests.engines import packages
 from tests.engines.engine import CACHE
 
-PROGRAMS = {"podman": "podman", "runc": "runc", "mmdebstrap": "mmdebstrap"}
+PROGRAMS = {
+    "podman": "podman",
+    "runc": "runc",
+    "mmdebstrap": "mmdebstrap",
+    # It checks units, beside containers.
+    "systemd-analyze": "systemd",
+}
 """Debian packages by their programs."""
 VARIABLE = "STORE_TEST_PODMAN"
 SUITE = "bookworm"

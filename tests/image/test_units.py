@@ -1,0 +1,45 @@
+"""systemd accepts the unit of the processes, and finds it confined."""
+
+import os
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from ops.procfile import ROOT
+from tests.engines.podman import VARIABLE
+
+pytestmark = pytest.mark.skipif(VARIABLE not in os.environ, reason="make test-image installs it")
+UNIT = ROOT / "deploy" / "store@.service"
+MOST_EXPOSURE = 15
+"""In tenths: 0 is confined, 100 is exposed. What is left is the network and the host's files."""
+
+
+def analyze(*words: str | Path) -> "subprocess.CompletedProcess[str]":
+    """Run `systemd-analyze`, which needs no running systemd for this."""
+    return subprocess.run(["systemd-analyze", *words], capture_output=True, text=True, timeout=60)
+
+
+def test_unit_is_valid() -> None:
+    checked = analyze("verify", "--man=no", UNIT)
+    assert (checked.returncode, checked.stderr) == (0, "")
+
+
+def test_verification_finds_unknown_setting(tmp_path: Path) -> None:
+    wrong = tmp_path / UNIT.name
+    wrong.write_text(UNIT.read_text().replace("UMask=", "UMaks="))
+    assert "UMaks" in analyze("verify", "--man=no", wrong).stderr
+
+
+def test_unit_is_confined() -> None:
+    checked = analyze("security", "--offline=true", f"--threshold={MOST_EXPOSURE}", UNIT)
+    assert checked.returncode == 0, checked.stdout
+
+
+def test_threshold_finds_missing_confinement(tmp_path: Path) -> None:
+    open_unit = tmp_path / UNIT.name
+    lines = UNIT.read_text().splitlines(keepends=True)
+    open_unit.write_text("".join(line for line in lines if not line.startswith("SystemCallFilter")))
+    assert analyze(
+        "security", "--offline=true", f"--threshold={MOST_EXPOSURE}", open_unit
+    ).returncode

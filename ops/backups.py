@@ -48,14 +48,23 @@ def _derive_backup_key(settings: Settings) -> str:
 
 def _open_target(settings: Settings, url: str) -> BackupTarget:
     """Open the folder or bucket of a URL; SettingsError for a bucket of the store."""
-    if url.startswith("file://"):
-        return FolderTarget(Path(parse_folder_url("backups", url)))
     own = [settings.areas_url]
     for name in REPLICAS:
         own += [settings.bucket(name), settings.checkout_bucket(name)]
-    if urlsplit(url)[:2] in [urlsplit(one)[:2] for one in own if one]:
+    if any(_is_within(url, one) for one in own if one):
         raise SettingsError(f"{url}: is a bucket of the store; a backup belongs elsewhere")
+    if url.startswith("file://"):
+        return FolderTarget(Path(parse_folder_url("backups", url)))
     return BucketTarget(open_bucket(settings, "backups", url))
+
+
+def _is_within(url: str, bucket: str) -> bool:
+    """Return whether a URL is in a bucket, whatever its options."""
+    one, other = urlsplit(url), urlsplit(bucket)
+    if one.scheme != "file" or other.scheme != "file":
+        return one[:2] == other[:2]
+    folder = Path(parse_folder_url("backups", url)).resolve()
+    return folder.is_relative_to(Path(parse_folder_url("bucket", bucket)).resolve())
 
 
 # Backup

@@ -84,6 +84,14 @@ def test_names_a_target_that_cannot_be_used(
     assert read_last_backup(used) is None
 
 
+@pytest.mark.parametrize("below", ["", "/backups", "/../aws"])
+def test_rejects_a_folder_of_the_store(used: Path, below: str) -> None:
+    result = typed("backup", f"file://{used}/replicas/aws{below}")
+    assert result.exit_code == 1
+    assert "is a bucket of the store" in result.output
+    assert read_last_backup(used) is None
+
+
 def test_rejects_retention_of_a_single_file(used: Path, tmp_path: Path) -> None:
     assert typed("backup", str(tmp_path / "one.backup"), "--keep", "3").exit_code == 2
     assert typed("backup", f"file://{tmp_path}", "--keep", "0").exit_code == 2

@@ -97,6 +97,7 @@ def create_app(
         request_ids=request_ids,
         counter=services.metrics,
         page=error_page,
+        tracer=stores.tracer,
     )
     register_service(app, services)
     register_probes(app, stores.catalog)

@@ -35,6 +35,7 @@ GROUPS = (
     SettingGroup("metadata", "Metadata", "metadata_schemas"),
     SettingGroup("notifications", "Notifications", "delivery_delays_s"),
     SettingGroup("logs", "Logs", "log_level"),
+    SettingGroup("traces", "Traces", "traces_url"),
 )
 
 

@@ -21,6 +21,7 @@ SETTING_BOUNDS = {
     "delivery_in_flight": (1, 100_000),
     "tick_s": (0.01, 3_600.0),
     "sequencer_s": (0.0, 3_600.0),
+    "traces_ratio": (0.0, 1.0),
 }
 """Minimum and maximum values with which a store can run."""
 SETTING_CHOICES = {
@@ -70,6 +71,17 @@ def is_origin(text: str) -> bool:
     match = _ORIGIN_PATTERN.fullmatch(text)
     port = int((match and match[2]) or 0)
     return match is not None and port <= 65535 and port != _DEFAULT_PORTS.get(match[1])
+
+
+def is_plain_url(text: str) -> bool:
+    """Return whether this is an http or https URL with a host, and without user and password."""
+    try:
+        parts = urlsplit(text)
+        port = parts.port
+    except ValueError:
+        return False
+    has_host = bool(parts.hostname) and port != 0
+    return parts.scheme in ("http", "https") and has_host and "@" not in parts.netloc
 
 
 def parse_value(annotation: Any, raw: str) -> Any:

@@ -16,6 +16,7 @@ from config.parsing import (
     PROVIDER_MEMBERS,
     ProviderSettings,
     is_origin,
+    is_plain_url,
 )
 
 PREFIX = "STORE_"
@@ -367,6 +368,14 @@ class Settings:
         "auto", "text, json, or auto: text on a terminal, otherwise one JSON object per line"
     )
 
+    # Traces
+    traces_url: str = _setting(
+        "",
+        "OTLP/HTTP endpoint of an OpenTelemetry collector, such as"
+        " http://127.0.0.1:4318/v1/traces; empty: no tracing",
+    )
+    traces_ratio: float = _setting(1.0, "share of requests that are traced, 0 to 1")
+
     def __post_init__(self) -> None:
         # Paths are appended to these, so drop a trailing slash.
         for name in ("external_url", "auth_external_url"):
@@ -379,6 +388,12 @@ class Settings:
                     " https://portal.example, as browsers send it: in lower case, without a path"
                     " and without the default port",
                 )
+        if self.traces_url and not is_plain_url(self.traces_url):
+            raise SettingValueError(
+                "traces_url",
+                "must be an http or https URL without user and password (OpenTelemetry's variable"
+                " OTEL_EXPORTER_OTLP_HEADERS has headers for the collector)",
+            )
         if self.allow_private_callbacks is None:
             object.__setattr__(self, "allow_private_callbacks", is_loopback(self.host))
 

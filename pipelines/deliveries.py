@@ -153,11 +153,17 @@ class WebhookResponse:
 
 
 def build_request(
-    due: DueDelivery, *, attempt: int, now_us: int, keys: Sequence[bytes] = ()
+    due: DueDelivery,
+    *,
+    attempt: int,
+    now_us: int,
+    keys: Sequence[bytes] = (),
+    traceparent: str = "",
 ) -> WebhookRequest:
     """Build the request of an attempt, signed by the subscription's keys, the newest first.
 
-    Authorization has the signature by the newest key only.
+    Authorization has the signature by the newest key only. `traceparent` is the trace context of
+    the attempt, if it is traced.
     """
     callback = parse_callback_url(due.callback_url, allow_private=True)
     content_type, body = _encode_body(due)
@@ -171,6 +177,8 @@ def build_request(
         ATTEMPT_HEADER: str(attempt),
         **webhook_signature_headers(keys, ident=due.uuid, now_us=now_us, body=body),
     }
+    if traceparent:
+        headers["traceparent"] = traceparent
     if due.is_test:
         headers[TEST_HEADER] = "true"
     if keys:

@@ -79,6 +79,7 @@ def connect(settings: Settings, *, notices: PubSub | None = None) -> Stores:
         write_probes=make_write_probes(settings, catalog, {"areas": areas, **named}),
         credential_issuer=engines.open_credential_issuer(settings),
         metadata_schemas=engines.open_schemas(settings),
+        tracer=engines.open_tracer(settings),
     )
 
 

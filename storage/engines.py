@@ -26,6 +26,7 @@ from storage.protocols import (
 )
 from storage.pubsub import LocalPubSub
 from storage.rate_limits import MemoryRateLimiter, RateLimiter
+from storage.tracing import Tracer
 
 CREDENTIALS_LIFETIME_S = range(900, 43_200 + 1)
 """Seconds that a role's session in AWS may last."""
@@ -164,6 +165,15 @@ def open_rate_limiter(settings: Settings) -> RateLimiter | None:
     from storage.redis_engines import RedisRateLimiter
 
     return RedisRateLimiter(settings.redis_url)
+
+
+def open_tracer(settings: Settings) -> Tracer:
+    """Return the tracer of this process; without a collector it records nothing."""
+    if not settings.traces_url:
+        return Tracer()
+    from storage.opentelemetry_traces import CollectorTracer
+
+    return CollectorTracer(settings.traces_url, settings.traces_ratio)
 
 
 def open_mailer(settings: Settings) -> Callable[[str, str, str], None] | None:

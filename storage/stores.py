@@ -17,6 +17,7 @@ from storage.protocols import (
     Sources,
 )
 from storage.rate_limits import RateLimiter
+from storage.tracing import Tracer
 from storage.writability import WriteProbes
 
 
@@ -58,5 +59,7 @@ class Stores:
     """Counts requests; None without limits."""
     metadata_schemas: Sequence[MetadataSchema] = ()
     """What the metadata of new bundles has to satisfy."""
+    tracer: Tracer = field(default_factory=Tracer)
+    """Records traces, if tracing is on."""
     valid_metadata: ByteCache = field(default_factory=lambda: ByteCache(16_384))
     """Metadata files, by SHA-256 and digest of a schema, that this process found valid."""

@@ -80,6 +80,7 @@ ALLOWED_IN = {
     "alembic": {"storage"},
     "opensearchpy": {"storage"},
     "redis": {"storage", "workers"},
+    "opentelemetry": {"storage"},
     "psycopg": {"storage"},
     "jmespath": {"pipelines"},
     "jsonschema_rs": {"storage", "store_client"},

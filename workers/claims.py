@@ -22,6 +22,7 @@ from storage.errors import ClaimLost, DomainError, NotReady, Unavailable
 from storage.metrics import CLAIMS_LOST
 from storage.model import Job, JobClaim
 from storage.stores import Stores
+from storage.tracing import Span, split_request
 from workers.queues import QUEUE_POLICIES, QueuePolicy
 
 log = logging.getLogger(__name__)
@@ -33,6 +34,7 @@ OUTAGE_DELAY_S = (2.0, 20.0)
 PRECLAIMED_LIMIT = 10_000
 INTERRUPTED_OUTCOMES = frozenset({"timed out", "interrupted"})
 """Outcomes of jobs that dramatiq interrupted."""
+FAILED_OUTCOMES = frozenset({"failed", "dead", "timed out"})
 
 
 class JobSender(Protocol):
@@ -84,7 +86,7 @@ def run_job(working: WorkerContext, row: Job) -> bool:
     claims = _claim_batch(working, row, policy)
     if not claims:
         return False
-    started = time.monotonic()
+    started, started_ns = time.monotonic(), time.time_ns()
     heartbeat = make_heartbeat(working.stores, claims, policy.lease_s)
     outcomes = _run_batch(working, claims, step, heartbeat) if len(claims) > 1 else {}
     for claim in claims:
@@ -99,8 +101,28 @@ def run_job(working: WorkerContext, row: Job) -> bool:
         if outcomes[claim.job] == "lost":
             CLAIMS_LOST.labels(claim.job.step).inc()
         fields = (claim.job.step, claim.job.ref, claim.job.replica, outcomes[claim.job], seconds)
-        log.info("%s %s %s: %s in %.3f s", *fields, extra={"request_id": claim.request_id})
+        request_id, traceparent = split_request(claim.request_id)
+        log.info("%s %s %s: %s in %.3f s", *fields, extra={"request_id": request_id})
+        if traceparent:
+            span = working.stores.tracer.start("consumer", traceparent, start_ns=started_ns)
+            _end_span(span, claim, outcomes[claim.job], request_id, batch=len(claims))
     return outcomes.get(row) == "done"
+
+
+def _end_span(span: Span, claim: JobClaim, outcome: str, request_id: str, *, batch: int) -> None:
+    """Record a job without its reference, which may name a file."""
+    span.end(
+        claim.job.step,
+        {
+            "store.step": claim.job.step,
+            "store.replica": claim.job.replica,
+            "store.outcome": outcome,
+            "store.attempt": claim.attempts,
+            "store.batch": batch,
+            "store.request_id": request_id,
+        },
+        failed=outcome in FAILED_OUTCOMES,
+    )
 
 
 def _claim_batch(working: WorkerContext, row: Job, policy: QueuePolicy) -> list[JobClaim]:

@@ -32,6 +32,7 @@ from storage.errors import DomainError
 from storage.metrics import EVENT_LOOP_LAG
 from storage.protocols import PubSub
 from storage.stores import Stores
+from storage.tracing import Tracer
 from workers.broker import UNDECLARED_BROKER
 from workers.claims import JobSender
 from workers.delivery_records import AttemptPermits, ResultRecorder, SubscriptionFence
@@ -89,9 +90,11 @@ class Deliverer:
         new_sender: Callable[[], SendsWebhooks],
         unseal: UnsealSecret,
         threads: int,
+        tracer: Tracer | None = None,
     ) -> None:
         self._catalog, self._notices, self._chains, self._rules = catalog, notices, chains, rules
         self._new_sender, self._unseal, self._threads = new_sender, unseal, threads
+        self._tracer = tracer or Tracer()
         self._turns: dict[int, EndpointTurn] = {}
         self._serving: set[asyncio.Task[None]] = set()
         self._waiting: set[asyncio.Event] = set()
@@ -119,6 +122,7 @@ class Deliverer:
             Random(),
             permits,
             lambda: sum(len(turn.queue) for turn in self._turns.values()),
+            self._tracer,
         )
         self._running = asyncio.create_task(self._recorder.run())
         self._measuring = asyncio.create_task(_measure_loop_lag())
@@ -288,6 +292,7 @@ def build_worker(
         new_sender=lambda: build_webhook_sender(settings),
         unseal=SecretBox(derive_key(settings.secret_key.encode(), SECRET_PURPOSE)).open,
         threads=threads,
+        tracer=stores.tracer,
     )
     declare_deliver(broker, deliverer)
     return dramatiq.Worker(

@@ -11,7 +11,7 @@ import logging
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from random import Random
 from typing import Protocol
@@ -23,6 +23,7 @@ from storage.catalog.deliveries import AttemptResult, DueDelivery
 from storage.catalog.endpoints import Endpoint, EndpointVisit, VisitResult
 from storage.errors import DomainError
 from storage.metrics import DELIVERIES, DELIVERY_ATTEMPTS, DELIVERY_SECONDS
+from storage.tracing import Attribute, Span, Tracer, split_request
 from workers.delivery_records import (
     FIRST_PERMITS,
     OUTAGE_PAUSE_S,
@@ -82,6 +83,7 @@ class TurnContext:
     permits: AttemptPermits
     buffered: Callable[[], int]
     """Deliveries that all turns have fetched and not sent."""
+    tracer: Tracer = field(default_factory=Tracer)
 
 
 class EndpointTurn:
@@ -289,8 +291,9 @@ class EndpointTurn:
             raise DeliveryWithdrawn
         began, at_us, attempt = time.monotonic(), self._now_us(), due.attempts + 1
         request: WebhookRequest | None = None
+        span = self._start_span(due)
         try:
-            request = self._build_request(due, attempt, at_us)
+            request = self._build_request(due, attempt, at_us, span.traceparent)
             response = await self._shared.sender.send(request, allowed)
         except DomainError as error:
             response = WebhookResponse(error=error.detail, failure="unsent")
@@ -307,6 +310,7 @@ class EndpointTurn:
         )
         _log_attempt(due, attempt, result)
         _count_attempt(attempt, response, result)
+        _end_span(span, due, attempt, result)
         self._shared.recorder.record(result, self, permit)
         return None if request is None else result.is_success
 
@@ -322,11 +326,17 @@ class EndpointTurn:
         self._shared.recorder.withdraw(due, reason)
         return False
 
-    def _build_request(self, due: DueDelivery, attempt: int, at_us: int) -> WebhookRequest:
+    def _start_span(self, due: DueDelivery) -> Span:
+        traceparent = split_request(due.request_id)[1]
+        return self._shared.tracer.start("client", traceparent) if traceparent else Span()
+
+    def _build_request(
+        self, due: DueDelivery, attempt: int, at_us: int, traceparent: str
+    ) -> WebhookRequest:
         context = secret_context(due.subscription_uuid)
         sealed = (due.hmac_secret, due.hmac_previous)
         keys = [self._shared.unseal(secret, context) for secret in sealed if secret is not None]
-        return build_request(due, attempt=attempt, now_us=at_us, keys=keys)
+        return build_request(due, attempt=attempt, now_us=at_us, keys=keys, traceparent=traceparent)
 
     def _now_us(self) -> int:
         return self._shared.recorder.now_us()
@@ -342,7 +352,7 @@ def _log_attempt(due: DueDelivery, attempt: int, result: AttemptResult) -> None:
         result.state,
         result.status if result.error is None else result.error,
         result.seconds,
-        extra={"request_id": due.request_id} if due.request_id else None,
+        extra={"request_id": split_request(due.request_id)[0]} if due.request_id else None,
     )
 
 
@@ -356,3 +366,16 @@ def _count_attempt(attempt: int, response: WebhookResponse, result: AttemptResul
         DELIVERY_ATTEMPTS.labels(endpoint).observe(attempt)
     elif result.state == "failed":
         DELIVERIES.labels("gave_up", endpoint).inc()
+
+
+def _end_span(span: Span, due: DueDelivery, attempt: int, result: AttemptResult) -> None:
+    """Record an attempt without the receiver's URL, which may hold a secret."""
+    attributes: dict[str, Attribute] = {
+        "store.delivery": due.uuid,
+        "store.attempt": attempt,
+        "store.outcome": result.state,
+        "store.request_id": split_request(due.request_id)[0],
+    }
+    if result.status is not None:
+        attributes["http.response.status_code"] = result.status
+    span.end("deliver", attributes, failed=not result.is_success)

@@ -20,6 +20,7 @@ from flask import Flask, Request, Response, g, request
 from api.http.errors import REQUEST_ID_HEADER, ErrorPage, register_errors
 from config.logs import bind_log_fields
 from storage.errors import Invalid
+from storage.tracing import Span, Tracer, bind_traceparent
 
 MIN_COMPRESSED_BYTES = 1024
 """Smaller responses gain nothing from compression."""
@@ -163,13 +164,14 @@ def register_conventions(
     counter: RequestCounter,
     prefix: str = "",
     page: ErrorPage | None = None,
+    tracer: Tracer | None = None,
 ) -> None:
     """Register everything of this module; what is registered first sees a response last.
 
     `prefix` begins the names of operations that are counted.
     """
     app.url_map.merge_slashes = False
-    _observe_requests(app, request_ids, counter, prefix)
+    _observe_requests(app, request_ids, counter, prefix, tracer or Tracer())
     register_compression(app)
     register_cors(app, find_origins)
     register_errors(app, page)
@@ -184,9 +186,13 @@ _REQUEST_ID = re.compile(r"[A-Za-z0-9._-]{1,128}")
 
 
 def _observe_requests(
-    app: Flask, request_ids: Callable[[], str], counter: RequestCounter, prefix: str
+    app: Flask,
+    request_ids: Callable[[], str],
+    counter: RequestCounter,
+    prefix: str,
+    tracer: Tracer,
 ) -> None:
-    """Give every request an id, which the response repeats; log and count it.
+    """Give every request an id, which the response repeats; log, count and trace it.
 
     A client's own id is used if it is safe to put into a log line and a header.
     """
@@ -198,6 +204,10 @@ def _observe_requests(
         g.start = time.perf_counter()
         g.log_lines = bind_log_fields(request_id=g.request_id)
         g.log_lines.__enter__()
+        if request.path not in QUIET_PATHS:
+            g.span = tracer.start("server", request.headers.get("traceparent", ""))
+            g.trace_context = bind_traceparent(g.span.traceparent)
+            g.trace_context.__enter__()
 
     @app.after_request
     def finish(response: Response) -> Response:
@@ -210,6 +220,8 @@ def _observe_requests(
         counter.count(operation, response.status_code, seconds)
         counter.count_received(operation, request.content_length or 0)
         _count_body(response, partial(counter.count_sent, operation))
+        if "span" in g:
+            _end_span(g.span, response.status_code)
         # Without the query, which may hold a signature.
         fields = {"method": request.method, "path": request.path, "status": response.status_code}
         who = {"seconds": round(seconds, 4), "principal": g.get("principal")}
@@ -220,7 +232,7 @@ def _observe_requests(
 
     @app.teardown_request
     def end(_error: BaseException | None) -> None:
-        for name in ("reservation", "log_lines"):
+        for name in ("reservation", "log_lines", "trace_context"):
             if name in g:
                 g.pop(name).__exit__(None, None, None)
 
@@ -246,6 +258,22 @@ def _count_blocks(blocks: Iterator[bytes], count: Callable[[int], None]) -> Iter
     for block in blocks:
         count(len(block))
         yield block
+
+
+def _end_span(span: Span, status: int) -> None:
+    """Record a request by its route: a path may name files."""
+    name = g.get("operation", "none")
+    span.end(
+        name,
+        {
+            "http.request.method": request.method,
+            "http.route": request.url_rule.rule if request.url_rule else "",
+            "http.response.status_code": status,
+            "store.operation": name,
+            "store.request_id": g.get("request_id", ""),
+        },
+        failed=status >= 500,
+    )
 
 
 REVALIDATE = "no-cache"

@@ -21,6 +21,7 @@ from storage.catalog import events, sql, versions
 from storage.catalog.sql import Tx, now_us
 from storage.catalog.tables.event_log import PAUSED_DUE_US
 from storage.model import BundleEvent
+from storage.tracing import join_request
 
 DELIVERY_NAMESPACE = uuids.UUID("0a3cb7d5-7a0e-5c55-8f0b-5b1f5c0e9d4e")
 """Frozen: delivery ids are UUIDv5 of `<subscription uuid>/<event id>` in this namespace."""
@@ -174,7 +175,7 @@ def _insert_chunk(
         "state": "superseded" if ended else "pending",
         "finished": now if ended else None,
         "reason": SUPERSEDED_REASON if ended else None,
-        "request_id": request_id,
+        "request_id": join_request(request_id),
     }
     return list(tx.execute(statement, {**parameters, **values}).scalars())
 
@@ -209,7 +210,7 @@ def insert_test(
         f" SELECT :uuid, id, :uuid, endpoint_id, '{TEST_EVENT}', :bundle_uuid, :version, :payload,"
         " 'pending', :now, :now, :now, :request_id FROM subscriptions WHERE id = :subscription_id"
     )
-    event = {"bundle_uuid": bundle_uuid, "version": version, "request_id": request_id}
+    event = {"bundle_uuid": bundle_uuid, "version": version, "request_id": join_request(request_id)}
     sql.execute(tx, statement, {**asdict(fresh), **event})
 
 

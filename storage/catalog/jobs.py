@@ -19,6 +19,7 @@ from storage.catalog.store_state import EPOCH_IN_DOUBT_KEY
 from storage.catalog.tables.jobs import todo
 from storage.errors import ClaimLost
 from storage.model import Job, JobClaim
+from storage.tracing import join_request
 
 RESEND_US = 5_000_000
 """Age after which a message counts as lost when its queue runs low."""
@@ -68,7 +69,7 @@ def _insert_rows(tx: Tx, requests: Mapping[Job, str], statement: str, **more: bo
     if requests:
         columns: sql.Columns = {
             **sql.attribute_columns(list(requests), text="step replica ref"),
-            "request_id": ("text", list(requests.values())),
+            "request_id": ("text", [join_request(value) for value in requests.values()]),
         }
         sql.execute_with(tx, statement, "fresh", columns, **more)
 

@@ -1,0 +1,89 @@
+"""Record traces with OpenTelemetry and send them to a collector (OTLP over HTTP).
+
+A background thread sends them. While the collector is down they are dropped: no request waits.
+"""
+
+import atexit
+import os
+import socket
+
+from opentelemetry.context import Context
+from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
+from opentelemetry.sdk.resources import Resource
+from opentelemetry.sdk.trace import TracerProvider
+from opentelemetry.sdk.trace.export import BatchSpanProcessor
+from opentelemetry.sdk.trace.sampling import ParentBased, TraceIdRatioBased
+from opentelemetry.trace import Span as OpenTelemetrySpan
+from opentelemetry.trace import SpanKind as OpenTelemetryKind
+from opentelemetry.trace import StatusCode
+from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
+
+from config import VERSION
+from storage.tracing import Attribute, Span, SpanKind, Tracer
+
+EXPORT_TIMEOUT_S = 2.0
+EXPORT_INTERVAL_MS = 1_000
+QUEUE_SPANS = 4_096
+"""Spans that wait for the collector; more are dropped. One export takes all, so that a process
+that stops waits for at most two."""
+
+_KINDS = {
+    "server": OpenTelemetryKind.SERVER,
+    "consumer": OpenTelemetryKind.CONSUMER,
+    "client": OpenTelemetryKind.CLIENT,
+}
+_PROPAGATOR = TraceContextTextMapPropagator()
+
+
+class RecordedSpan(Span):
+    """A span of OpenTelemetry."""
+
+    def __init__(self, span: OpenTelemetrySpan) -> None:
+        self._span = span
+
+    @property
+    def traceparent(self) -> str:
+        context = self._span.get_span_context()
+        if not context.trace_flags.sampled:
+            return ""
+        return f"00-{context.trace_id:032x}-{context.span_id:016x}-01"
+
+    def end(self, name: str, attributes: dict[str, Attribute], *, failed: bool = False) -> None:
+        self._span.update_name(name)
+        self._span.set_attributes(attributes)
+        if failed:
+            self._span.set_status(StatusCode.ERROR)
+        self._span.end()
+
+
+class CollectorTracer(Tracer):
+    """Sends a share of the traces to a collector."""
+
+    def __init__(self, url: str, ratio: float) -> None:
+        share = TraceIdRatioBased(ratio)
+        # The id of a trace decides, so all processes agree, and no client can exceed the share.
+        provider = TracerProvider(
+            sampler=ParentBased(share, remote_parent_sampled=share),
+            resource=Resource(
+                {
+                    "service.name": "store",
+                    "service.version": VERSION,
+                    "service.instance.id": f"{socket.gethostname()}:{os.getpid()}",
+                }
+            ),
+            shutdown_on_exit=False,
+        )
+        processor = BatchSpanProcessor(
+            OTLPSpanExporter(endpoint=url, timeout=EXPORT_TIMEOUT_S),
+            max_queue_size=QUEUE_SPANS,
+            max_export_batch_size=QUEUE_SPANS,
+            schedule_delay_millis=EXPORT_INTERVAL_MS,
+        )
+        provider.add_span_processor(processor)
+        self._tracer = provider.get_tracer("store")
+        atexit.register(provider.shutdown)
+
+    def start(self, kind: SpanKind, parent: str, *, start_ns: int | None = None) -> Span:
+        above = _PROPAGATOR.extract({"traceparent": parent}, Context())
+        span = self._tracer.start_span(kind, above, kind=_KINDS[kind], start_time=start_ns)
+        return RecordedSpan(span)

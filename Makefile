@@ -63,7 +63,8 @@ REAL := $(BIN)/python -m tests.engines run
 .PHONY: test-real
 test-real: $(DEV_READY) $(COMPILED) ## Install and start the real engines, and run what is tested on them
 	$(IN_MEMORY) $(REAL) --unsynced --tool hca --tool analysis --tool nextflow --tool snakemake \
-		--tool drs-compliance-suite --tool openapi-python-client --tool openapi-typescript -- $(BIN)/python -m pytest -n 3 --dist worksteal \
+		--tool drs-compliance-suite --tool openapi-python-client --tool openapi-typescript \
+		--tool prometheus -- $(BIN)/python -m pytest -n 3 --dist worksteal \
 		-p tests.engines.proof tests/storage tests/pipelines tests/workers tests/real \
 		--ignore tests/real/browser
 	@$(MAKE) --no-print-directory test-browser

@@ -16,6 +16,7 @@ from tests.engines import (
     openapi_typescript,
     optional_engines,
     podman,
+    prometheus,
     startup,
 )
 from tests.engines.engine import stop
@@ -109,6 +110,7 @@ def _name_tools(tools: Sequence[str], absent: Mapping[str, str]) -> dict[str, st
         },
         "openapi-typescript": openapi_typescript.environ,
         "podman": podman.environ,
+        "prometheus": prometheus.environ,
         "snakemake": lambda: {SNAKEMAKE_VARIABLE: str(SNAKEMAKE.path)},
     }
     named: dict[str, str] = {}

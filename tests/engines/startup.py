@@ -18,6 +18,7 @@ from tests.engines import (
     pgbouncer,
     podman,
     postgres,
+    prometheus,
     redis,
     s3,
 )
@@ -76,6 +77,7 @@ TOOLS: dict[str, Installable] = {
     "nextflow": nextflow,
     "openapi-python-client": OPENAPI_PYTHON_CLIENT,
     "openapi-typescript": openapi_typescript,
+    "prometheus": prometheus,
     "chromium": chromium,
     "podman": podman,
 }

@@ -83,7 +83,7 @@ DELIVERY_ATTEMPTS = Histogram(
 )
 DAMAGED_BYTES = Counter(
     "store_damaged_bytes",
-    "Bytes of blobs that were found damaged, by the size they should have",
+    "Bytes of objects that were found damaged, by the size they should have",
     ("replica",),
     registry=REGISTRY,
 )
@@ -108,6 +108,21 @@ PROCESS_START = Gauge(
     multiprocess_mode="livemax",
 )
 
+
+COUNTED_METRICS = (
+    BUCKET_SECONDS,
+    SEARCH_SECONDS,
+    CATALOG_CONNECTIONS,
+    CLAIMS_LOST,
+    DELIVERIES,
+    DELIVERY_SECONDS,
+    DELIVERY_ATTEMPTS,
+    DAMAGED_BYTES,
+    REPAIRED_BYTES,
+    EVENT_LOOP_LAG,
+    PROCESS_START,
+)
+"""Every metric of this module, for the documentation."""
 
 _shared_folder: Path | None = None
 

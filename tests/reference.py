@@ -2,15 +2,21 @@
 
 import re
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from math import isinf
 from pathlib import Path
 
+from prometheus_client import Counter, Histogram
+
 from api.app import OPERATIONS
 from api.authz.app import OPERATIONS as OF_AUTH
+from api.http.metrics import RequestMetrics
+from api.metrics import SAMPLED_METRICS
 from auth.account_operations import AUTHENTICATED_OPERATIONS, REQUIRED_ACTIONS
 from auth.authorization import CHECKOUT_ELSEWHERE, OPEN_OPERATIONS, RESOURCES, action_name
 from config import reference as settings_reference
 from ops import procfile
+from storage.metrics import COUNTED_METRICS
 from tests.client import stubs
 from tests.least_roles import least_role, least_role_over_accounts
 from tests.permissions_table import AUTH, BAD, CALLERS, STORE, Row
@@ -20,7 +26,7 @@ from workers.delivery_turns import DeliveryRules
 from workers.queues import QUEUE_POLICIES
 
 ROOT = Path(__file__).resolve().parent.parent
-PAGES = (ROOT / "docs" / "operations.md", ROOT / "docs" / "permissions.md")
+PAGES = tuple(ROOT / "docs" / f"{name}.md" for name in ("monitoring", "operations", "permissions"))
 BLOCK = re.compile(r"(<!-- begin (\w+)[^>]*-->\n)(.*?)(<!-- end \2 -->)", re.DOTALL)
 
 
@@ -31,6 +37,7 @@ def tables() -> Mapping[str, str]:
         "kinds": settings_reference.render_kinds(),
         "queues": queues(),
         "processes": processes(),
+        "metrics": metrics(),
         "of_the_store": of_the_store(),
         "of_accounts": of_accounts(),
         "callers": callers(),
@@ -68,6 +75,43 @@ def processes() -> str:
     for line in procfile.read_procfile():
         lines.append(f"| `{line.name}` | `{' '.join(line.command)}` | {line.reason} |")
     return "\n".join(lines) + "\n"
+
+
+def metrics() -> str:
+    lines = ["| metric | type | labels | meaning |", "|---|---|---|---|"]
+    for metric in sorted(known_metrics(), key=lambda one: one.name):
+        total = "_total" if metric.kind == "counter" else ""
+        labels = ", ".join(f"`{label}`" for label in metric.labels) or "–"
+        lines.append(
+            f"| `{metric.name}{total}` | {metric.kind} | {labels} | {metric.description} |"
+        )
+    return "\n".join(lines) + "\n"
+
+
+@dataclass(frozen=True)
+class KnownMetric:
+    """A metric family of `/metrics`, without the suffix of counters."""
+
+    name: str
+    kind: str
+    labels: tuple[str, ...]
+    description: str
+
+
+def known_metrics() -> list[KnownMetric]:
+    """Every metric that the store makes itself."""
+    counted = [
+        *COUNTED_METRICS,
+        *(one for one in vars(RequestMetrics()).values() if isinstance(one, Counter | Histogram)),
+    ]
+    return [
+        *(
+            KnownMetric(family.name, family.type, metric._labelnames, family.documentation)
+            for metric in counted
+            for family in metric.describe()
+        ),
+        *(KnownMetric(one.name, one.kind, one.labels, one.description) for one in SAMPLED_METRICS),
+    ]
 
 
 def of_the_store() -> str:

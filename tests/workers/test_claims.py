@@ -13,6 +13,7 @@ from sqlalchemy import event
 from pipelines.flow import Step
 from storage.catalog import Catalog, jobs, now_us
 from storage.errors import DomainError, NotFoundError, NotReady, Unavailable
+from storage.metrics import REGISTRY
 from storage.model import Job, JobClaim
 from storage.stores import Stores
 from tests.builders import build_stores
@@ -127,8 +128,11 @@ def test_a_lost_claim_has_no_effect(stores: Stores) -> None:
         return finishing(stores, claim, beat)
 
     broker = MemoryBroker()
+    before = REGISTRY.get_sample_value("store_claims_lost_total", {"step": ROW.step}) or 0
     assert not run_job(working(stores, robbed, broker), ROW)
     assert broker.depth("match") == 0
+    lost = REGISTRY.get_sample_value("store_claims_lost_total", {"step": ROW.step})
+    assert lost == before + 1
     assert run_job(working(stores, finishing), ROW), "it is to be done again"
 
 

@@ -59,6 +59,8 @@ class RecordedSpan(Span):
 class CollectorTracer(Tracer):
     """Sends a share of the traces to a collector."""
 
+    records = True
+
     def __init__(self, url: str, ratio: float) -> None:
         share = TraceIdRatioBased(ratio)
         # The id of a trace decides, so all processes agree, and no client can exceed the share.

@@ -31,6 +31,9 @@ class Span:
 class Tracer:
     """Starts spans; this one records none."""
 
+    records = False
+    """Whether spans are recorded at all."""
+
     def start(self, kind: SpanKind, parent: str, *, start_ns: int | None = None) -> Span:
         """Start a span below the trace context `parent`; without one, a new trace."""
         return Span()

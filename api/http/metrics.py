@@ -85,14 +85,14 @@ class RequestMetrics:
             registry=self._own,
         )
 
-    def count(self, operation: str, status: int, seconds: float) -> None:
-        """Count a request."""
+    def count(
+        self, operation: str, status: int, seconds: float, *, received: int, sent: int
+    ) -> None:
+        """Count a request, and the bytes of both bodies."""
         self.requests.labels(operation, str(status)).inc()
         self.seconds.labels(operation).observe(seconds)
-
-    def count_received(self, operation: str, size: int) -> None:
-        """Count bytes of a request's body."""
-        self.received.labels(operation).inc(size)
+        self.received.labels(operation).inc(received)
+        self.sent.labels(operation).inc(sent)
 
     def count_sent(self, operation: str, size: int) -> None:
         """Count bytes of a response's body."""

@@ -149,9 +149,9 @@ QUIET_PATHS = frozenset({"/health", "/livez", "/metrics", "/readyz"})
 class RequestCounter(Protocol):
     """Counts requests by operation: status and seconds, and the bytes of the bodies."""
 
-    def count(self, operation: str, status: int, seconds: float) -> None: ...
-
-    def count_received(self, operation: str, size: int) -> None: ...
+    def count(
+        self, operation: str, status: int, seconds: float, *, received: int, sent: int
+    ) -> None: ...
 
     def count_sent(self, operation: str, size: int) -> None: ...
 
@@ -171,7 +171,9 @@ def register_conventions(
     `prefix` begins the names of operations that are counted.
     """
     app.url_map.merge_slashes = False
-    _observe_requests(app, request_ids, counter, prefix, tracer or Tracer())
+    _observe_requests(app, request_ids, counter, prefix)
+    if tracer is not None and tracer.records:
+        _trace_requests(app, tracer)
     register_compression(app)
     register_cors(app, find_origins)
     register_errors(app, page)
@@ -190,9 +192,8 @@ def _observe_requests(
     request_ids: Callable[[], str],
     counter: RequestCounter,
     prefix: str,
-    tracer: Tracer,
 ) -> None:
-    """Give every request an id, which the response repeats; log, count and trace it.
+    """Give every request an id, which the response repeats; log and count it.
 
     A client's own id is used if it is safe to put into a log line and a header.
     """
@@ -204,10 +205,6 @@ def _observe_requests(
         g.start = time.perf_counter()
         g.log_lines = bind_log_fields(request_id=g.request_id)
         g.log_lines.__enter__()
-        if request.path not in QUIET_PATHS:
-            g.span = tracer.start("server", request.headers.get("traceparent", ""))
-            g.trace_context = bind_traceparent(g.span.traceparent)
-            g.trace_context.__enter__()
 
     @app.after_request
     def finish(response: Response) -> Response:
@@ -217,11 +214,16 @@ def _observe_requests(
         response.headers.setdefault("X-Content-Type-Options", "nosniff")
         seconds = time.perf_counter() - g.start
         operation = prefix + g.get("operation", "none")
-        counter.count(operation, response.status_code, seconds)
-        counter.count_received(operation, request.content_length or 0)
-        _count_body(response, partial(counter.count_sent, operation))
-        if "span" in g:
-            _end_span(g.span, response.status_code)
+        sent, has_body = response.content_length, request.method != "HEAD"
+        counter.count(
+            operation,
+            response.status_code,
+            seconds,
+            received=request.content_length or 0,
+            sent=(sent or 0) if has_body else 0,
+        )
+        if sent is None and has_body:
+            _count_body(response, partial(counter.count_sent, operation))
         # Without the query, which may hold a signature.
         fields = {"method": request.method, "path": request.path, "status": response.status_code}
         who = {"seconds": round(seconds, 4), "principal": g.get("principal")}
@@ -232,20 +234,15 @@ def _observe_requests(
 
     @app.teardown_request
     def end(_error: BaseException | None) -> None:
-        for name in ("reservation", "log_lines", "trace_context"):
+        for name in ("reservation", "log_lines"):
             if name in g:
                 g.pop(name).__exit__(None, None, None)
 
 
 def _count_body(response: Response, count: Callable[[int], None]) -> None:
-    """Count the bytes of a response; those of a stream of unknown length while they are sent."""
-    if request.method == "HEAD":
-        return
-    size = response.content_length
-    if size is None and not response.is_streamed:
-        size = response.calculate_content_length()
-    if size is not None:
-        count(size)
+    """Count the bytes of a response of unknown length; those of a stream while they are sent."""
+    if not response.is_streamed:
+        count(response.calculate_content_length() or 0)
     elif not response.direct_passthrough:
         blocks = response.iter_encoded()
         # The wrapper hides how to close the stream.
@@ -258,6 +255,28 @@ def _count_blocks(blocks: Iterator[bytes], count: Callable[[int], None]) -> Iter
     for block in blocks:
         count(len(block))
         yield block
+
+
+def _trace_requests(app: Flask, tracer: Tracer) -> None:
+    """Record each request but probes and scrapes, and keep its trace context with its jobs."""
+
+    @app.before_request
+    def begin_span() -> None:
+        if request.path not in QUIET_PATHS:
+            g.span = tracer.start("server", request.headers.get("traceparent", ""))
+            g.trace_context = bind_traceparent(g.span.traceparent)
+            g.trace_context.__enter__()
+
+    @app.after_request
+    def end_span(response: Response) -> Response:
+        if "span" in g:
+            _end_span(g.span, response.status_code)
+        return response
+
+    @app.teardown_request
+    def unbind(_error: BaseException | None) -> None:
+        if "trace_context" in g:
+            g.pop("trace_context").__exit__(None, None, None)
 
 
 def _end_span(span: Span, status: int) -> None:

@@ -14,6 +14,7 @@ from api.bundles import absolute_url
 from api.http.errors import error_response
 from api.http.operation import ResponseDoc, StoreContext, json_response, operation
 from api.schemas.fields import (
+    DrsError,
     NoParameters,
     ResponseSchema,
     VersionParameters,
@@ -150,6 +151,7 @@ class DrsObject(ResponseSchema):
 
 _PENDING = ResponseDoc(
     "Still being verified: the same request again after Retry-After.",
+    DrsError,
     headers={"Retry-After": "Seconds to wait."},
 )
 

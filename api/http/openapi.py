@@ -17,12 +17,12 @@ from apispec.ext.marshmallow import MarshmallowPlugin
 from flask import Flask, Response, g, request
 
 from api.http.common_schemas import VERSION_PATTERN, name_common_schemas
-from api.http.errors import PROBLEM_MEDIA_TYPE
+from api.http.errors import DRS_PATHS, PROBLEM_MEDIA_TYPE
 from api.http.examples import OBJECT_ID, STORE_EXAMPLES, UUID, Examples, add_examples
 from api.http.links import STORE_CALLBACKS, STORE_LINKS, Callback, Link, add_links
 from api.http.operation import Operation, ResponseDoc, Services
 from api.http.responses import apply_etag
-from api.schemas.fields import IntegerField, Problem, UuidField, VersionField
+from api.schemas.fields import DrsError, IntegerField, Problem, UuidField, VersionField
 from auth import authorization
 from storage.model import REPLICAS
 
@@ -223,14 +223,16 @@ def _responses(operation: Operation, requirement: str | None) -> dict[str, Any]:
     if operation.paged:
         link = _header_schemas({"Link": 'The next page, rel="next".'})
         responses["206"]["headers"] = {**responses["206"].get("headers", {}), **link}
+    is_drs = operation.path.startswith(DRS_PATHS)
+    describe_error = _drs_error_response if is_drs else _problem_response
     errors = {400, *operation.errors}
     # An invalid token is refused even where no token is required.
     errors |= {401} if operation.identified else set()
     errors |= set() if requirement is None else {403}
     errors |= set() if operation.body is None else {413, 415}
     for status in sorted(errors):
-        responses.setdefault(str(status), _problem_response(HTTPStatus(status).phrase))
-    return {**responses, "default": _problem_response("Any other error.")}
+        responses.setdefault(str(status), describe_error(HTTPStatus(status).phrase))
+    return {**responses, "default": describe_error("Any other error.")}
 
 
 def _response(doc: ResponseDoc) -> dict[str, Any]:
@@ -255,6 +257,10 @@ def _header_schemas(headers: Mapping[str, str]) -> dict[str, Any]:
 
 def _problem_response(description: str) -> dict[str, Any]:
     return {"description": description, "content": {PROBLEM_MEDIA_TYPE: {"schema": Problem}}}
+
+
+def _drs_error_response(description: str) -> dict[str, Any]:
+    return {"description": description, "content": {"application/json": {"schema": DrsError}}}
 
 
 def _drop_null_defaults(value: Any) -> Any:

@@ -235,6 +235,13 @@ class ResponseSchema(Schema):
         unknown = EXCLUDE
 
 
+class DrsError(ResponseSchema):
+    """An error as GA4GH DRS has it."""
+
+    msg = fields.String(required=True, metadata={"example": "There is no such object."})
+    status_code = fields.Integer(required=True, metadata={"example": 404})
+
+
 @dataclass(frozen=True)
 class ReplicaParameters:
     """Parameters of operations that take only a replica."""

@@ -6,6 +6,7 @@ end, as who goes back would, started again in place of this code. Afterwards eve
 of them acknowledged must be there. Both run with the libraries of this code.
 """
 
+import os
 import secrets
 import shutil
 import sys
@@ -89,6 +90,7 @@ class Upgrade:
             yield from checks.settled(stores, service, self.deposited)
             yield from checks.wanting(stores)
             yield from checks.unreadable(service, self.deposited, rng)
+            yield from checks.tidied(stores, buckets)
             yield from checks.misplaced(buckets, self.deposited)
             yield from checks.uncatalogued(stores, buckets)
         yield from checks.absent(store)
@@ -140,6 +142,10 @@ def drill(release: str, seed: int | None, bundles: int, excuse: set[str]) -> Non
             stand = stack.enter_context(environment.real(engines, rng, excused=frozenset(excuse)))
         except environment.Lacking as error:
             sys.exit(f"upgrade: {error}; excuse it by --excuse")
+        # The checks open the buckets, too.
+        os.environ.update(
+            {key: raw for key, raw in stand.settings.items() if not key.startswith("STORE_")}
+        )
         accept = notification_checks.Reluctance()
         inbox = stack.enter_context(running_receiver(secrets.token_urlsafe(24), accept=accept))
         found = _carry_out(Upgrade(stand, homes, inbox, waiting), code.root, rng)

@@ -51,7 +51,7 @@ def prepare(
 
     def measure() -> Figures:
         with (
-            _settings(on_real_engines) as settings,
+            store_settings(on_real_engines) as settings,
             started_store(root, settings) as store,
             depositing(store) as depositor,
         ):
@@ -66,7 +66,8 @@ def prepare(
     yield measure
 
 
-def _settings(on_real_engines: bool) -> AbstractContextManager[dict[str, str]]:
+def store_settings(on_real_engines: bool) -> AbstractContextManager[dict[str, str]]:
+    """Settings of a store on the engines that the environment names, or of an embedded one."""
     return engines.settings(gcp=engines.s3_bucket()) if on_real_engines else nullcontext({})
 
 
@@ -160,8 +161,7 @@ def _measure_idle(store: LocalStore, idle_s: float) -> Figures:
 
 def _measure_load(store: LocalStore, depositor: Depositor, bundles: int) -> Figures:
     """Bundles at once, until they are in both replicas, and until all jobs are done."""
-    url = store.environ.get("STORE_CATALOG_URL") or f"sqlite:///{store.home}/catalog.sqlite"
-    catalog = create_engine(url)
+    catalog = open_catalog(store)
     depositor.put_bundles(min(WARM_UP, bundles))
     _wait_until(lambda: _count(catalog, OPEN_JOBS) == 0)
     complete = _count(catalog, BUNDLES) + 2 * bundles
@@ -227,6 +227,12 @@ def _measure_callbacks(depositor: Depositor, bundles: int, per_second: int) -> F
         figures[f"{name}: median ms"] = statistics.median(took)
         figures[f"{name}: p95 ms"] = statistics.quantiles(took, n=20, method="inclusive")[-1]
     return figures
+
+
+def open_catalog(store: LocalStore) -> Engine:
+    """The catalog of a running store."""
+    embedded = f"sqlite:///{store.home}/catalog.sqlite"
+    return create_engine(store.environ.get("STORE_CATALOG_URL") or embedded)
 
 
 def _wait_until(holds: Callable[[], bool]) -> None:

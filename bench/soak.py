@@ -10,20 +10,19 @@ import statistics
 import time
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from uuid import uuid4
 
 import httpx
-from sqlalchemy import Engine, create_engine, text
+from sqlalchemy import Engine, text
 
 from bench.harness import ROOT, Figures, Measure
-from bench.reach import OPEN_JOBS, Depositor, depositing
+from bench.reach import OPEN_JOBS, Depositor, depositing, open_catalog, store_settings
 from bench.receiver import receiver
 from bench.stores import VERSION, list_processes, memory_mb, started_store
 from ops.local_store import LocalStore
-from tests.real import engines
 
 LOOKS = 200
 """How often what the store uses is looked at."""
@@ -51,7 +50,7 @@ def prepare(
 
     def measure() -> Figures:
         with (
-            _settings(on_real_engines) as settings,
+            store_settings(on_real_engines) as settings,
             started_store(root, settings) as store,
             receiver(0) as callback,
             depositing(store) as depositor,
@@ -60,10 +59,6 @@ def prepare(
             return _soak(store, depositor, minutes * 60, per_second)
 
     yield measure
-
-
-def _settings(on_real_engines: bool) -> AbstractContextManager[dict[str, str]]:
-    return engines.settings(gcp=engines.s3_bucket()) if on_real_engines else nullcontext({})
 
 
 def _subscribe(http: httpx.Client, callback: str) -> None:
@@ -128,12 +123,11 @@ class Load:
 
 
 def _soak(store: LocalStore, depositor: Depositor, for_s: float, per_second: float) -> Figures:
-    url = store.environ.get("STORE_CATALOG_URL") or f"sqlite:///{store.home}/catalog.sqlite"
-    catalog, load, looks = create_engine(url), Load(depositor), [_look(store, url)]
+    catalog, load, looks = open_catalog(store), Load(depositor), [_look(store)]
     began = time.monotonic()
     while (now := time.monotonic() - began) < for_s:
         if now >= len(looks) * for_s / LOOKS:
-            looks.append({**_look(store, url), **_count(catalog), "bundles": load.bundles})
+            looks.append({**_look(store), **_count(catalog), "bundles": load.bundles})
         if load.bundles <= now * per_second:
             load.step()
         else:
@@ -147,10 +141,10 @@ def _soak(store: LocalStore, depositor: Depositor, for_s: float, per_second: flo
     return _summarize(looks[1:] or looks, load)
 
 
-def _look(store: LocalStore, url: str) -> dict[str, float]:
+def _look(store: LocalStore) -> dict[str, float]:
     """What the store's processes use, and for an embedded store its files."""
     found = {"memory MB": memory_mb(store.pid), "descriptors": _count_descriptors(store.pid)}
-    if url.startswith("sqlite"):
+    if "STORE_CATALOG_URL" not in store.environ:
         files = [path for path in store.home.glob("**/*.sqlite*") if path.is_file()]
         logs = [path for path in files if path.name.endswith("-wal")]
         found["WAL MB"] = sum(_size_mb(path) for path in logs)

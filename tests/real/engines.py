@@ -9,6 +9,7 @@ from uuid import uuid4
 
 import boto3
 import httpx
+import pytest
 from botocore.config import Config
 
 from tests.catalogs import POSTGRES, fresh
@@ -85,3 +86,8 @@ def settings(*, gcp: str, **more: str) -> Iterator[dict[str, str]]:
             "STORE_REDIS_URL": redis(),
             **more,
         }
+
+
+def unless_installed(variable: str) -> pytest.MarkDecorator:
+    """Without the tool there is nothing to run; `make test-real` installs it and requires this."""
+    return pytest.mark.skipif(variable not in os.environ, reason=f"{variable} is not set")

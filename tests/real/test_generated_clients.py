@@ -14,6 +14,7 @@ import pytest
 from ops.local_store import LocalStore, running_store
 from tests.engines import openapi_typescript
 from tests.engines.versions import OPENAPI_PYTHON_CLIENT_VARIABLE
+from tests.real.engines import unless_installed
 
 VERSION = "2026-01-31T235959.000000Z"
 TYPESCRIPT_TOUR = Path(__file__).with_name("generated_tour.ts")
@@ -125,11 +126,6 @@ def by_typescript(store: LocalStore, folder: Path) -> dict[str, Any]:
     )
     answer: dict[str, Any] = json.loads(run(folder, "node", "tour.js", store.api, store.token))
     return answer
-
-
-def unless_installed(variable: str) -> pytest.MarkDecorator:
-    """Without the tool there is nothing to run; `make test-real` installs it and requires this."""
-    return pytest.mark.skipif(variable not in os.environ, reason=f"{variable} is not set")
 
 
 @pytest.mark.spec("DEF-09")

@@ -16,6 +16,7 @@ from ops.procfile import ROOT
 from tests.client.end_to_end.people import STORE, Person, a_person
 from tests.engines import nextflow
 from tests.engines.versions import SNAKEMAKE_VARIABLE
+from tests.real.engines import unless_installed
 from tests.waiting import until
 
 WORKFLOWS = ROOT / "examples" / "workflows"
@@ -107,11 +108,6 @@ def by_snakemake(_cohort: Cohort, manifest: str) -> tuple[str, ...]:
         *(os.environ[SNAKEMAKE_VARIABLE], "--snakefile", str(WORKFLOWS / "Snakefile")),
         *("--cores", "4", "--config", f"manifest={manifest}"),
     )
-
-
-def unless_installed(variable: str) -> pytest.MarkDecorator:
-    """Without the tool there is nothing to run; `make test-real` installs it and requires this."""
-    return pytest.mark.skipif(variable not in os.environ, reason=f"{variable} is not set")
 
 
 @pytest.mark.parametrize(

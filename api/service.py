@@ -250,11 +250,11 @@ def _check_writes(services: Services) -> PartStatus:
 def _check_backup(stores: Stores) -> PartStatus:
     """Tell the time of the last backup; alerts on its age are for the operators to set."""
     with stores.catalog.read() as tx:
-        at = store_state.read_value(tx, store_state.LAST_BACKUP_KEY)
+        at_us = store_state.find_last_backup_us(tx)
         now = now_us(tx)
-    if at is None:
+    if at_us is None:
         return _ok_part("there was none yet", at=None, age_s=None)
-    age_s, made = (now - int(at)) // 1_000_000, version_from_us(int(at))
+    age_s, made = (now - at_us) // 1_000_000, version_from_us(at_us)
     return _ok_part(f"the last one was made {made}", at=made, age_s=age_s)
 
 

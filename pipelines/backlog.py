@@ -17,7 +17,7 @@ FRESH_FACTOR = 20
 
 
 @dataclass(frozen=True, slots=True)
-class ReplicationLag:
+class ReplicaBacklog:
     """Versions that a replica lacks, and the age of the oldest, microseconds; 0 without any."""
 
     waiting: int
@@ -44,28 +44,27 @@ class BacklogReport:
         """Return how long the first of these jobs has been due; 0 if none is."""
         return 0 if one.due_us is None else max(0, self.at_us - one.due_us)
 
-    def replication_lags(self) -> dict[Replica, ReplicationLag]:
+    def replication_lags(self) -> dict[Replica, ReplicaBacklog]:
         """Return what each replica lacks, dead jobs included."""
         return {replica: self._measure_lag(replica) for replica in REPLICAS}
 
-    def _measure_lag(self, replica: Replica) -> ReplicationLag:
+    def _measure_lag(self, replica: Replica) -> ReplicaBacklog:
         copies = [one for one in self.jobs if one.replica == replica and one.step in COPY_STEPS]
         oldest_us = max((self.at_us - one.born_us for one in copies), default=0)
         waiting = sum(one.waiting + one.running + one.dead for one in copies)
-        return ReplicationLag(waiting, max(0, oldest_us))
+        return ReplicaBacklog(waiting, max(0, oldest_us))
 
 
 def build_report(stores: Stores) -> BacklogReport:
     """Count what is left to do; takes a time that grows with it."""
     with stores.catalog.read() as tx:
-        backup = store_state.read_value(tx, store_state.LAST_BACKUP_KEY)
         return BacklogReport(
             at_us=now_us(tx),
             jobs=jobs.count_by_state(tx),
             deliveries_pending=deliveries.count_pending(tx),
             unindexed=documents.count_unindexed(tx),
             uploads=areas.count_uploads(tx),
-            last_backup_us=int(backup) if backup else None,
+            last_backup_us=store_state.find_last_backup_us(tx),
         )
 
 

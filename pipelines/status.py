@@ -27,7 +27,6 @@ class WorkStatus:
 def read_work_status(stores: Stores) -> WorkStatus:
     """Return the state of work."""
     with stores.catalog.read() as tx:
-        backup = store_state.read_value(tx, store_state.LAST_BACKUP_KEY)
         return WorkStatus(
             now_us=now_us(tx),
             open=jobs.list_open(tx),
@@ -35,7 +34,7 @@ def read_work_status(stores: Stores) -> WorkStatus:
             dead_count=jobs.count_dead(tx),
             endpoints=endpoints.list_active(tx, limit=MAX_LISTED),
             deliveries_pending=deliveries.count_pending(tx),
-            last_backup_us=int(backup) if backup else None,
+            last_backup_us=store_state.find_last_backup_us(tx),
             purges=[
                 f"{one.kind} {one.name}" for one in purges.list_unfinished(tx, limit=MAX_LISTED)
             ],

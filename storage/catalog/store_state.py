@@ -32,6 +32,12 @@ def read_value(tx: Tx, key: str) -> str | None:
     return tx.execute(query, {"key": key}).scalar_one_or_none()
 
 
+def find_last_backup_us(tx: Tx) -> int | None:
+    """Return when the last backup was complete; None if there was none yet."""
+    at = read_value(tx, LAST_BACKUP_KEY)
+    return None if at is None else int(at)
+
+
 def write_value(tx: Tx, key: str, text: str | None) -> None:
     """Set the value of a key; None deletes it."""
     tx.execute(delete(meta).where(meta.c.key == key))

@@ -23,9 +23,10 @@ from tests.client.terminal.recorder import ROWS, Shell
 from tests.drill.fault_proxy import Proxy, before
 from tests.waiting import until
 
-LIVER = "01b9d2e7-40c5-4f36-9a1e-5c7d8e90f2a3"
-HEART = "02f4c8a1-7d3e-4b95-8c60-1e2f3a4b5c6d"
-KIDNEY = "03a7e5b9-1c2d-4e8f-b0a1-6d7e8f9a0b1c"
+# Before those of other bundles that sessions make, where bundles are listed.
+LIVER = "00000001-40c5-4f36-9a1e-5c7d8e90f2a3"
+HEART = "00000002-7d3e-4b95-8c60-1e2f3a4b5c6d"
+KIDNEY = "00000003-1c2d-4e8f-b0a1-6d7e8f9a0b1c"
 HOME = ".client"
 """The client's own folder, in that of a session."""
 FIRST, SECOND = "2026-01-12T093000.000000Z", "2026-01-20T141500.000000Z"

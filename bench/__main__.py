@@ -110,6 +110,13 @@ BENCHES: Mapping[str, Bench] = {
         sizes={"on_real_engines": True, "bundles": 100, "idle_s": 10},
         starts_store=True,
     ),
+    "real-scale": Bench(
+        "scale",
+        "plans with 10,000,000 bundles as with 100,000, and 1.2 times the time at most",
+        1,
+        {"sizes": [2_000, 4_000], "keys": 1, "runs": 1},
+        starts_store=True,
+    ),
     "real-transfers": Bench(
         "real",
         "0.8 of s5cmd at 2 GB and 0.5 at 1,000 small files, also with a store in a folder",
@@ -118,9 +125,9 @@ BENCHES: Mapping[str, Bench] = {
         starts_store=True,
     ),
 }
-AN_HOUR = ("soak", "real-soak")
-"""Run only if they are named."""
-REAL = [name for name in BENCHES if name.startswith("real-") and name not in AN_HOUR]
+ON_REQUEST = ("soak", "real-soak", "real-scale")
+"""Take an hour, or a disk of 30 GB: run only if they are named."""
+REAL = [name for name in BENCHES if name.startswith("real-") and name not in ON_REQUEST]
 
 
 @click.command()
@@ -131,7 +138,7 @@ REAL = [name for name in BENCHES if name.startswith("real-") and name not in AN_
 def main(names: tuple[str, ...], beside: str, rounds: int, tiny: bool) -> None:
     """Run benches, by default all of the embedded store but those of an hour."""
     logging.disable(logging.CRITICAL)
-    embedded = [name for name in BENCHES if name not in (*REAL, *AN_HOUR)]
+    embedded = [name for name in BENCHES if name not in (*REAL, *ON_REQUEST)]
     wanted = REAL if names == ("real",) else names or embedded
     with ExitStack() as stack:
         sides = [Side("here", ROOT)]

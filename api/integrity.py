@@ -15,9 +15,14 @@ from storage.catalog.integrity import DAY_US, IntegrityCounts
 class ReplicaIntegrity(ResponseSchema):
     """The objects of one replica: blobs and records."""
 
-    objects = fields.Integer(required=True, metadata=describe_field("How many it should hold."))
+    objects = fields.Integer(
+        required=True,
+        metadata=describe_field(
+            "How many it should hold; beyond a million estimated from a sample."
+        ),
+    )
     verified = fields.Integer(
-        required=True, metadata=describe_field("How many were verified within the period.")
+        required=True, metadata=describe_field("How many of them were verified within the period.")
     )
     damaged = fields.Integer(required=True, metadata=describe_field("How many are damaged now."))
     repaired = fields.Integer(

@@ -67,8 +67,8 @@ def prepare(
     root: Path = ROOT,
     *,
     sizes: Sequence[int] = (100_000, 10_000_000),
-    keys: int = 5,
-    runs: int = 5,
+    keys: int = 3,
+    runs: int = 4,
     report: Path | None = None,
 ) -> Iterator[Measure]:
     """Compare catalogs of these sizes, each with the next."""

@@ -13,7 +13,7 @@ from typing import Any, Literal
 from sqlalchemy import Select, TextClause, delete, select
 
 from storage import keys
-from storage.catalog import sql
+from storage.catalog import samples, sql
 from storage.catalog.engine import Catalog
 from storage.catalog.files import select_stored_blobs
 from storage.catalog.sql import Tx, now_us
@@ -344,14 +344,23 @@ def forget_object(tx: Tx, replica: Replica, key: str) -> None:
         tx.execute(delete(table).where(table.c.replica == replica, table.c.key == key))
 
 
-def count_objects(tx: Tx, replica: Replica, *, since_us: int) -> IntegrityCounts:
-    """Return the counts of a replica, each from one index range."""
+def count_objects(
+    tx: Tx, replica: Replica, *, since_us: int, exact_ids: int = samples.EXACT_IDS
+) -> IntegrityCounts:
+    """Return the counts of a replica; those of all objects from a sample if it has many more."""
     parameters = {"replica": replica, "since": since_us}
-    row = tx.execute(_COUNTS, parameters).one()
+    tables = {"blob": blobs, **VERSION_TABLES, "tombstone": tombstones}
+    last_ids = {kind: samples.find_last_id(tx, table) for kind, table in tables.items()}
+    if max(last_ids.values()) <= exact_ids:
+        objects, verified = tx.execute(_COUNT_STORED, parameters).one()
+    else:
+        parts = [_estimate_stored(tx, kind, last_ids[kind], parameters) for kind in last_ids]
+        objects, verified = map(sum, zip(*parts, strict=True))
+    row = tx.execute(_TOTALS, parameters).one()
     starts = [one for one in tx.execute(_SELECT_OLDEST, parameters).scalars() if one is not None]
     return IntegrityCounts(
-        objects=row.blobs + row.records,
-        verified=row.blobs + row.records - row.late_blobs - row.late_records,
+        objects=objects,
+        verified=verified,
         damaged=row.damaged,
         repaired=int(row.repaired),
         oldest_us=now_us(tx) - min(starts) if starts else None,
@@ -360,15 +369,30 @@ def count_objects(tx: Tx, replica: Replica, *, since_us: int) -> IntegrityCounts
     )
 
 
-_COUNTS = sql.parse(
-    "SELECT"
+def _estimate_stored(tx: Tx, kind: str, last: int, given: Mapping[str, Any]) -> tuple[int, int]:
+    """Return how many objects of a kind are stored, and verified, judging by a sample."""
+    table, same = "presence", f"s.kind = '{kind}' AND s.id = wanted.id"
+    if kind == "blob":
+        table, same = "blob_replicas", "s.blob_id = wanted.id AND s.state = 'present'"
+    sample = samples.choose_ids(last)
+    counts = "count(*), count(CASE WHEN s.verified_us >= :since THEN 1 END)"
+    stored = (table, "s", f"{same} AND s.replica = :replica")
+    rows = sql.look_up_rows(tx, counts, {"id": ("bigint", sample.ids)}, stored, **given)
+    number, verified = rows.one()
+    return sample.scale(number), sample.scale(verified)
+
+
+_COUNT_STORED = sql.parse(
+    "SELECT blobs + records, blobs + records - late_blobs - late_records FROM (SELECT"
     " (SELECT count(*) FROM blob_replicas WHERE replica = :replica AND state = 'present') AS blobs,"
     " (SELECT count(*) FROM blob_replicas WHERE replica = :replica AND state = 'present'"
     " AND verified_us < :since) AS late_blobs,"
     " (SELECT count(*) FROM presence WHERE replica = :replica) AS records,"
     " (SELECT count(*) FROM presence WHERE replica = :replica AND verified_us < :since)"
-    " AS late_records,"
-    " (SELECT count(*) FROM damaged_objects WHERE replica = :replica AND repaired_us IS NULL)"
+    " AS late_records) AS counted"
+)
+_TOTALS = sql.parse(
+    "SELECT (SELECT count(*) FROM damaged_objects WHERE replica = :replica AND repaired_us IS NULL)"
     " AS damaged,"
     " (SELECT coalesce(sum(repaired), 0) FROM scrubbed WHERE replica = :replica) AS repaired,"
     " (SELECT coalesce(sum(damaged), 0) FROM scrubbed WHERE replica = :replica) AS found,"

@@ -270,7 +270,12 @@ def test_damaged_bytes_count_against_the_budget(stores: Stores) -> None:
 
 @pytest.mark.parametrize(
     "statement",
-    [integrity._DUE_BLOBS, integrity._DUE_RECORDS, integrity._COUNTS, integrity._SELECT_OLDEST],
+    [
+        integrity._DUE_BLOBS,
+        integrity._DUE_RECORDS,
+        integrity._COUNT_STORED,
+        integrity._SELECT_OLDEST,
+    ],
 )
 def test_no_query_reads_a_table(stores: Stores, statement: TextClause) -> None:
     if not stores.catalog.sqlite:

@@ -41,10 +41,14 @@ demo: $(COMPILED) ## Run the main job end to end and show it (FROM=<folder> LIMI
 run: $(COMPILED) ## Run a store here until Ctrl-C (STORE_HOME, STORE_PORT)
 	@exec $(BIN)/python -m ops run
 
+# What holds or not by what is written, without running it.
+CHECKS := $(foreach name,architecture docs conformance mutants,tests/test_$(name).py)
+
 # Tests wait half of their time: for processes that start or stop, time limits, tries that follow.
 .PHONY: test
-test: $(REWRITTEN) ## Run the tests; they need neither root nor a server
-	$(IN_MEMORY) $(BIN)/python -m pytest -n 4 --dist worksteal --ignore tests/drill
+test: $(REWRITTEN) ## Run the tests, but for those of `make check`; they need neither root nor a server
+	$(IN_MEMORY) $(BIN)/python -m pytest -n 4 --dist worksteal --ignore tests/drill \
+		$(addprefix --ignore ,$(CHECKS))
 
 PYTHONS ?= python3.11 python3.12 python3.13 python3.14
 
@@ -105,8 +109,7 @@ check-code: $(DEV_READY) ## Check format, lint and types only
 
 .PHONY: check-runs
 check-runs: $(DEV_READY) $(COMPILED) ## Check architecture, and that every bench runs, only
-	$(BIN)/python -m pytest -p no:randomly tests/test_architecture.py tests/test_docs.py \
-		tests/test_conformance.py tests/test_mutants.py
+	$(BIN)/python -m pytest -p no:randomly $(CHECKS)
 	$(BIN)/python -m bench --tiny
 
 SEEDED := $(if $(SEED),--seed $(SEED))

@@ -121,7 +121,12 @@ def test_parts_go_straight_to_a_clouds_bucket(
         assert (told["part"], told["size"], told["direct"]) == (number, len(part), True)
         assert version_from_us(now_us()) < told["expires"] < version_from_us(now_us(910))
         sent = httpx.request(
-            told["method"], told["url"], headers=told["headers"], content=part, trust_env=False
+            told["method"],
+            told["url"],
+            headers=told["headers"],
+            content=part,
+            timeout=60,
+            trust_env=False,
         )
         assert sent.status_code == 200, sent.text
     standing = client.get(BEGIN, headers=INGEST, query_string={"upload_id": begun["upload_id"]})

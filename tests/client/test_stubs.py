@@ -5,6 +5,7 @@ from pathlib import Path
 from mypy import api
 
 from tests.client import stubs
+from tests.conformance import ROOT
 
 SAMPLE = """\
 from store_client import AsyncClient, Client
@@ -46,6 +47,7 @@ def test_stubs_match_definitions() -> None:
 def test_type_checker_rejects_wrong_arguments(tmp_path: Path) -> None:
     sample = tmp_path / "sample.py"
     sample.write_text(SAMPLE)
-    told, _, _ = api.run(["--cache-dir", str(tmp_path / "cache"), "--strict", str(sample)])
+    # With the project's settings, which are strict, `make check` has left most of the work done.
+    told, _, _ = api.run(["--config-file", str(ROOT / "pyproject.toml"), str(sample)])
     wrong = [line.split(":")[1] for line in told.splitlines() if ": error:" in line]
     assert sorted(set(wrong), key=int) == ["6", "7", "8", "16", "17", "19", "21", "28", "29"], told

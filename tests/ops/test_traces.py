@@ -178,10 +178,12 @@ RECORD = """
 import json, sys, time
 from storage.opentelemetry_traces import CollectorTracer
 tracer = CollectorTracer(sys.argv[1], 1.0)
-began = time.monotonic()
-for _ in range(5000):
+longest = 0.0
+for _ in range(10_000):
+    began = time.monotonic()
     tracer.start("server", "").end("get_bundle", {"a": 1})
-print(json.dumps({"seconds": time.monotonic() - began}))
+    longest = max(longest, time.monotonic() - began)
+print(json.dumps({"longest": longest}))
 """
 
 
@@ -202,8 +204,8 @@ def test_dead_collector_blocks_neither_requests_nor_the_end(accepts: bool) -> No
         )
         seconds = time.monotonic() - began
     assert done.returncode == 0, done.stderr
-    # One export by itself would wait for 2 s.
-    assert json.loads(done.stdout)["seconds"] < 2
+    # One that waited for an export would take 2 s.
+    assert json.loads(done.stdout)["longest"] < 1.5
     assert seconds < 20
 
 

@@ -254,7 +254,7 @@ def test_paths_of_any_names_are_safe_and_different(names: list[str]) -> None:
 
 
 def test_many_names_of_one_kind_take_no_long_time() -> None:
-    names = [f"{'?' * (place % 7)}{'*' * (7 - place % 7)}" for place in range(20_000)]
+    names = [f"{'?' * (place % 7)}{'*' * (7 - place % 7)}" for place in range(5_000)]
     assert len(set(archives.make_safe_paths(names))) == len(names)
 
 
@@ -334,7 +334,7 @@ def test_bundles_of_too_many_files_are_refused(
 
 @pytest.fixture(scope="module")
 def names_of_many() -> list[str]:
-    return [f"lane{place % 8}/sample-{place:06}.fastq.gz" for place in range(20_000)]
+    return [f"lane{place % 8}/sample-{place:06}.fastq.gz" for place in range(5_000)]
 
 
 @FORMATS
@@ -359,6 +359,6 @@ def test_memory_and_queries_do_not_grow_with_files(
     finally:
         tracemalloc.stop()
         event.remove(stores.catalog.engine, "before_cursor_execute", count)
-    assert total == archive.measure() > 400_000_000
+    assert total == archive.measure() > 100_000_000
     assert peak < 40_000_000
     assert statements < 100

@@ -54,9 +54,9 @@ def test_unknown_user_costs_as_much_as_known_one() -> None:
     def seconds(kept: str | None) -> float:
         best = float("inf")
         for _ in range(5):
-            began = time.perf_counter()
+            began = time.thread_time()
             made.check(kept, "wrong password")
-            best = min(best, time.perf_counter() - began)
+            best = min(best, time.thread_time() - began)
         return best
 
     assert seconds(None) > seconds(stored) / 3

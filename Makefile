@@ -68,7 +68,7 @@ REAL := $(BIN)/python -m tests.engines run
 test-real: $(DEV_READY) $(COMPILED) ## Install and start the real engines, and run what is tested on them
 	$(IN_MEMORY) $(REAL) --unsynced --tool hca --tool analysis --tool nextflow --tool snakemake \
 		--tool drs-compliance-suite --tool openapi-python-client --tool openapi-typescript \
-		--tool prometheus -- $(BIN)/python -m pytest -n 3 --dist worksteal \
+		--tool roc-validator --tool prometheus -- $(BIN)/python -m pytest -n 3 --dist worksteal \
 		-p tests.engines.proof tests/storage tests/pipelines tests/workers tests/real \
 		--ignore tests/real/browser
 	@$(MAKE) --no-print-directory test-browser
@@ -198,6 +198,8 @@ lock: $(DEV_READY) ## Pin requirements*.in into requirements*.txt
 		--no-header --extra pandas tests/engines/analysis.in client/pyproject.toml -o tests/engines/analysis.txt
 	$(BIN)/uv pip compile -q --python-version 3.11 --no-emit-index-url --generate-hashes \
 		--no-header tests/engines/openapi-python-client.in -o tests/engines/openapi-python-client.txt
+	$(BIN)/uv pip compile -q --python-version 3.11 --no-emit-index-url --generate-hashes \
+		--no-header tests/engines/roc-validator.in -o tests/engines/roc-validator.txt
 
 .PHONY: clean
 clean: ## Remove .venv and every cache

@@ -14,6 +14,7 @@ from api.replication import SERVED_BY_DOC, served_by_header
 from api.schemas.fields import TextField, VersionParameters, describe_field, one_of
 from pipelines import archives
 from pipelines.archives import ARCHIVE_FORMATS, CONTENT_TYPES, ArchiveFormat
+from pipelines.linked_data import Publisher
 from storage.errors import DomainError
 
 TAG = "bundles"
@@ -62,6 +63,12 @@ def get_bundle_archive(context: StoreContext[ReadArchive, None]) -> Response:
     return stream_archive(context)
 
 
+def find_publisher(context: StoreContext[Any, None]) -> Publisher:
+    """Return the store as documents about its bundles name it."""
+    settings = context.services.settings
+    return Publisher(settings.web_name, context.base, settings.data_license)
+
+
 def stream_archive(context: StoreContext[Any, None]) -> Response:
     """Return the archive of a bundle for a caller who may read the bundle, too."""
     query, services = context.query, context.services
@@ -69,7 +76,12 @@ def stream_archive(context: StoreContext[Any, None]) -> Response:
     release = services.archives.acquire(context.client)
     try:
         archive = archives.prepare_archive(
-            context.stores, query.replica, context.uuid, query.version, query.format
+            context.stores,
+            query.replica,
+            context.uuid,
+            query.version,
+            query.format,
+            find_publisher(context),
         )
         blocks = archives.stream_archive(context.stores, archive)
         # An archive whose first file cannot be read is an error, not a broken stream.

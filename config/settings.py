@@ -172,6 +172,9 @@ class Settings:
     web_contact: str = _setting(
         "", "e-mail address or URL that pages name for questions and missing permissions"
     )
+    data_license: str = _setting(
+        "", "license of the deposited data, a URL or a text, for documents that describe bundles"
+    )
 
     # Identity
     issuers: Mapping[str, str] = field(
@@ -388,6 +391,14 @@ class Settings:
                     " https://portal.example, as browsers send it: in lower case, without a path"
                     " and without the default port",
                 )
+        if not self.data_license.isprintable() or (
+            "://" in self.data_license and not is_plain_url(self.data_license)
+        ):
+            raise SettingValueError(
+                "data_license",
+                "must be an http or https URL such as"
+                " https://creativecommons.org/licenses/by/4.0/, or one line of text",
+            )
         if self.traces_url and not is_plain_url(self.traces_url):
             raise SettingValueError(
                 "traces_url",

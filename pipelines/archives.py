@@ -18,10 +18,10 @@ from datetime import datetime
 from itertools import accumulate
 from sys import intern
 from typing import Any, Literal, NamedTuple, get_args
-from urllib.parse import quote
 
 from pipelines import bundles, copies, failover
 from pipelines.limits import ARCHIVE_FILES_MAX, SEGMENT_ENTRIES
+from pipelines.linked_data import CRATE_METADATA, CrateFile, Publisher, describe_crate
 from storage import json_codec, keys
 from storage.errors import (
     DamagedObjectError,
@@ -81,7 +81,12 @@ class Archive:
 
 
 def prepare_archive(
-    stores: Stores, replica: Replica, uuid: str, version: str | None, form: ArchiveFormat
+    stores: Stores,
+    replica: Replica,
+    uuid: str,
+    version: str | None,
+    form: ArchiveFormat,
+    publisher: Publisher,
 ) -> Archive:
     """Return the archive of a visible version, by default the latest.
 
@@ -107,6 +112,7 @@ def prepare_archive(
         moved |= {sha256: name for sha256, name in intact.items() if name != served}
     if len(contents) != bundle.file_count:
         raise NotFoundError(f"The bundle {bundle.fqid} was purged.")
+    # No file has the name of a crate's metadata, so that all formats have the same names.
     _, *paths = make_safe_paths([CRATE_METADATA, *(name for name, *_ in contents)])
     folder = f"{bundle.fqid}/data" if form == "bagit" else f"{bundle.fqid}"
     files = [
@@ -117,8 +123,9 @@ def prepare_archive(
     if form == "bagit":
         added = _build_bag_tags(bundle, files)
     elif form == "ro-crate":
-        kinds = [(name, content_type) for name, content_type, *_ in contents]
-        added = {f"{folder}/{CRATE_METADATA}": _build_crate(bundle, files, kinds)}
+        crate_files = (CrateFile(path, *entry) for path, entry in zip(paths, contents, strict=True))
+        crate = json_codec.encode(describe_crate(bundle, crate_files, publisher))
+        added = {f"{folder}/{CRATE_METADATA}": crate}
     return Archive(bundle, form, served, files, added, moved)
 
 
@@ -317,49 +324,6 @@ def _build_bag_tags(bundle: BundleVersion, files: Sequence[ArchiveFile]) -> dict
         f"{hashlib.sha256(data).hexdigest()}  {name}\n" for name, data in encoded.items()
     ).encode()
     return {folder + name: data for name, data in encoded.items()}
-
-
-CRATE_METADATA = "ro-crate-metadata.json"
-"""No file has this name in any format, so that all formats have the same names."""
-CRATE = "https://w3id.org/ro/crate/1.1"
-
-
-def _build_crate(
-    bundle: BundleVersion, files: Sequence[ArchiveFile], kinds: Sequence[tuple[str, str]]
-) -> bytes:
-    """Return the metadata of an RO-Crate; `kinds` are the names in the bundle and content types."""
-    folder = f"{bundle.fqid}/"
-    parts = [quote(file.path.removeprefix(folder)) for file in files]
-    context = [f"{CRATE}/context", {"sha256": "https://schema.org/sha256"}]
-    entities: list[dict[str, Any]] = [
-        {
-            "@id": CRATE_METADATA,
-            "@type": "CreativeWork",
-            "conformsTo": {"@id": CRATE},
-            "about": {"@id": "./"},
-        },
-        {
-            "@id": "./",
-            "@type": "Dataset",
-            "identifier": str(bundle.fqid),
-            "name": f"Bundle {bundle.fqid}",
-            "description": f"Version {bundle.fqid.version} of the bundle {bundle.fqid.uuid}.",
-            "datePublished": _moment_of(bundle).isoformat(),
-            "hasPart": [{"@id": part} for part in parts],
-        },
-    ]
-    described = (
-        {
-            "@id": part,
-            "@type": "File",
-            "name": name,
-            "encodingFormat": content_type,
-            "contentSize": str(file.size),
-            "sha256": file.sha256,
-        }
-        for part, file, (name, content_type) in zip(parts, files, kinds, strict=True)
-    )
-    return json_codec.encode({"@context": context, "@graph": [*entities, *described]})
 
 
 # Names -------------------------------------------------------------------------------------

@@ -30,6 +30,8 @@ from tests.engines.versions import (
     HCA_VARIABLE,
     OPENAPI_PYTHON_CLIENT,
     OPENAPI_PYTHON_CLIENT_VARIABLE,
+    ROC_VALIDATOR,
+    ROC_VALIDATOR_VARIABLE,
     SNAKEMAKE,
     SNAKEMAKE_VARIABLE,
 )
@@ -111,6 +113,7 @@ def _name_tools(tools: Sequence[str], absent: Mapping[str, str]) -> dict[str, st
         "openapi-typescript": openapi_typescript.environ,
         "podman": podman.environ,
         "prometheus": prometheus.environ,
+        "roc-validator": lambda: {ROC_VALIDATOR_VARIABLE: str(ROC_VALIDATOR.path)},
         "snakemake": lambda: {SNAKEMAKE_VARIABLE: str(SNAKEMAKE.path)},
     }
     named: dict[str, str] = {}

@@ -19,6 +19,7 @@ ANALYSIS = "STORE_TEST_ANALYSIS"
 DRS_SUITE = "STORE_TEST_DRS_COMPLIANCE_SUITE"
 OPENAPI_PYTHON_CLIENT = "STORE_TEST_OPENAPI_PYTHON_CLIENT"
 OPENAPI_TYPESCRIPT = "STORE_TEST_OPENAPI_TYPESCRIPT"
+ROC_VALIDATOR = "STORE_TEST_ROC_VALIDATOR"
 PROMTOOL = "STORE_TEST_PROMTOOL"
 NEXTFLOW, SNAKEMAKE = "STORE_TEST_NEXTFLOW", "STORE_TEST_SNAKEMAKE"
 STORE = (POSTGRES, REDIS, S3, OPENSEARCH)
@@ -53,6 +54,7 @@ PARTS = {
     "snakemake": Part(r"test_workflows\.py.*\[snakemake", [SNAKEMAKE]),
     "openapi-python-client": Part(r"\[openapi-python-client", [OPENAPI_PYTHON_CLIENT]),
     "openapi-typescript": Part(r"\[openapi-typescript", [OPENAPI_TYPESCRIPT]),
+    "roc-validator": Part(r"test_crates\.py", [ROC_VALIDATOR]),
     "promtool": Part(r"test_alerts\.py", [PROMTOOL]),
     "whole store on s3": Part(r"^tests/real/.*\[.*s3 and s3", STORE),
     "whole store on s3 and gcs": Part(r"^tests/real/.*\[.*s3 and gcs", [*STORE, GCS]),

@@ -30,6 +30,7 @@ from tests.engines.versions import (
     HCA,
     OPENAPI_PYTHON_CLIENT,
     RCLONE,
+    ROC_VALIDATOR,
     S5CMD,
     SNAKEMAKE,
 )
@@ -73,6 +74,7 @@ TOOLS: dict[str, Installable] = {
     "hca": HCA,
     "analysis": ANALYSIS,
     "drs-compliance-suite": DRS_COMPLIANCE_SUITE,
+    "roc-validator": ROC_VALIDATOR,
     "snakemake": SNAKEMAKE,
     "nextflow": nextflow,
     "openapi-python-client": OPENAPI_PYTHON_CLIENT,

@@ -48,6 +48,14 @@ DRS_COMPLIANCE_SUITE = PythonTool(
 )
 DRS_COMPLIANCE_SUITE_VARIABLE = "STORE_TEST_DRS_COMPLIANCE_SUITE"
 """Names its command to the tests."""
+ROC_VALIDATOR = PythonTool(
+    "rocrate-validator",
+    "roc-validator",
+    "0.13.0",
+    lock=Path(__file__).with_name("roc-validator.txt"),
+)
+ROC_VALIDATOR_VARIABLE = "STORE_TEST_ROC_VALIDATOR"
+"""Names its command to the tests."""
 OPENAPI_TYPESCRIPT = "7.13.0"
 """As in `typescript/package.json`."""
 NEXTFLOW = "23.10.1"

@@ -20,12 +20,14 @@ import bagit
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from rocrate.rocrate import ROCrate
 from sqlalchemy import event
 
 from pipelines import archives, bundles
 from pipelines.archives import ARCHIVE_FORMATS, ArchiveFormat, Member
 from pipelines.bundles import NewEntry
 from pipelines.copies import INLINE_BYTES
+from pipelines.linked_data import NO_LICENSE, Publisher
 from storage import keys
 from storage.catalog import jobs
 from storage.errors import (
@@ -42,6 +44,9 @@ from tests.damage import damage
 from tests.pipelines.test_bundle_versions import put, put_entries
 
 FORMATS = pytest.mark.parametrize("form", ARCHIVE_FORMATS)
+PUBLISHER = Publisher(
+    "Atlas", "https://store.example", "https://creativecommons.org/licenses/by/4.0/"
+)
 CONTENTS = {
     "a.json": b'{"a": 1}',
     "raw/ä.txt": b"",
@@ -52,7 +57,7 @@ CONTENTS = {
 
 def read(stores: Stores, fqid: FQID, form: ArchiveFormat = "zip") -> bytes:
     """Stream an archive, and check its announced size."""
-    archive = archives.prepare_archive(stores, "aws", *fqid, form)
+    archive = archives.prepare_archive(stores, "aws", *fqid, form, PUBLISHER)
     data = b"".join(archives.stream_archive(stores, archive))
     assert len(data) == archive.measure()
     return data
@@ -99,6 +104,7 @@ def test_an_archive_is_the_same_each_time(stores: Stores, form: ArchiveFormat) -
     assert read(stores, fqid, form) == read(stores, fqid, form)
 
 
+@pytest.mark.spec("BUN-73")
 def test_a_bag_is_valid(stores: Stores, tmp_path: Path) -> None:
     fqid = put(stores, new_uuid(), 0, {**CONTENTS, "100%.txt": b"all"})
     with zipfile.ZipFile(io.BytesIO(read(stores, fqid, "bagit"))) as zipped:
@@ -118,12 +124,18 @@ def test_a_crate_describes_each_file(stores: Stores) -> None:
     fqid = put(stores, new_uuid(), 0, contents)
     packed = unpack(read(stores, fqid, "ro-crate"), "ro-crate")
     crate = json.loads(packed.pop(f"{fqid}/ro-crate-metadata.json"))
-    about, root, *files = crate["@graph"]
+    about, root, organization, license_, *files = crate["@graph"]
     assert crate["@context"][0] == "https://w3id.org/ro/crate/1.1/context"
     assert (about["@id"], about["about"]) == ("ro-crate-metadata.json", {"@id": "./"})
     assert about["conformsTo"] == {"@id": "https://w3id.org/ro/crate/1.1"}
     assert (root["@id"], root["@type"], root["identifier"]) == ("./", "Dataset", str(fqid))
     assert datetime.fromisoformat(root["datePublished"]) == datetime.fromisoformat(fqid.version)
+    assert (root["publisher"], root["license"]) == (
+        {"@id": "https://store.example"},
+        {"@id": PUBLISHER.license},
+    )
+    assert (organization["@id"], organization["name"]) == ("https://store.example", "Atlas")
+    assert (license_["@id"], license_["@type"]) == (PUBLISHER.license, "CreativeWork")
     assert root["hasPart"] == [{"@id": one["@id"]} for one in files]
     assert {f"{fqid}/{unquote(one['@id'])}": one["sha256"] for one in files} == {
         path: digest(data) for path, data in packed.items()
@@ -133,6 +145,27 @@ def test_a_crate_describes_each_file(stores: Stores) -> None:
     }
     kinds = {one["name"]: one["encodingFormat"] for one in files}
     assert (kinds["a.json"], kinds["a b#.txt"]) == ("application/json", "text/plain")
+
+
+@pytest.mark.spec("BUN-73")
+@pytest.mark.parametrize("license_", ["", PUBLISHER.license, "Ask </script> us."])
+def test_ro_crate_py_reads_a_crate(stores: Stores, tmp_path: Path, license_: str) -> None:
+    fqid = put(stores, new_uuid(), 0, {**CONTENTS, "a b#.txt": b"1"})
+    publisher = replace(PUBLISHER, license=license_)
+    archive = archives.prepare_archive(stores, "aws", *fqid, "ro-crate", publisher)
+    packed = tmp_path / "crate.zip"
+    packed.write_bytes(b"".join(archives.stream_archive(stores, archive)))
+    with zipfile.ZipFile(packed) as zipped:
+        zipped.extractall(tmp_path)
+    crate = ROCrate(tmp_path / str(fqid))
+    assert crate.root_dataset["identifier"] == str(fqid)
+    assert crate.root_dataset["publisher"]["name"] == "Atlas"
+    found = crate.root_dataset["license"]
+    assert (found if isinstance(found, str) else found.id) == (license_ or NO_LICENSE)
+    assert {file["name"]: file["sha256"] for file in crate.data_entities} == {
+        **{name: digest(data) for name, data in CONTENTS.items()},
+        "a b#.txt": digest(b"1"),
+    }
 
 
 def test_dates_are_the_versions_as_far_as_zip_has_them(stores: Stores) -> None:
@@ -284,7 +317,7 @@ def test_a_file_without_an_intact_copy_breaks_the_stream(
     fqid = put_entries(stores, FQID(new_uuid(), version()), [NewEntry("a", file, False)])
     whole = read(stores, fqid, form)
     damage(stores, "aws", keys.blob_key(digest(data)), kind)
-    archive = archives.prepare_archive(stores, "aws", *fqid, form)
+    archive = archives.prepare_archive(stores, "aws", *fqid, form, PUBLISHER)
     got = bytearray()
     with pytest.raises((DamagedObjectError, NotFoundError, SourceChanged)):
         take(archives.stream_archive(stores, archive), got)
@@ -319,7 +352,7 @@ def test_withdrawn_bundles_have_no_archive(stores: Stores) -> None:
     fqid = put(stores, new_uuid(), 0, CONTENTS)
     bundles.delete(stores, "aws", fqid.uuid, None, reason="wrong", author="a@example.org")
     with pytest.raises(NotFoundError):
-        archives.prepare_archive(stores, "aws", fqid.uuid, None, "zip")
+        archives.prepare_archive(stores, "aws", fqid.uuid, None, "zip", PUBLISHER)
 
 
 def test_bundles_of_too_many_files_are_refused(
@@ -328,7 +361,7 @@ def test_bundles_of_too_many_files_are_refused(
     fqid = put(stores, new_uuid(), 0, CONTENTS)
     monkeypatch.setattr(archives, "ARCHIVE_FILES_MAX", 3)
     with pytest.raises(Unprocessable, match="store download") as refusal:
-        archives.prepare_archive(stores, "aws", *fqid, "zip")
+        archives.prepare_archive(stores, "aws", *fqid, "zip", PUBLISHER)
     assert refusal.value.code == "archive_too_large"
 
 
@@ -337,6 +370,7 @@ def names_of_many() -> list[str]:
     return [f"lane{place % 8}/sample-{place:06}.fastq.gz" for place in range(5_000)]
 
 
+@pytest.mark.spec("BUN-73")
 @FORMATS
 def test_memory_and_queries_do_not_grow_with_files(
     stores: Stores, names_of_many: list[str], form: ArchiveFormat
@@ -353,7 +387,7 @@ def test_memory_and_queries_do_not_grow_with_files(
     event.listen(stores.catalog.engine, "before_cursor_execute", count)
     tracemalloc.start()
     try:
-        archive = archives.prepare_archive(stores, "aws", *fqid, form)
+        archive = archives.prepare_archive(stores, "aws", *fqid, form, PUBLISHER)
         total = sum(map(len, archives.stream_archive(stores, archive)))
         _, peak = tracemalloc.get_traced_memory()
     finally:

@@ -104,7 +104,7 @@ def test_an_archive_is_the_same_each_time(stores: Stores, form: ArchiveFormat) -
     assert read(stores, fqid, form) == read(stores, fqid, form)
 
 
-@pytest.mark.spec("BUN-73")
+@pytest.mark.spec("BUN-75")
 def test_a_bag_is_valid(stores: Stores, tmp_path: Path) -> None:
     fqid = put(stores, new_uuid(), 0, {**CONTENTS, "100%.txt": b"all"})
     with zipfile.ZipFile(io.BytesIO(read(stores, fqid, "bagit"))) as zipped:
@@ -147,7 +147,7 @@ def test_a_crate_describes_each_file(stores: Stores) -> None:
     assert (kinds["a.json"], kinds["a b#.txt"]) == ("application/json", "text/plain")
 
 
-@pytest.mark.spec("BUN-73")
+@pytest.mark.spec("BUN-75")
 @pytest.mark.parametrize("license_", ["", PUBLISHER.license, "Ask </script> us."])
 def test_ro_crate_py_reads_a_crate(stores: Stores, tmp_path: Path, license_: str) -> None:
     fqid = put(stores, new_uuid(), 0, {**CONTENTS, "a b#.txt": b"1"})
@@ -370,7 +370,7 @@ def names_of_many() -> list[str]:
     return [f"lane{place % 8}/sample-{place:06}.fastq.gz" for place in range(5_000)]
 
 
-@pytest.mark.spec("BUN-73")
+@pytest.mark.spec("BUN-75")
 @FORMATS
 def test_memory_and_queries_do_not_grow_with_files(
     stores: Stores, names_of_many: list[str], form: ArchiveFormat

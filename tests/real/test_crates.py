@@ -44,7 +44,7 @@ session.cache.save_response(session.get_adapter(url).build_response(request, ans
 """The validator reads the context from its cache, so that it works without the Internet."""
 
 
-@pytest.mark.spec("BUN-73")
+@pytest.mark.spec("BUN-75")
 @pytest.mark.parametrize("license_", ["", "https://creativecommons.org/licenses/by/4.0/"])
 def test_a_crate_meets_what_is_required(tmp_path: Path, license_: str) -> None:
     home = migrated(tmp_path)

@@ -1,12 +1,12 @@
-"""Documents that describe bundles to other programs: RO-Crate metadata."""
+"""Documents that describe bundles to other programs: RO-Crate metadata and schema.org datasets."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
-from urllib.parse import quote
+from urllib.parse import quote, urlencode, urlsplit
 
-from storage.model import BundleVersion
+from storage.model import BundleVersion, Replica
 
 CRATE_METADATA = "ro-crate-metadata.json"
 CRATE = "https://w3id.org/ro/crate/1.1"
@@ -93,3 +93,71 @@ def _describe_license(text: str) -> tuple[Any, list[dict[str, str]]]:
         "description": f"The license of the data, {text}",
     }
     return {"@id": text}, [entity]
+
+
+@dataclass(frozen=True, slots=True)
+class Download:
+    """A form in which all files of a bundle can be had: its name, content type and query."""
+
+    name: str
+    content_type: str
+    query: Mapping[str, str]
+
+
+def describe_dataset(
+    bundle: BundleVersion,
+    replica: Replica,
+    publisher: Publisher,
+    *,
+    title: str,
+    size: int,
+    archives: Sequence[Download],
+) -> Mapping[str, Any]:
+    """Return a bundle version as a `schema.org/Dataset`, as JSON-LD.
+
+    Empty values are left out. `size` is in bytes.
+    """
+    fqid, base = bundle.fqid, publisher.url
+    read = {"version": fqid.version, "replica": replica}
+    manifest = f"{base}/v1/bundles/{fqid.uuid}"
+    page = f"{base}/bundles/{fqid.uuid}?{urlencode({'version': fqid.version})}"
+    drs = f"drs://{urlsplit(base).netloc}/{fqid}"
+    organization = {"@type": "Organization", "name": publisher.name, "url": base}
+    distribution = [
+        _describe_download("Manifest", "application/json", f"{manifest}?{urlencode(read)}"),
+        *(
+            _describe_download(
+                one.name,
+                one.content_type,
+                f"{manifest}/archive?{urlencode({**read, **one.query})}",
+            )
+            for one in archives
+        ),
+        _describe_download("GA4GH DRS", "application/json", drs),
+    ]
+    dataset = {
+        "@context": "https://schema.org/",
+        "@type": "Dataset",
+        "@id": page,
+        "url": page,
+        "identifier": str(fqid),
+        "name": title,
+        "description": f"Version {fqid.version} of the bundle {fqid.uuid} of {publisher.name}:"
+        f" {bundle.file_count} {'file' if bundle.file_count == 1 else 'files'}, {size} bytes.",
+        "version": fqid.version,
+        "datePublished": datetime.fromisoformat(fqid.version).isoformat(),
+        "license": publisher.license,
+        "publisher": organization,
+        "includedInDataCatalog": {"@type": "DataCatalog", "name": publisher.name, "url": base},
+        "distribution": distribution,
+    }
+    return {name: value for name, value in dataset.items() if value}
+
+
+def _describe_download(name: str, content_type: str, url: str) -> Mapping[str, str]:
+    return {
+        "@type": "DataDownload",
+        "name": name,
+        "encodingFormat": content_type,
+        "contentUrl": url,
+    }

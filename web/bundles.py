@@ -8,6 +8,7 @@ from typing import Annotated, Any, Literal
 
 from flask import Response
 
+from api.archives import find_publisher
 from api.schemas.fields import (
     MAX_TEXT,
     TextField,
@@ -26,12 +27,13 @@ from pipelines import (
     replication,
     search_results,
 )
-from pipelines.archives import ARCHIVE_FORMATS
+from pipelines.archives import ARCHIVE_FORMATS, CONTENT_TYPES, ArchiveFormat
 from pipelines.bundle_contents import MetadataFile
 from pipelines.bundle_references import SubscriptionMatches
 from pipelines.bundle_versions import BundleState, HistoryVersion
 from pipelines.documents import is_metadata_file
 from pipelines.limits import ARCHIVE_FILES_MAX
+from pipelines.linked_data import Download, describe_dataset
 from storage.errors import ConflictError
 from storage.model import FQID, REPLICAS, BundleVersion, Replica
 from web.formats import format_version, reveal
@@ -80,18 +82,21 @@ def show_bundle(context: PageContext[BundleParameters]) -> Response:
     listed = bundle_versions.list_history(context.stores, row.fqid.uuid, limit=RECENT_VERSIONS + 1)
     history = _filter_readable(context, listed)
     files = _list_files(context, row)
+    size = _measure_size(context, row, files)
+    exports = _find_exports(context, row)
     return context.render(
         "bundle.html",
         heading,
         row=row,
-        size=_measure_size(context, row, files),
+        size=size,
         trees=_build_trees(metadata),
         history=history[:RECENT_VERSIONS],
         has_more_versions=len(listed) > RECENT_VERSIONS,
         citation=cite_bundle(context, row, heading),
         base=context.base,
         may_withdraw=context.may("delete_bundle", query=replace(query, version=row.fqid.version)),
-        exports=_find_exports(context, row),
+        exports=exports,
+        dataset=_describe_dataset(context, row, heading, size, exports["formats"]),
         **files,
         **_find_copies(context, row),
         **_find_references(context, row, any(file.is_away for file in metadata)),
@@ -173,6 +178,25 @@ def _find_exports(context: PageContext[BundleParameters], row: BundleVersion) ->
         "formats": ARCHIVE_FORMATS if may_archive else (),
         "metadata": context.may("get_event", query=query),
     }
+
+
+def _describe_dataset(
+    context: PageContext[BundleParameters],
+    row: BundleVersion,
+    title: str,
+    size: int,
+    formats: Sequence[ArchiveFormat],
+) -> Mapping[str, Any]:
+    """Return what search engines for data read on the page, with the archives of these formats."""
+    archives = [Download(form, CONTENT_TYPES[form], {"format": form}) for form in formats]
+    return describe_dataset(
+        row,
+        context.query.replica,
+        find_publisher(context),
+        title=title,
+        size=size,
+        archives=archives,
+    )
 
 
 def _find_copies(context: PageContext[Any], row: BundleVersion) -> dict[str, Any]:

@@ -5,9 +5,12 @@ import json
 import re
 import zipfile
 from dataclasses import replace
+from datetime import datetime
+from typing import Any
 
 import pytest
 from flask import Flask
+from werkzeug.test import TestResponse
 
 from config import Settings
 from pipelines import failover
@@ -15,8 +18,10 @@ from storage.errors import Unavailable
 from tests.api.builders import INGEST, VERSION, Depositor, uuid_of
 from tests.web.conftest import Visit, text_of
 from web import bundles
+from web.formats import reveal
 from web.metadata import TreeBuilder
 
+LICENSE = "https://creativecommons.org/licenses/by/4.0/"
 LATER = "2026-03-01T000000.000000Z"
 SAMPLE = {
     "title": "Liver of <b>zebrafish</b>",
@@ -29,8 +34,9 @@ SIZE = len(json.dumps(SAMPLE)) + len("# Read me") + len("one") + len("two")
 
 @pytest.fixture
 def keyed_settings(keyed_settings: Settings) -> Settings:
-    """Settings that name the field of titles."""
-    return replace(keyed_settings, web_title_fields=("files.none", "files.sample_json.title"))
+    """Settings that name the field of titles and the license."""
+    titles = ("files.none", "files.sample_json.title")
+    return replace(keyed_settings, web_title_fields=titles, data_license=LICENSE)
 
 
 def put(
@@ -85,6 +91,53 @@ def test_bundle_shows_title_metadata_files_and_commands(visit: Visit, depositor:
     assert re.search(r'<iframe class="preview" sandbox [^>]*src="/preview/files/', page.text)
     assert "ingest@example.org" not in page.text
     assert "Withdraw" not in page.text
+
+
+def cut_dataset(page: TestResponse) -> tuple[Any, str]:
+    """Return the dataset that a page describes, as a browser delimits it, and the rest."""
+    start = '<script type="application/ld+json">'
+    before, _, after = page.text.partition(start)
+    data, end, rest = after.partition("</script>")
+    assert end
+    assert start not in rest
+    return json.loads(data), before + rest
+
+
+def test_bundle_is_described_to_search_engines(visit: Visit, depositor: Depositor) -> None:
+    uuid = sample(depositor)
+    dataset, _ = cut_dataset(visit().get(f"/bundles/{uuid}"))
+    assert dataset["@context"] == "https://schema.org/"
+    assert dataset["@type"] == "Dataset"
+    assert dataset["@id"] == f"http://localhost/bundles/{uuid}?version={VERSION}"
+    assert (dataset["identifier"], dataset["version"]) == (f"{uuid}.{VERSION}", VERSION)
+    assert dataset["name"] == SAMPLE["title"]
+    assert f"4 files, {SIZE} bytes" in dataset["description"]
+    moment = datetime.fromisoformat(dataset["datePublished"])
+    assert moment == datetime.fromisoformat(VERSION)
+    assert dataset["license"] == LICENSE
+    catalog = {"@type": "DataCatalog", "name": "Data store", "url": "http://localhost"}
+    assert dataset["includedInDataCatalog"] == catalog
+    forms = {one["name"]: one["contentUrl"] for one in dataset["distribution"]}
+    assert forms.pop("GA4GH DRS") == f"drs://localhost/{uuid}.{VERSION}"
+    assert sorted(forms) == ["Manifest", "bagit", "ro-crate", "tar", "zip"]
+    for url in forms.values():
+        path = url.removeprefix("http://localhost")
+        assert visit().client.get(path, buffered=True).status_code == 200, url
+
+
+@pytest.mark.parametrize(
+    "title",
+    ["</script><script>alert(1)</script>", "<!--<script>", "\u2028&amp;'\"", "\u202e</SCRIPT >"],
+)
+def test_title_cannot_end_the_description(visit: Visit, depositor: Depositor, title: str) -> None:
+    uuid = put(depositor, 4, {"sample.json": json.dumps({"title": title}).encode()})
+    page = visit().get(f"/bundles/{uuid}")
+    dataset, rest = cut_dataset(page)
+    assert dataset["name"] == reveal(" ".join(title.split()))
+    assert "<script>" not in rest
+    data = page.text.partition('ld+json">')[2].partition("</script>")[0]
+    assert data.isascii()
+    assert not set(data) & set("<>&'")
 
 
 def test_folders_and_pages_of_files(visit: Visit, depositor: Depositor, monkeypatch) -> None:
@@ -286,7 +339,8 @@ def test_hostile_names_and_metadata_are_text(visit: Visit, depositor: Depositor)
             assert harm not in page.text, path
         assert not re.search(r'href="(javascript|data):', page.text)
         assert "\u202e" not in re.sub(r'data-copy="[^"]*"', "", page.text)
-        assert not re.search(r"<script(?![^>]*\bsrc=)|<[^>]+\son\w+=", page.text)
+        rest = cut_dataset(page)[1] if "?version=" in path else page.text
+        assert not re.search(r"<script(?![^>]*\bsrc=)|<[^>]+\son\w+=", rest)
 
 
 def test_direction_of_names_is_revealed(visit: Visit, depositor: Depositor) -> None:

@@ -48,7 +48,7 @@ from pipelines.backlog import open_backlog_cache
 from pipelines.fixity import open_report_cache
 from pipelines.subscriptions import SECRET_PURPOSE
 from storage.catalog import Catalog
-from storage.encryption import SecretBox, derive_key
+from storage.encryption import SecretBox, derive_keys
 from storage.engines import open_rate_limiter
 from storage.errors import exit_on_error
 from storage.metrics import find_shared_folder
@@ -124,7 +124,7 @@ def _build_services(
     verify: VerifyToken,
     clock: Callable[[], float],
 ) -> Services:
-    secret = settings.secret_key.encode()
+    cursor_key, *former_keys = derive_keys(settings.secret_keys, b"page pointers")
     stores = replace(stores, memory=new_memory_budget())
     access = StoreAuthorizer(
         open_decision_point(settings, stores.catalog),
@@ -135,13 +135,13 @@ def _build_services(
     waits = FairSemaphore("waiting requests", settings.api_waits, settings.client_waits)
     most_streams = min(settings.feed_streams, settings.api_threads // 4)
     streams = FairSemaphore("streams", most_streams, settings.client_streams)
-    subscription_secrets = SecretBox(derive_key(secret, SECRET_PURPOSE))
+    subscription_secrets = SecretBox(*derive_keys(settings.secret_keys, SECRET_PURPOSE))
     return Services(
         settings=settings,
         stores=stores,
         rates=stores.rate_limiter,
         memory=stores.memory,
-        cursors=Cursors(derive_key(secret, b"page pointers")),
+        cursors=Cursors(cursor_key, tuple(former_keys)),
         waiting=LongPolling(stores.pubsub, waits),
         streams=ServerSentEvents(
             stores.pubsub, streams, settings.feed_life_s, settings.feed_heartbeat_s

@@ -51,7 +51,7 @@ from storage import keys
 from storage.blobs.folder import FolderBlobs
 from storage.blobs.signed_urls import UploadGrant
 from storage.catalog import areas as catalog_areas
-from storage.encryption import SecretBox, derive_key
+from storage.encryption import SecretBox, derive_keys
 from storage.errors import Forbidden, Invalid, Unavailable
 from storage.protocols import DEFAULT_CONTENT_TYPE
 
@@ -399,7 +399,7 @@ def delete_area_upload(context: StoreContext[UploadParameters, None]) -> Respons
 
 
 def _make_sealer(context: StoreContext[Any, Any]) -> SecretBox:
-    return SecretBox(derive_key(context.services.settings.secret_key.encode(), UPLOAD_ID_PURPOSE))
+    return SecretBox(*derive_keys(context.services.settings.secret_keys, UPLOAD_ID_PURPOSE))
 
 
 def _seal_context(context: StoreContext[Any, Any]) -> bytes:

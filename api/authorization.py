@@ -54,7 +54,7 @@ def _build_key_ring(
 ) -> KeyRing:
     # With a remote authorization service, this home has no signing keys.
     if issuer == settings.auth_url and not settings.policies_url:
-        return build_own_ring(SigningKeyFile(settings.home, settings.secret_key), clock)
+        return build_own_ring(SigningKeyFile(settings.home, settings.secret_keys), clock)
     address = settings.issuers[issuer]
     if not address.startswith(("https://", "http://")):
         raise Invalid(f"STORE_ISSUERS gives {issuer} no http(s) address of its keys")

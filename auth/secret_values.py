@@ -71,11 +71,10 @@ class ValueSealer:
     key: bytes = field(repr=False)
 
     @classmethod
-    def from_secret(cls, secret: bytes) -> "ValueSealer":
-        """Derive the keys from a secret."""
-        return cls(
-            SecretBox(derive_key(secret, b"logins")), derive_key(secret, b"values of logins")
-        )
+    def from_secret(cls, secret: bytes, *former: bytes) -> "ValueSealer":
+        """Derive the keys from a secret; values that were sealed with a former one open, too."""
+        keys = [derive_key(each, b"logins") for each in (secret, *former)]
+        return cls(SecretBox(*keys), derive_key(secret, b"values of logins"))
 
     def seal(self, purpose: str, values: Sequence[Any], *, ends: float) -> str:
         """Seal JSON values as text for a URL, form or cookie."""

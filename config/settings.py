@@ -25,7 +25,7 @@ FILE_VARIABLE = "STORE_SETTINGS_FILE"
 IGNORED_VARIABLES = frozenset({FILE_VARIABLE, "STORE_REAL_DATA"})
 IGNORED_PREFIXES = ("STORE_TEST_", "STORE_CLIENT_")
 """Variables that are no settings: for the tests, the demo and the client."""
-SECRET_SETTINGS = ("secret_key", "provider_secrets")
+SECRET_SETTINGS = ("secret_key", "secret_key_previous", "provider_secrets")
 URL_PASSWORD = re.compile(r"(?<=://)([^/@:]*):[^/@]+@")
 """The user and the password of a URL."""
 
@@ -99,6 +99,10 @@ class Settings:
     # Secrets; empty: created in <home>/secrets with mode 0600 at first start
     secret_key: str = _setting(
         "", "key that signs cursors and local URLs and encrypts stored secrets"
+    )
+    secret_key_previous: str = _setting(
+        "",
+        "another key that is accepted, while the key is changed by `python -m ops secrets rotate`",
     )
 
     # HTTP
@@ -412,6 +416,12 @@ class Settings:
     def metrics_folder(self) -> Path:
         """Folder in which the processes of this home count metrics."""
         return self.home.absolute() / "metrics"
+
+    @property
+    def secret_keys(self) -> tuple[str, ...]:
+        """The key that signs and encrypts, and the other one that is accepted, if any."""
+        other = self.secret_key_previous
+        return (self.secret_key, other) if other else (self.secret_key,)
 
     @property
     def internal_url(self) -> str:

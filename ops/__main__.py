@@ -23,6 +23,7 @@ COMMANDS = {
     "sweep": "ops.status:sweep",
     "dead": "ops.dead_jobs:dead_jobs",
     "read-only": "ops.maintenance:read_only",
+    "secrets": "ops.secrets:secrets",
     "service-accounts": "ops.accounts:service_accounts",
     "purge": "ops.integrity:purge",
     "reconcile": "ops.recovery:reconcile",

@@ -120,7 +120,7 @@ def rotate_key(settings: Settings, leaked: bool, algorithm: SigningAlgorithm) ->
         algorithm,
         now=time.time(),
         life_s=settings.access_token_s,
-        given=settings.secret_key,
+        given=settings.secret_keys,
         drop=leaked,
     )
     held = len(keys.keys) - 1

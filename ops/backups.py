@@ -2,7 +2,7 @@
 
 import os
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 from typing import BinaryIO
@@ -23,7 +23,7 @@ from pipelines.recovery.backup_targets import (
     remove_old_backups,
 )
 from storage.catalog import Catalog, now_us, revisions, store_state
-from storage.encryption import derive_key
+from storage.encryption import derive_keys
 from storage.engines import migrate_catalog, open_bucket, parse_folder_url
 from storage.errors import AlreadyExists, DamagedObjectError, NotFoundError, Unavailable
 from storage.model import REPLICAS
@@ -41,9 +41,10 @@ LOGINS_ENDED_NOTICE = "All logins have ended, in browsers and of applications: p
 _KEY_PURPOSE, _KEY_BYTES = b"backups", 16
 
 
-def _derive_backup_key(settings: Settings) -> str:
-    """Tells one secret from another; nothing is signed or sealed with it."""
-    return derive_key(read_secret_key(settings).encode(), _KEY_PURPOSE, _KEY_BYTES).hex()
+def _derive_backup_keys(settings: Settings) -> list[str]:
+    """Tell one secret from another; nothing is signed or sealed with these."""
+    secrets = (read_secret_key(settings), *settings.secret_keys[1:])
+    return [key.hex() for key in derive_keys(secrets, _KEY_PURPOSE, _KEY_BYTES)]
 
 
 def _open_target(settings: Settings, url: str) -> BackupTarget:
@@ -103,7 +104,7 @@ def backup(settings: Settings, target: str, keep: int | None) -> CommandOutput:
         place, name, shown = FolderTarget(file.parent), file.name, target
         if file.exists():
             raise click.ClickException(f"{file} exists; a backup never replaces a file.")
-    counts = _write_backup(stores, place, name, shown, _derive_backup_key(settings))
+    counts = _write_backup(stores, place, name, shown, _derive_backup_keys(settings)[0])
     with stores.catalog.write() as tx:
         store_state.write_value(tx, store_state.LAST_BACKUP_KEY, str(now_us(tx)))
     _begin_epoch(stores)
@@ -194,20 +195,20 @@ def restore(settings: Settings, source: str, verify: bool) -> CommandOutput:
 
     With --verify nothing of this store changes: use it to find out whether a backup is good.
     """
-    key = _derive_backup_key(settings)
+    keys = _derive_backup_keys(settings)
     with _open_backup(settings, source) as (name, file):
         if verify:
-            return _verify_backup(name, file, key)
-        return _restore_backup(open_stores(settings), file, key)
+            return _verify_backup(name, file, keys)
+        return _restore_backup(open_stores(settings), file, keys)
 
 
-def _verify_backup(name: str, file: BinaryIO, key: str) -> CommandOutput:
+def _verify_backup(name: str, file: BinaryIO, keys: Sequence[str]) -> CommandOutput:
     with (
         tempfile.TemporaryDirectory(prefix="store-verify-") as folder,
         closing(Catalog(f"sqlite:///{folder}/catalog.sqlite")) as scratch,
     ):
         migrate_catalog(scratch)
-        made, rows = _restore_rows(scratch, file, key)
+        made, rows = _restore_rows(scratch, file, keys)
     lost = sum(one[1] - one[2] for one in rows)
     text = f"{name} of {made} is complete and can be restored."
     if lost:
@@ -216,10 +217,11 @@ def _verify_backup(name: str, file: BinaryIO, key: str) -> CommandOutput:
 
 
 def _restore_rows(
-    catalog: Catalog, file: BinaryIO, key: str
+    catalog: Catalog, file: BinaryIO, keys: Sequence[str]
 ) -> tuple[str, list[tuple[str, int, int]]]:
-    made = backups.check_backup(file, key=key).made
-    restored = backups.restore_backup(catalog, file, key=key)
+    key, *former = keys
+    made = backups.check_backup(file, key=key, former=former).made
+    restored = backups.restore_backup(catalog, file, key=key, former=former)
     return made, [(one.table, one.rows, one.added) for one in restored]
 
 
@@ -227,13 +229,13 @@ def _build_table(rows: list[tuple[str, int, int]]) -> OutputTable:
     return OutputTable("Restored", ("table", "rows in the file", "added"), rows)
 
 
-def _restore_backup(stores: Stores, file: BinaryIO, key: str) -> CommandOutput:
+def _restore_backup(stores: Stores, file: BinaryIO, keys: Sequence[str]) -> CommandOutput:
     if revisions.read_current_revision(stores.catalog) != revisions.expected_revision():
         raise click.ClickException("Run `python -m ops migrate` first.")
-    made = backups.check_backup(file, key=key).made
+    made = backups.check_backup(file, key=keys[0], former=keys[1:]).made
     # First: whatever comes back, and wherever this is interrupted, no old login meets it.
     epochs.end_all_sessions(stores, "restore", backup=made)
-    _, rows = _restore_rows(stores.catalog, file, key)
+    _, rows = _restore_rows(stores.catalog, file, keys)
     notices = [
         f"The backup is of {made}. Later subscriptions, pauses and deliveries are not in it:"
         " subscribers can replay the events since then."

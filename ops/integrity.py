@@ -107,7 +107,7 @@ def fixity_report(
         raise click.UsageError("A report is lines of JWS: --json is for --check.")
     stores = open_stores(settings)
     now = time.time()
-    keys = read_keys_until(settings.home, now + KEY_PUBLISHED_S, settings.secret_key)
+    keys = read_keys_until(settings.home, now + KEY_PUBLISHED_S, settings.secret_keys)
     head = {"iss": settings.auth_url, "iat": int(now), "report": str(uuid.uuid4())}
     counts = fixity.build_report(stores, period_days=settings.scrub_period_days)
     with _open_output(output) as stream:
@@ -184,7 +184,7 @@ def _digest_line(line: str) -> str:
 def _check_file(settings: Settings, path: Path) -> CommandOutput:
     try:
         with path.open(encoding="ascii") as stream:
-            found = check_report(stream, read_signing_keys(settings.home, settings.secret_key))
+            found = check_report(stream, read_signing_keys(settings.home, settings.secret_keys))
     except (BrokenReport, UnicodeDecodeError) as error:
         raise click.ClickException(f"{path}: {error}") from error
     damaged = sum(found["replicas"][name]["damaged"] for name in REPLICAS)

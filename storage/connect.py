@@ -28,7 +28,7 @@ PROBE_PREFIX = "probe/"
 
 def connect(settings: Settings, *, notices: PubSub | None = None) -> Stores:
     """Open every store; call it after forking. SettingsError for unusable settings."""
-    _check_secret(settings)
+    check_secrets(settings)
     home = settings.home.absolute()
     home.mkdir(parents=True, exist_ok=True)
     areas_url = settings.areas_url or (home / "areas").as_uri()
@@ -118,14 +118,17 @@ def _probe_bucket(blobs: BlobStore) -> None:
     next(iter(blobs.list(PROBE_PREFIX)), None)
 
 
-def _check_secret(settings: Settings) -> None:
-    if len(settings.secret_key) < MIN_SECRET_LENGTH:
-        raise SettingsError(f"STORE_SECRET_KEY must have at least {MIN_SECRET_LENGTH} characters")
+def check_secrets(settings: Settings) -> None:
+    """SettingsError if a key is too short."""
+    names = ("STORE_SECRET_KEY", "STORE_SECRET_KEY_PREVIOUS")
+    for name, secret in zip(names, settings.secret_keys, strict=False):
+        if len(secret) < MIN_SECRET_LENGTH:
+            raise SettingsError(f"{name} must have at least {MIN_SECRET_LENGTH} characters")
 
 
 def open_catalog(settings: Settings) -> Catalog:
     """Open the catalog alone; SettingsError without a secret."""
-    _check_secret(settings)
+    check_secrets(settings)
     return Catalog(
         settings.catalog,
         connections=settings.catalog_connections,

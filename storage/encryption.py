@@ -1,6 +1,8 @@
 """Derive keys from the store's secret, and encrypt small secrets with AES-256-GCM."""
 
 import os
+from collections.abc import Iterable
+from contextlib import suppress
 
 from cryptography.exceptions import InvalidTag
 from cryptography.hazmat.primitives import hashes
@@ -18,16 +20,22 @@ def derive_key(secret: bytes, purpose: bytes, length: int = 32) -> bytes:
     return HKDF(algorithm=hashes.SHA256(), length=length, salt=None, info=purpose).derive(secret)
 
 
+def derive_keys(secrets: Iterable[str], purpose: bytes, length: int = 32) -> tuple[bytes, ...]:
+    """Derive the keys of one purpose from a secret and the others that are accepted."""
+    return tuple(derive_key(secret.encode(), purpose, length) for secret in secrets)
+
+
 def instance_id(secret: bytes) -> str:
     """Return an id of the store that reveals nothing of the secret."""
     return derive_key(secret, b"instance", 16).hex()
 
 
 class SecretBox:
-    """Encrypts and decrypts with one key of 32 bytes, as `derive_key` makes it."""
+    """Encrypts with one key of 32 bytes, as `derive_key` makes it; decrypts with others, too."""
 
-    def __init__(self, key: bytes) -> None:
+    def __init__(self, key: bytes, *former: bytes) -> None:
         self._cipher = AESGCM(key)
+        self._former = tuple(map(AESGCM, former))
 
     def seal(self, plain: bytes, context: bytes) -> bytes:
         """Encrypt; only the same key and context decrypt it. The result differs each time."""
@@ -40,6 +48,9 @@ class SecretBox:
         try:
             if sealed[:1] != FORMAT:
                 raise ValueError("unknown format of an encrypted value")
-            return self._cipher.decrypt(nonce, body, context)
-        except (InvalidTag, ValueError) as error:
+            for cipher in (self._cipher, *self._former):
+                with suppress(InvalidTag):
+                    return cipher.decrypt(nonce, body, context)
+            raise ValueError("another key or context")
+        except ValueError as error:
             raise Unavailable("A sealed secret cannot be opened with the store's key") from error

@@ -14,7 +14,7 @@ from storage.blobs.folder import FolderBlobs
 from storage.blobs.signed_urls import UrlSigner
 from storage.catalog import Catalog, revisions
 from storage.datagrams import open_socket_folder
-from storage.encryption import derive_key
+from storage.encryption import derive_keys
 from storage.model import Replica
 from storage.protocols import (
     BlobStore,
@@ -54,8 +54,9 @@ def open_bucket(settings: Settings, name: str, url: str, *, tagged: bool = False
     """Open a bucket by the scheme of its URL; `name` is its name in URLs and messages."""
     match url.partition("://")[0]:
         case "file":
-            key = derive_key(settings.secret_key.encode(), b"object urls")
-            return FolderBlobs(parse_folder_url(name, url), UrlSigner(key, name))
+            key, *former = derive_keys(settings.secret_keys, b"object urls")
+            signer = UrlSigner(key, name, former=tuple(former))
+            return FolderBlobs(parse_folder_url(name, url), signer)
         case "s3":
             from storage.blobs.s3 import open_s3_blobs
 

@@ -22,7 +22,7 @@ from pipelines.facets import open_facet_field_caches
 from pipelines.recovery import epochs
 from pipelines.statistics import open_statistics_cache
 from storage.catalog import Catalog
-from storage.encryption import derive_key
+from storage.encryption import derive_keys
 from storage.engines import open_rate_limiter
 from storage.errors import DomainError
 from storage.stores import Stores
@@ -102,13 +102,13 @@ def create_site_app(
     app.template_folder = str(WEB / "templates")
     services: Services = app.extensions[SERVICES_KEY]
     # A separate key: sealed values of the login pages must not pass as sessions.
-    secret = derive_key(settings.secret_key.encode(), b"web pages")
+    secrets = derive_keys(settings.secret_keys, b"web pages")
     # Apart from the API's streams, so that readers of pages take none from programs.
     slots = FairSemaphore("live pages", settings.page_streams, settings.client_streams)
     site = Site(
         services=services,
         auth=auth,
-        sealer=ValueSealer.from_secret(secret),
+        sealer=ValueSealer.from_secret(*secrets),
         clock=clock,
         find_session=login.find_session,
         post_form=post_form,

@@ -27,7 +27,7 @@ from pipelines.flow import DELIVER, DELIVERIES_TOPIC, delivery_jobs
 from pipelines.subscriptions import SECRET_PURPOSE
 from storage.catalog import Catalog
 from storage.catalog.endpoints import LeaseHolder
-from storage.encryption import SecretBox, derive_key
+from storage.encryption import SecretBox, derive_keys
 from storage.errors import DomainError
 from storage.metrics import EVENT_LOOP_LAG
 from storage.protocols import PubSub
@@ -290,7 +290,7 @@ def build_worker(
         chains,
         rules=rules,
         new_sender=lambda: build_webhook_sender(settings),
-        unseal=SecretBox(derive_key(settings.secret_key.encode(), SECRET_PURPOSE)).open,
+        unseal=SecretBox(*derive_keys(settings.secret_keys, SECRET_PURPOSE)).open,
         threads=threads,
         tracer=stores.tracer,
     )

@@ -40,7 +40,7 @@ from auth.tokens.verification import GrantChecker
 from config import Settings
 from storage.catalog import Catalog
 from storage.connect import make_write_probes
-from storage.encryption import derive_key
+from storage.encryption import derive_keys
 from storage.metrics import find_shared_folder
 from storage.rate_limits import RateLimiter
 
@@ -216,17 +216,18 @@ def build_auth_services(
 ) -> AuthServices:
     """Build what the views need; encrypts the file of signing keys and creates missing ones."""
     # Encrypt the file of keys if there is a secret; create missing keys, and check them.
-    seal_key_file(settings.home, settings.secret_key)
-    keys, secret = SigningKeyFile(settings.home, settings.secret_key), settings.secret_key.encode()
+    seal_key_file(settings.home, settings.secret_keys)
+    keys = SigningKeyFile(settings.home, settings.secret_keys)
+    cursor_key, *former_keys = derive_keys(settings.secret_keys, b"page pointers")
     keys.read()
     decisions = LocalDecisionPoint(catalog, settings)
-    provider = OAuthProvider(settings, catalog, keys, secret, clock)
+    provider = OAuthProvider(settings, catalog, keys, settings.secret_keys, clock)
     return AuthServices(
         settings=settings,
         catalog=catalog,
         probes=make_write_probes(settings, catalog),
         keys=keys,
-        cursors=Cursors(derive_key(secret, b"page pointers")),
+        cursors=Cursors(cursor_key, tuple(former_keys)),
         decisions=decisions,
         verify=verify,
         rates=rates,

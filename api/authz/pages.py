@@ -247,7 +247,7 @@ def build_login_services(
     settings: Settings, catalog: Catalog, clock: Callable[[], float]
 ) -> LoginServices:
     """Build what the login pages need."""
-    seals = ValueSealer.from_secret(settings.secret_key.encode())
+    seals = ValueSealer.from_secret(*(key.encode() for key in settings.secret_keys))
     return LoginServices(
         settings=settings,
         catalog=catalog,

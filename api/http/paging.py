@@ -25,14 +25,15 @@ MAX_CURSOR_CHARS = 4096
 
 @dataclass(frozen=True)
 class Cursors:
-    """Makes and verifies the page tokens of this deployment."""
+    """Makes the page tokens of this deployment, and verifies them with former keys, too."""
 
     key: bytes
+    former: tuple[bytes, ...] = ()
 
     def seal(self, scope: Sequence[str], position: Sequence[str]) -> str:
         """Return the page token of a position in the listing that `scope` describes."""
         payload = orjson.dumps(list(position))
-        sealed = CURSOR_FORMAT + self._mac(scope, payload) + payload
+        sealed = CURSOR_FORMAT + _compute_mac(self.key, scope, payload) + payload
         return base64.urlsafe_b64encode(sealed).decode().rstrip("=")
 
     def open(
@@ -41,14 +42,16 @@ class Cursors:
         """Return the position; Invalid (`illegal_token`) for a token of another listing."""
         sealed = _decode_cursor(token, parameter)
         head, payload = sealed[: 1 + MAC_BYTES], sealed[1 + MAC_BYTES :]
-        if not hmac.compare_digest(head, CURSOR_FORMAT + self._mac(scope, payload)):
+        macs = (_compute_mac(key, scope, payload) for key in (self.key, *self.former))
+        if not any(hmac.compare_digest(head, CURSOR_FORMAT + mac) for mac in macs):
             raise _illegal_cursor(parameter)
         position: list[str] = orjson.loads(payload)
         return position
 
-    def _mac(self, scope: Sequence[str], payload: bytes) -> bytes:
-        text = orjson.dumps(list(scope)) + b"\n" + payload
-        return hmac.new(self.key, CURSOR_FORMAT + text, hashlib.sha256).digest()[:MAC_BYTES]
+
+def _compute_mac(key: bytes, scope: Sequence[str], payload: bytes) -> bytes:
+    text = orjson.dumps(list(scope)) + b"\n" + payload
+    return hmac.new(key, CURSOR_FORMAT + text, hashlib.sha256).digest()[:MAC_BYTES]
 
 
 def _decode_cursor(token: str, parameter: str) -> bytes:

@@ -58,7 +58,7 @@ def create_personal_token(
         ends_us=now_us + lifetime_s * 1_000_000,
         name=name,
     )
-    keys = read_keys_until(settings.home, now + lifetime_s, settings.secret_key)
+    keys = read_keys_until(settings.home, now + lifetime_s, settings.secret_keys)
     # Of two at once, the second sees the first.
     with begin_change(catalog) as tx:
         admit_at_login(tx, by.who, by.request_id)

@@ -2,7 +2,7 @@
 
 import base64
 import binascii
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from urllib.parse import unquote_plus
@@ -14,7 +14,7 @@ from auth.settings import AuthSettings
 from auth.tokens.signing_keys import SigningKeyFile
 from storage.catalog import Catalog, Tx
 from storage.catalog.oauth import OAuthClient
-from storage.encryption import derive_key
+from storage.encryption import derive_keys
 
 SCOPES = ("openid", "email", "profile", "groups", "offline_access")
 """Supported scopes; others are not granted."""
@@ -29,7 +29,8 @@ class OAuthProvider:
     settings: AuthSettings
     catalog: Catalog
     keys: SigningKeyFile
-    secret: bytes = field(repr=False)
+    secrets: Sequence[str] = field(repr=False)
+    """The store's secret, and others that are accepted."""
     clock: Callable[[], float]
 
     @property
@@ -43,9 +44,9 @@ class OAuthProvider:
         return built_in_clients(self.settings)
 
     @cached_property
-    def refresh_key(self) -> bytes:
-        """Key that derives successors of refresh tokens."""
-        return derive_key(self.secret, b"openid refresh tokens")
+    def refresh_keys(self) -> tuple[bytes, ...]:
+        """The key that derives successors of refresh tokens, and others that did."""
+        return derive_keys(self.secrets, b"openid refresh tokens")
 
     def client(self, tx: Tx, client_id: str) -> OAuthClient | None:
         """Find a client by id."""

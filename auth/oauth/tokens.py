@@ -203,7 +203,7 @@ def _refresh_tokens(
     scopes = _narrow_scopes(grant, form.get("scope"))
     if isinstance(scopes, OAuthError):
         return scopes
-    successor = _successor_token(provider, token)
+    successor = _successor_token(tx, provider, token, used)
     if not _rotate_refresh_token(tx, provider, used, successor, grant):
         oauth.revoke_grant(tx, grant.id, now)
         return invalid_grant(INVALID_GRANT_TEXT)
@@ -229,9 +229,20 @@ def _rotate_refresh_token(
     return unused and now < used.used_us + provider.settings.refresh_grace_s * 1_000_000
 
 
-def _successor_token(provider: OAuthProvider, token: str) -> str:
-    """Derive the next refresh token; deterministic, and secret without the server's key."""
-    return encode_base64url(hmac.new(provider.refresh_key, token.encode(), hashlib.sha256).digest())
+def _successor_token(tx: Tx, provider: OAuthProvider, token: str, used: RefreshTokenRow) -> str:
+    """Derive the next refresh token; deterministic, and secret without the server's key.
+
+    A used token may have its successor from a former key.
+    """
+    current, *former = (
+        encode_base64url(hmac.new(key, token.encode(), hashlib.sha256).digest())
+        for key in provider.refresh_keys
+    )
+    if used.used_us is not None:
+        for each in former:
+            if oauth.find_refresh_token(tx, hash_secret(each)) is not None:
+                return each
+    return current
 
 
 def _store_refresh_token(

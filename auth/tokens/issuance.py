@@ -79,7 +79,7 @@ ADMIN_TOKEN_S = 365 * 86_400
 def create_token(settings: AuthSettings, grant: TokenSpec, *, now: float, token_id: str) -> str:
     """Sign a token for this deployment."""
     return issue_token(
-        read_keys_until(settings.home, now + grant.lifetime_s, settings.secret_key),
+        read_keys_until(settings.home, now + grant.lifetime_s, settings.secret_keys),
         grant,
         issuer=settings.auth_url,
         audience=settings.audiences,

@@ -9,8 +9,8 @@ protect nothing.
 
 import base64
 import json
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from functools import lru_cache
 from pathlib import Path
@@ -32,6 +32,8 @@ from storage.encryption import SecretBox, derive_key
 from storage.errors import Unavailable
 
 PrivateSigningKey = RSAKey | ECKey
+GivenSecrets = str | Sequence[str]
+"""The store's secret of the settings, alone or before others that are accepted."""
 SigningAlgorithm = Literal["RS256", "ES256"]
 
 RETIREMENT_MARGIN_S = 86_400
@@ -141,7 +143,7 @@ _SEALED_MEMBER = "sealed"
 _SEALING_CONTEXT = b"signing keys"
 
 
-def read_signing_keys(home: Path, given: str = "") -> SigningKeys:
+def read_signing_keys(home: Path, given: GivenSecrets = "") -> SigningKeys:
     """Read this home's keys, created on first use; Unavailable if their file is invalid. `given`
     is the secret of the settings."""
     text = _read_key_file(home, given)
@@ -149,7 +151,7 @@ def read_signing_keys(home: Path, given: str = "") -> SigningKeys:
         return load_keys(_open_keys(text, home, given))
 
 
-def _read_key_file(home: Path, given: str) -> str:
+def _read_key_file(home: Path, given: GivenSecrets) -> str:
     path = ensure_secrets_folder(home) / SIGNING_KEYS_FILE
     return read_or_create(path, lambda: _format_keys(generate_keys(), _build_sealer(home, given)))
 
@@ -166,7 +168,7 @@ def _translate_key_errors() -> Iterator[None]:
 class SigningKeyFile:
     """The keys of this home, read again only if their file changes; thread-safe."""
 
-    def __init__(self, home: Path, given: str = "") -> None:
+    def __init__(self, home: Path, given: GivenSecrets = "") -> None:
         self._home, self._given = home, given
         self._held: tuple[tuple[int, int], SigningKeys] | None = None
 
@@ -193,7 +195,7 @@ def rotate_key_file(
     *,
     now: float,
     life_s: float,
-    given: str = "",
+    given: GivenSecrets = "",
     drop: bool = False,
 ) -> SigningKeys:
     """Replace the signing key.
@@ -208,7 +210,7 @@ def rotate_key_file(
     return keys
 
 
-def read_keys_until(home: Path, until: float, given: str = "") -> SigningKeys:
+def read_keys_until(home: Path, until: float, given: GivenSecrets = "") -> SigningKeys:
     """Return the keys to sign a token that expires then, and record this expiry.
 
     It keeps the key through rotations, but is not recorded if the file is read-only."""
@@ -223,7 +225,7 @@ def read_keys_until(home: Path, until: float, given: str = "") -> SigningKeys:
         return read_signing_keys(home, given)
 
 
-def seal_key_file(home: Path, given: str) -> bool:
+def seal_key_file(home: Path, given: GivenSecrets) -> bool:
     """Encrypt a plain key file with the operator's secret.
 
     Return False if there is nothing to do, or the file is read-only."""
@@ -239,7 +241,7 @@ def seal_key_file(home: Path, given: str) -> bool:
         return False
 
 
-def _write_keys(home: Path, keys: SigningKeys, given: str) -> None:
+def _write_keys(home: Path, keys: SigningKeys, given: GivenSecrets) -> None:
     replace_file(
         ensure_secrets_folder(home) / SIGNING_KEYS_FILE,
         _format_keys(keys, _build_sealer(home, given)),
@@ -253,23 +255,50 @@ def _format_keys(keys: SigningKeys, sealer: SecretBox | None) -> str:
     return json.dumps({_SEALED_MEMBER: base64.b64encode(sealed).decode()}) + "\n"
 
 
-def _open_keys(text: str, home: Path, given: str) -> Mapping[str, Any]:
+def _open_keys(text: str, home: Path, given: GivenSecrets) -> Mapping[str, Any]:
     document: Mapping[str, Any] = json.loads(text)
     if _SEALED_MEMBER not in document:
         return document
-    sealer = SecretBox(derive_key(load_secret(home, given=given), _SEALING_CONTEXT))
+    current, *former = _list_secrets(given)
+    secrets = [load_secret(home, given=current), *(each.encode() for each in former)]
+    sealer = SecretBox(*(derive_key(each, _SEALING_CONTEXT) for each in secrets))
     opened: Mapping[str, Any] = json.loads(
         sealer.open(base64.b64decode(document[_SEALED_MEMBER]), _SEALING_CONTEXT)
     )
     return opened
 
 
-def _build_sealer(home: Path, given: str) -> SecretBox | None:
+def _list_secrets(given: GivenSecrets) -> Sequence[str]:
+    return (given,) if isinstance(given, str) else given
+
+
+def _build_sealer(home: Path, given: GivenSecrets) -> SecretBox | None:
     """Seal with the operator's secret; None if it is also stored beside the keys."""
-    if not given:
+    current, *_ = _list_secrets(given)
+    if not current:
         return None
     try:
         beside = (home / SECRETS_FOLDER / STORE_SECRET_NAME).read_text(encoding="utf-8").strip()
     except (OSError, UnicodeDecodeError):
         beside = ""
-    return None if given == beside else SecretBox(derive_key(given.encode(), _SEALING_CONTEXT))
+    return None if current == beside else SecretBox(derive_key(current.encode(), _SEALING_CONTEXT))
+
+
+def reseal_key_file(home: Path, given: GivenSecrets) -> bool:
+    """Encrypt the keys with the current secret.
+
+    Return False if they are, are not encrypted, or this home has none."""
+    path = home / SECRETS_FOLDER / SIGNING_KEYS_FILE
+    if not path.exists():
+        return False
+    with lock_folder(path.parent):
+        current, *_ = _list_secrets(given)
+        text = path.read_text(encoding="utf-8")
+        with _translate_key_errors():
+            if _SEALED_MEMBER not in json.loads(text):
+                return False
+            with suppress(Unavailable):
+                _open_keys(text, home, current)
+                return False
+        _write_keys(home, read_signing_keys(home, given), given)
+        return True

@@ -8,7 +8,7 @@ import base64
 import gzip
 import hashlib
 import zlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import groupby, islice
@@ -81,7 +81,7 @@ def _encode_bytes(value: Any) -> dict[str, str]:
     return {BYTES_MEMBER: base64.b64encode(value).decode()}
 
 
-def check_backup(source: BinaryIO, *, key: str) -> BackupHeader:
+def check_backup(source: BinaryIO, *, key: str, former: Collection[str] = ()) -> BackupHeader:
     """Check a whole backup, from its beginning.
 
     Invalid or DamagedObjectError for a file that is no complete backup, ConflictError for one of
@@ -93,7 +93,7 @@ def check_backup(source: BinaryIO, *, key: str) -> BackupHeader:
     with _open_lines(source) as lines:
         for line in lines:
             if header is None:
-                header = _parse_header(line, key)
+                header = _parse_header(line, {key, *former})
             elif last is None and line.startswith(b"["):
                 _parse_row(line)
                 count += 1
@@ -117,7 +117,7 @@ def _open_lines(source: BinaryIO) -> Iterator[Iterator[bytes]]:
         raise DamagedObjectError("The file is no backup, or is truncated or damaged.") from error
 
 
-def _parse_header(line: bytes, key: str) -> BackupHeader:
+def _parse_header(line: bytes, keys: Collection[str]) -> BackupHeader:
     header = orjson.loads(line)
     if not isinstance(header, dict) or "format" not in header:
         raise Invalid("The file is no backup of a store.")
@@ -125,16 +125,18 @@ def _parse_header(line: bytes, key: str) -> BackupHeader:
         raise ConflictError(f"This version reads {FORMAT}, not {header['format']}.")
     if not all(isinstance(header.get(name), str) for name in ("made", "revision", "key")):
         raise DamagedObjectError("The header of the backup lacks a member.")
-    if header["key"] != key:
+    if header["key"] not in keys:
         raise ConflictError("The backup was made with another STORE_SECRET_KEY: set that one.")
     if header["revision"] > revisions.expected_revision():
         raise ConflictError("The backup was made by a later version of the store.")
     return BackupHeader(header["made"], header["revision"], header["key"])
 
 
-def restore_backup(catalog: Catalog, source: BinaryIO, *, key: str) -> Iterator[RestoredTable]:
+def restore_backup(
+    catalog: Catalog, source: BinaryIO, *, key: str, former: Collection[str] = ()
+) -> Iterator[RestoredTable]:
     """Check a backup, then add missing rows in batches of one transaction each; idempotent."""
-    check_backup(source, key=key)
+    check_backup(source, key=key, former=former)
     source.seek(0)
     with _open_lines(source) as lines:
         next(lines)

@@ -47,6 +47,8 @@ class UrlSigner:
     secret: bytes
     bucket: str
     now: Callable[[], float] = time.time
+    former: tuple[bytes, ...] = ()
+    """Other secrets whose signatures are valid."""
 
     def sign(
         self,
@@ -85,15 +87,18 @@ class UrlSigner:
 
     def _sign_url(self, key: str, query: Mapping[str, str], purpose: bytes) -> str:
         text = self._encode_url(key, query)
-        return f"{text}&signature={self._compute_signature(text, purpose)}"
+        return f"{text}&signature={_compute_signature(self.secret, text, purpose)}"
 
     def _verify_query(
         self, key: str, parameters: Mapping[str, str], names: Sequence[str], purpose: bytes
     ) -> Mapping[str, str]:
         """Return the named parameters, with empty texts for absent ones."""
         query = {name: parameters.get(name, "") for name in names}
-        expected = self._compute_signature(self._encode_url(key, query), purpose)
-        if not hmac.compare_digest(parameters.get("signature", "").encode(), expected.encode()):
+        text, given = self._encode_url(key, query), parameters.get("signature", "").encode()
+        signatures = (
+            _compute_signature(secret, text, purpose) for secret in (self.secret, *self.former)
+        )
+        if not any(hmac.compare_digest(given, each.encode()) for each in signatures):
             raise Forbidden("the URL's signature is invalid")
         if not _EXPIRES.fullmatch(query["expires"]) or int(query["expires"]) <= self.now():
             raise Forbidden("the URL has expired")
@@ -104,5 +109,6 @@ class UrlSigner:
         pairs = (f"{name}={quote(value, safe='')}" for name, value in query.items() if value)
         return f"{path}?{'&'.join(pairs)}"
 
-    def _compute_signature(self, text: str, purpose: bytes) -> str:
-        return hmac.new(self.secret, purpose + text.encode(), hashlib.sha256).hexdigest()
+
+def _compute_signature(secret: bytes, text: str, purpose: bytes) -> str:
+    return hmac.new(secret, purpose + text.encode(), hashlib.sha256).hexdigest()

@@ -10,7 +10,7 @@ Only changes are written, so successful attempts cost one read.
 import json
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Final, Literal, get_args
+from typing import Any, Final, Literal, NamedTuple, get_args
 
 from sqlalchemy import (
     BigInteger,
@@ -387,3 +387,28 @@ def _disable_failing(tx: Tx, failing: Sequence[_FailureCount], after_s: float) -
     )
     limits = {"least": MIN_FAILURES, "span_us": int(after_s * 1e6)}
     return list(sql.execute_with(tx, statement, "bad", columns, **limits).scalars())
+
+
+class SealedSecrets(NamedTuple):
+    """The encrypted signing keys of one subscription."""
+
+    id: int
+    uuid: str
+    hmac_secret: bytes | None
+    hmac_previous: bytes | None
+
+
+def list_sealed_secrets(tx: Tx, *, after_id: int, limit: int) -> list[SealedSecrets]:
+    """List encrypted signing keys by id; of deleted subscriptions, too."""
+    columns = (getattr(subscriptions.c, name) for name in SealedSecrets._fields)
+    sealed = subscriptions.c.hmac_secret.is_not(None) | subscriptions.c.hmac_previous.is_not(None)
+    query = select(*columns).where(subscriptions.c.id > after_id, sealed)
+    rows = tx.execute(query.order_by(subscriptions.c.id).limit(limit))
+    return [SealedSecrets(*row) for row in rows]
+
+
+def replace_sealed_secret(tx: Tx, ident: int, column: str, old: bytes, new: bytes) -> bool:
+    """Replace an encrypted signing key; False if it has changed meanwhile."""
+    held = subscriptions.c[column]
+    changed = update(subscriptions).where(subscriptions.c.id == ident, held == old)
+    return tx.execute(changed.values({column: new})).rowcount == 1

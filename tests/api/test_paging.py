@@ -79,3 +79,10 @@ def test_the_next_url_repeats_every_parameter_and_replaces_the_pointer() -> None
     assert url == (
         "https://a.example/v1/bundles/all?replica=aws&x=%26y&per_page=2&search_after=new"
     )
+
+
+@pytest.mark.spec("OPS-43")
+def test_a_token_of_the_former_key_is_accepted() -> None:
+    later = Cursors(b"another key", (b"a key of this deployment",))
+    assert later.open(SCOPE, POINTER) == ["uuid", "version"]
+    assert Cursors(b"another key").open(SCOPE, later.seal(SCOPE, ["a"])) == ["a"]

@@ -61,3 +61,11 @@ def test_accepts_padding() -> None:
         sealed = SEALS.seal("state", ["a" * length], ends=NOW + 60)
         padded = sealed + "=" * (-len(sealed) % 4)
         assert SEALS.open("state", padded, now=NOW) == ["a" * length]
+
+
+@pytest.mark.spec("OPS-43")
+def test_a_value_of_the_former_secret_is_opened() -> None:
+    sealed = SEALS.seal("state", ["a"], ends=NOW + 60)
+    later = ValueSealer.from_secret(b"another secret of a test", b"a secret for tests only")
+    assert later.open("state", sealed, now=NOW) == ["a"]
+    assert SEALS.open("state", later.seal("state", ["a"], ends=NOW + 60), now=NOW) is None

@@ -380,6 +380,14 @@ def test_rejects_backup_of_other_secret(used: FQID, stores: Stores) -> None:
     assert used
 
 
+@pytest.mark.spec("OPS-43")
+def test_accepts_backup_of_former_secret(used: FQID, stores: Stores) -> None:
+    source = io.BytesIO(saved(stores))
+    assert backups.check_backup(source, key="ccdd", former=[KEY]).key == KEY
+    assert list(backups.restore_backup(stores.catalog, source, key="ccdd", former=[KEY]))
+    assert used
+
+
 def test_rejects_backup_of_later_version(used: FQID, stores: Stores) -> None:
     lines = [orjson.loads(line) for line in gzip.decompress(saved(stores)).splitlines()]
     later = {**lines[0], "revision": "9999"}

@@ -15,7 +15,7 @@ from storage.catalog.accounts import AccountKey, AccountStatus
 from tests.auth.builders import Clock
 
 ISSUER = "https://auth.example"
-SECRET = b"a secret for tests only"
+SECRETS = ("a secret for tests only",)
 
 
 @dataclass
@@ -63,7 +63,7 @@ def settings(tmp_path: Path) -> Settings:
 def provider(
     settings: Settings, catalog: Catalog, keys: SigningKeyFile, clock: Clock
 ) -> OAuthProvider:
-    return OAuthProvider(settings, catalog, keys, SECRET, clock)
+    return OAuthProvider(settings, catalog, keys, SECRETS, clock)
 
 
 @pytest.fixture

@@ -1,6 +1,7 @@
 """Token requests: code exchange and refresh token rotation."""
 
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -175,6 +176,17 @@ def test_repeated_refresh_within_grace_returns_same_successor(
     # Now somebody used the successor, so whoever brings the first one has no business here.
     assert refused(refresh, provider, first["refresh_token"]) == "invalid_grant"
     assert refused(refresh, provider, third["refresh_token"]) == "invalid_grant"
+
+
+@pytest.mark.spec("OPS-43")
+def test_a_new_secret_keeps_refresh_tokens_and_their_grace(provider: OAuthProvider) -> None:
+    first = redeem(provider, code_for(provider))
+    second = refresh(provider, first["refresh_token"])
+    later = replace(provider, secrets=("another secret for tests", *provider.secrets))
+    again = refresh(later, first["refresh_token"])
+    assert again["refresh_token"] == second["refresh_token"]
+    third = refresh(later, second["refresh_token"])
+    assert refresh(later, second["refresh_token"])["refresh_token"] == third["refresh_token"]
 
 
 def test_without_a_moment_of_grace_a_second_use_is_one(having: Any) -> None:

@@ -10,6 +10,7 @@ import time
 import unicodedata
 from collections.abc import Iterator
 from pathlib import Path
+from urllib.parse import parse_qsl, urlsplit
 
 import pytest
 from hypothesis import given
@@ -23,7 +24,7 @@ from storage.blobs.folder_files import (
     unescape_segment,
 )
 from storage.blobs.signed_urls import UrlSigner
-from storage.errors import AlreadyExists, DamagedObjectError, NotFoundError, Unavailable
+from storage.errors import AlreadyExists, DamagedObjectError, Forbidden, NotFoundError, Unavailable
 from storage.protocols import BLOCK
 
 SIGNER = UrlSigner(b"s" * 32, "aws")
@@ -373,3 +374,16 @@ def test_finds_objects_of_earlier_layouts() -> None:
     hashed = "~41d147874a22cc86f8c40b7e4471670eb54af1ed0318ac6ea2ff06e1b2cccb6e"
     assert object_path(f"x/{'a' * 200}/b") == ("x+", "a" * 200 + "+", "b")
     assert object_path(f"x/{'a' * 201}/b") == ("x+", hashed)
+
+
+@pytest.mark.spec("OPS-43")
+def test_a_url_signed_with_the_former_secret_is_valid() -> None:
+    def parse(url: str) -> dict[str, str]:
+        return dict(parse_qsl(urlsplit(url).query))
+
+    later = UrlSigner(b"t" * 32, "aws", former=(b"s" * 32,))
+    assert later.verify("blobs/a", parse(SIGNER.sign("blobs/a", expires_s=60))).key == "blobs/a"
+    upload = parse(SIGNER.sign_upload("blobs/a", expires_s=60, max_bytes=9))
+    assert later.verify_upload("blobs/a", upload).max_bytes == 9
+    with pytest.raises(Forbidden):
+        SIGNER.verify("blobs/a", parse(later.sign("blobs/a", expires_s=60)))

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from contextlib import closing
+from functools import wraps
 from typing import Any
 
 import click
@@ -25,7 +26,7 @@ LIST_LIMIT = 100
 
 
 def _add_filter_options(limit: int) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    """Add the options that choose dead jobs."""
+    """Add the options that choose dead jobs; the command gets them as `chosen` and `limit`."""
     options = [
         click.option(
             "--step", type=click.Choice([step.value for step in Step]), help="Jobs of this step."
@@ -45,9 +46,21 @@ def _add_filter_options(limit: int) -> Callable[[Callable[..., Any]], Callable[.
     ]
 
     def decorate(function: Callable[..., Any]) -> Callable[..., Any]:
+        @wraps(function)
+        def run(
+            *args: Any,
+            step: str | None,
+            replica: str | None,
+            ref: str | None,
+            reason: str | None,
+            **others: Any,
+        ) -> Any:
+            chosen = DeadJobFilter(step, replica, ref, reason)
+            return function(*args, chosen=chosen, **others)
+
         for option in reversed(options):
-            function = option(function)
-        return function
+            run = option(run)
+        return run
 
     return decorate
 
@@ -61,17 +74,10 @@ def dead_jobs() -> None:
 @_add_filter_options(LIST_LIMIT)
 @click.pass_obj
 @prints_state
-def list_dead_jobs(
-    settings: Settings,
-    limit: int,
-    step: str | None,
-    replica: str | None,
-    ref: str | None,
-    reason: str | None,
-) -> CommandOutput:
+def list_dead_jobs(settings: Settings, limit: int, chosen: DeadJobFilter) -> CommandOutput:
     """List dead jobs with their reasons, the latest first."""
     with closing(open_catalog(settings)) as catalog, catalog.read() as tx:
-        found = jobs.list_dead(tx, DeadJobFilter(step, replica, ref, reason), limit=limit)
+        found = jobs.list_dead(tx, chosen, limit=limit)
     rows = [
         (one.todo.step, one.todo.replica, one.todo.ref, format_time(one.parked_us), one.reason)
         for one in found
@@ -84,18 +90,9 @@ def list_dead_jobs(
 @_add_filter_options(MAX_DEAD_JOBS)
 @click.pass_obj
 @prints_output
-def retry(
-    settings: Settings,
-    limit: int,
-    step: str | None,
-    replica: str | None,
-    ref: str | None,
-    reason: str | None,
-) -> CommandOutput:
+def retry(settings: Settings, limit: int, chosen: DeadJobFilter) -> CommandOutput:
     """Retry dead jobs, without options all."""
-    retried = retry_dead_jobs(
-        open_catalog(settings), DeadJobFilter(step, replica, ref, reason), limit=limit
-    )
+    retried = retry_dead_jobs(open_catalog(settings), chosen, limit=limit)
     return CommandOutput({"retried": len(retried)}, f"{len(retried)} rows are due again")
 
 
@@ -104,21 +101,12 @@ def retry(
 @click.option("--yes", is_flag=True, help="Do not ask.")
 @click.pass_obj
 @prints_output
-def drop(
-    settings: Settings,
-    limit: int,
-    yes: bool,
-    step: str | None,
-    replica: str | None,
-    ref: str | None,
-    reason: str | None,
-) -> CommandOutput:
+def drop(settings: Settings, limit: int, yes: bool, chosen: DeadJobFilter) -> CommandOutput:
     """Delete dead jobs that cannot succeed.
 
     It says what is lost, and asks first. Jobs that an accepted upload, a deletion or a purge needs
     are refused: nothing is dropped then. Each drop is in the audit log.
     """
-    chosen = DeadJobFilter(step, replica, ref, reason)
     if chosen == ANY_DEAD_JOB:
         raise click.UsageError("Choose jobs with --step, --replica, --ref or --reason.")
     catalog = open_catalog(settings)

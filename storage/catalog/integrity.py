@@ -371,9 +371,7 @@ def count_objects(
 
 def _estimate_stored(tx: Tx, kind: str, last: int, given: Mapping[str, Any]) -> tuple[int, int]:
     """Return how many objects of a kind are stored, and verified, judging by a sample."""
-    table, same = "presence", f"s.kind = '{kind}' AND s.id = wanted.id"
-    if kind == "blob":
-        table, same = "blob_replicas", "s.blob_id = wanted.id AND s.state = 'present'"
+    table, same = _STORED.get(kind, ("presence", f"s.kind = '{kind}' AND s.id = wanted.id"))
     sample = samples.choose_ids(last)
     counts = "count(*), count(CASE WHEN s.verified_us >= :since THEN 1 END)"
     stored = (table, "s", f"{same} AND s.replica = :replica")
@@ -382,6 +380,7 @@ def _estimate_stored(tx: Tx, kind: str, last: int, given: Mapping[str, Any]) -> 
     return sample.scale(number), sample.scale(verified)
 
 
+_STORED = {"blob": ("blob_replicas", "s.blob_id = wanted.id AND s.state = 'present'")}
 _COUNT_STORED = sql.parse(
     "SELECT blobs + records, blobs + records - late_blobs - late_records FROM (SELECT"
     " (SELECT count(*) FROM blob_replicas WHERE replica = :replica AND state = 'present') AS blobs,"
@@ -398,12 +397,13 @@ _TOTALS = sql.parse(
     " (SELECT coalesce(sum(damaged), 0) FROM scrubbed WHERE replica = :replica) AS found,"
     " (SELECT coalesce(sum(bytes), 0) FROM scrubbed WHERE replica = :replica) AS bytes"
 )
+# With their tables' names: PostgreSQL names a CASE after its last column, and would sort by it.
 _SELECT_OLDEST = sql.parse(
     "SELECT * FROM (SELECT CASE WHEN verified_us = 0 THEN at_us ELSE verified_us END FROM"
-    " blob_replicas WHERE replica = :replica AND state = 'present' ORDER BY verified_us LIMIT 1)"
-    " AS blob UNION ALL"
+    " blob_replicas AS r WHERE replica = :replica AND state = 'present'"
+    " ORDER BY r.verified_us LIMIT 1) AS blob UNION ALL"
     " SELECT * FROM (SELECT CASE WHEN verified_us = 0 THEN at_us ELSE verified_us END FROM"
-    " presence WHERE replica = :replica ORDER BY verified_us LIMIT 1) AS record"
+    " presence AS p WHERE replica = :replica ORDER BY p.verified_us LIMIT 1) AS record"
 )
 
 

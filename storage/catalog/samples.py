@@ -9,7 +9,7 @@ from storage.catalog.sql import Tx
 
 EXACT_IDS = 1_000_000
 """Tables of so many ids are counted; of larger ones a sample is."""
-SPANS, SPAN_IDS = 100, 100
+SPANS, SPAN_IDS = 100, 40
 """A sample is so many runs of ids, evenly spaced: neighbours lie on one page."""
 
 

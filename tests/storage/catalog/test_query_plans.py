@@ -20,6 +20,7 @@ from storage.catalog import (
     events,
     files,
     ingest,
+    integrity,
     jobs,
     migrate,
     statistics,
@@ -298,6 +299,16 @@ CALLS: dict[str, tuple[Callable[[Tx], object], str]] = {
         "ix_deliveries_open_bundle",
     ),
 }
+
+
+def test_oldest_verification_is_found_without_sorting(filled: Catalog) -> None:
+    asked = {"replica": "aws"}
+    plans = plans_of(filled, lambda tx: tx.execute(integrity._SELECT_OLDEST, asked))
+    assert "Sort" not in plans[0], plans
+    assert "ix_presence_verified" in plans[0], plans
+    assert "ix_blob_replicas_verified" in plans[0], plans
+
+
 SMALL = ("on subscriptions", "on endpoints", "on segments")
 """Tables that may be read whole: no deployment has a million subscriptions."""
 

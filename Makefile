@@ -90,7 +90,7 @@ image: ## Build the image (ENGINE=docker, podman or buildah; IMAGE=<name>; BASE=
 .PHONY: test-image
 test-image: $(DEV_READY) $(COMPILED) ## Build the image, and run the demonstration against containers of it
 	$(IN_MEMORY) $(REAL) --unsynced --only redis --only postgres --only s3 --only opensearch \
-		--tool podman -- $(BIN)/python -m pytest -p no:randomly tests/image
+		--tool podman --tool platforms -- $(BIN)/python -m pytest -p no:randomly tests/image
 
 .PHONY: demo-real
 demo-real: $(DEV_READY) $(COMPILED) ## The same demonstration with every part on a real engine
@@ -200,6 +200,11 @@ lock: $(DEV_READY) ## Pin requirements*.in into requirements*.txt
 		--no-header tests/engines/openapi-python-client.in -o tests/engines/openapi-python-client.txt
 	$(BIN)/uv pip compile -q --python-version 3.11 --no-emit-index-url --generate-hashes \
 		--no-header tests/engines/roc-validator.in -o tests/engines/roc-validator.txt
+	$(BIN)/uv pip compile -q --python-version 3.11 --no-emit-index-url --generate-hashes \
+		--no-header tests/engines/platforms.in -o tests/engines/platforms.txt
+	# A program in a package: what the package itself needs is not wanted.
+	$(BIN)/uv pip compile -q --python-version 3.11 --no-emit-index-url --generate-hashes \
+		--no-header --no-deps tests/engines/kubectl.in -o tests/engines/kubectl.txt
 
 .PHONY: clean
 clean: ## Remove .venv and every cache

@@ -15,6 +15,7 @@ from tests.engines import (
     nextflow,
     openapi_typescript,
     optional_engines,
+    platforms,
     podman,
     prometheus,
     startup,
@@ -111,6 +112,7 @@ def _name_tools(tools: Sequence[str], absent: Mapping[str, str]) -> dict[str, st
             OPENAPI_PYTHON_CLIENT_VARIABLE: str(OPENAPI_PYTHON_CLIENT.path)
         },
         "openapi-typescript": openapi_typescript.environ,
+        "platforms": platforms.environ,
         "podman": podman.environ,
         "prometheus": prometheus.environ,
         "roc-validator": lambda: {ROC_VALIDATOR_VARIABLE: str(ROC_VALIDATOR.path)},

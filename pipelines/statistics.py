@@ -5,7 +5,7 @@ from functools import partial
 
 from pipelines.report_cache import ReportCache
 from storage.catalog import statistics
-from storage.catalog.statistics import DailyGrowth, LatestBundle, StoreCounts
+from storage.catalog.statistics import DailyGrowth, LatestBundle, PublishedBundle, StoreCounts
 from storage.model import REPLICAS, Replica
 from storage.stores import Stores
 
@@ -46,3 +46,14 @@ def list_bundles_of_author(stores: Stores, author: str, *, limit: int = 10) -> l
     """Return the live bundle versions that an author wrote last, latest first."""
     with stores.catalog.read() as tx:
         return statistics.list_bundles_of_author(tx, author, limit=limit)
+
+
+def list_published_bundles(
+    stores: Stores, replica: Replica, *, before: int | None, limit: int
+) -> tuple[list[PublishedBundle], int | None]:
+    """Return a page of the live bundle versions, latest first, and the id that it ends at.
+
+    The id is None on the last page. A page looks at `limit` versions, withdrawn ones among them.
+    """
+    with stores.catalog.read() as tx:
+        return statistics.list_published_bundles(tx, replica, before=before, limit=limit)

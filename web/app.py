@@ -42,6 +42,7 @@ PAGE_MODULES = (
     "collections",
     "deliveries",
     "deposits",
+    "feed",
     "files",
     "home",
     "login",

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 from sqlalchemy import Integer, cast, func, select
 
-from storage.catalog import samples, sql
+from storage.catalog import events, samples, sql, versions
 from storage.catalog.samples import IdSample
 from storage.catalog.sql import Tx, now_us
 from storage.catalog.tables.versions import (
@@ -46,6 +46,16 @@ class LatestBundle:
     fqid: FQID
     file_count: int
     created_us: int
+
+
+@dataclass(frozen=True, slots=True)
+class PublishedBundle:
+    """A live bundle version, when it was published, and the id of its CREATE event."""
+
+    fqid: FQID
+    file_count: int
+    published_us: int
+    event_id: str
 
 
 def count_store(tx: Tx, *, exact_ids: int = samples.EXACT_IDS) -> StoreCounts:
@@ -103,6 +113,31 @@ def list_latest_bundles(tx: Tx, replica: Replica, *, limit: int) -> list[LatestB
     parameters = {"replica": replica, "looked": 4 * limit, "limit": limit}
     rows = tx.execute(sql.parse(statement), parameters)
     return [LatestBundle(FQID(row[0], row[1]), row[2], row[3]) for row in rows]
+
+
+def list_published_bundles(
+    tx: Tx, replica: Replica, *, before: int | None, limit: int
+) -> tuple[list[PublishedBundle], int | None]:
+    """Return those of the next `limit` published bundles that are live in a replica, latest first.
+
+    The second value is the id to continue before; None at the end. Order is that of the ids.
+    """
+    columns = (*bundles.c["id", "uuid", "version", "file_count", "published_us"],)
+    query = select(*columns).where(bundles.c.published_us.is_not(None))
+    if before is not None:
+        query = query.where(bundles.c.id < before)
+    rows = tx.execute(query.order_by(bundles.c.id.desc()).limit(limit + 1)).all()
+    page = rows[:limit]
+    live = versions.filter_published(
+        tx, "bundle", replica, [FQID(row.uuid, row.version) for row in page]
+    )
+    found = []
+    for row in page:
+        fqid = FQID(row.uuid, row.version)
+        if fqid in live:
+            event_id = events.make_event_id("CREATE", replica, fqid)
+            found.append(PublishedBundle(fqid, row.file_count, row.published_us, event_id))
+    return found, page[-1].id if len(rows) > limit else None
 
 
 _IS_VISIBLE = (

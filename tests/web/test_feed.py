@@ -1,0 +1,110 @@
+"""The Atom feed of new bundles, read by feedparser."""
+
+import json
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any
+
+import feedparser
+import pytest
+
+from config import Settings
+from tests.api.builders import INGEST, VERSION, Depositor, uuid_of
+from tests.web.conftest import Visit, Visitor
+from tests.web.test_bundles import put
+from web import feed
+
+LICENSE = "https://creativecommons.org/licenses/by/4.0/"
+FEED = "/feed.atom"
+
+
+@pytest.fixture
+def keyed_settings(keyed_settings: Settings) -> Settings:
+    """Settings of a store that names the license of its data."""
+    return replace(keyed_settings, data_license=LICENSE, web_name="Atlas & <Co>")
+
+
+def read(visitor: Visitor, path: str = FEED) -> Any:
+    """Parse a page of the feed, which must be well-formed."""
+    answer = visitor.get(path)
+    assert answer.status_code == 200
+    assert answer.content_type == "application/atom+xml; charset=utf-8"
+    parsed = feedparser.parse(answer.data)
+    assert (parsed.bozo, parsed.version) == (False, "atom10")
+    return parsed
+
+
+def walk(visitor: Visitor) -> Iterator[Any]:
+    """Yield the entries of all pages."""
+    path = FEED
+    while path:
+        parsed = read(visitor, path)
+        yield from parsed.entries
+        path = next((one.href for one in parsed.feed.links if one.rel == "next"), "")
+        path = path.removeprefix("http://localhost")
+
+
+def test_feed_has_the_new_bundles_latest_first(visit: Visit, depositor: Depositor) -> None:
+    title = "Liver <b>of</b> \u0001]]> mice"
+    first = put(depositor, 1, {"sample.json": json.dumps({"title": title}).encode()})
+    second = depositor.bundle(2)
+    parsed = read(visit())
+    assert [one.link for one in parsed.entries] == [
+        f"http://localhost/bundles/{uuid}?version={VERSION}&replica=aws" for uuid in (second, first)
+    ]
+    assert parsed.entries[0].title == f"Bundle {second}"
+    assert parsed.entries[0].summary == f"Version {VERSION}, 1 file"
+    assert parsed.feed.title == "New bundles of Atlas & <Co>"
+    assert (parsed.feed.author, parsed.feed.rights) == ("Atlas & <Co>", LICENSE)
+    assert parsed.feed.updated == parsed.entries[0].updated
+    assert len({one.id for one in parsed.entries}) == 2
+    assert all(one.id.startswith("urn:uuid:") for one in parsed.entries)
+    shown = "<title>Liver &lt;b&gt;of&lt;/b&gt; [U+0001]]]&gt; mice</title>"
+    assert shown in visit().get(FEED).text
+    for one in parsed.entries:
+        assert visit().get(one.link.removeprefix("http://localhost")).status_code == 200
+
+
+def test_feed_comes_in_pages_without_gaps_or_repeats(
+    visit: Visit, depositor: Depositor, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(feed, "ENTRIES", 2)
+    bundles = [depositor.bundle(number) for number in (1, 2, 3, 4, 5)]
+    walked = walk(visit())
+    seen = [next(walked).link]
+    # A bundle that comes meanwhile is in the first page only, which was read.
+    depositor.bundle(6)
+    seen += [one.link for one in walked]
+    assert [link.partition("?")[0].rpartition("/")[2] for link in seen] == bundles[::-1]
+
+
+def test_withdrawn_bundles_leave_the_feed(visit: Visit, depositor: Depositor) -> None:
+    depositor.bundle(1)
+    gone = depositor.bundle(2)
+    before = visit().get(FEED)
+    tag = before.headers["ETag"]
+    assert before.headers["Last-Modified"].endswith(" GMT")
+    same = visit().get(FEED, **{"If-None-Match": tag})
+    assert (same.status_code, same.data) == (304, b"")
+    path = f"/v1/bundles/{gone}?replica=aws&version={VERSION}"
+    assert depositor.client.delete(path, json={"reason": "r"}, headers=INGEST).status_code == 200
+    changed = visit().get(FEED, **{"If-None-Match": tag})
+    assert changed.status_code == 200
+    assert gone not in changed.text
+    assert len(read(visit()).entries) == 1
+
+
+def test_empty_feed_is_valid(visit: Visit) -> None:
+    parsed = read(visit())
+    assert parsed.entries == []
+    assert parsed.feed.updated == "1970-01-01T00:00:00Z"
+
+
+@pytest.mark.parametrize("query", ["replica=nowhere", "after=x", f"after={uuid_of(1)}"])
+def test_rejects_bad_parameters(visit: Visit, query: str) -> None:
+    assert visit().get(f"{FEED}?{query}").status_code == 400
+
+
+def test_pages_name_the_feed(visit: Visit) -> None:
+    link = '<link rel="alternate" href="/feed.atom" type="application/atom+xml"'
+    assert link in visit().get("/").text

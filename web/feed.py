@@ -1,0 +1,83 @@
+"""The Atom feed of new bundles (RFC 4287, in pages by RFC 5005)."""
+
+import hashlib
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Annotated
+
+from flask import Response, render_template
+
+from api.http.responses import apply_etag
+from api.schemas.fields import MAX_TEXT, TextField, max_length
+from pipelines.statistics import list_published_bundles
+from storage.catalog.statistics import PublishedBundle
+from storage.model import Replica
+from web.bundles import find_titles, replica_parameter
+from web.formats import reveal
+from web.pages import PageContext, page, protect
+
+ENTRIES = 50
+_NOT_IN_XML = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
+
+
+@dataclass(frozen=True)
+class FeedParameters:
+    """Parameters of the feed; `after` is the token of a page."""
+
+    replica: Annotated[Replica, replica_parameter()]
+    after: Annotated[str | None, TextField(load_default=None, validate=max_length(MAX_TEXT))]
+
+
+@page("GET", "/feed.atom", access="get_bundles_all", query=FeedParameters)
+def send_feed(context: PageContext[FeedParameters]) -> Response:
+    """Send the latest bundles that the caller may read, as an Atom feed.
+
+    Withdrawn bundles are left out, so a page may have fewer entries than the others.
+    """
+    query = context.query
+    scope = ("feed", query.replica)
+    position = context.open_cursor(scope, query.after, "after")
+    listed, before = list_published_bundles(
+        context.stores, query.replica, before=int(position[0]) if position else None, limit=ENTRIES
+    )
+    entries = _filter_readable(context, listed)
+    titles = find_titles(context, [one.fqid for one in entries])
+    following = None if before is None else context.services.cursors.seal(scope, [str(before)])
+    newest_us = max((one.published_us for one in entries), default=0)
+    updated = datetime.fromtimestamp(newest_us // 1_000_000, UTC)
+    body = render_template(
+        "feed.xml",
+        base=context.base,
+        settings=context.services.settings,
+        replica=query.replica,
+        entries=entries,
+        titles={fqid: _clean(title) for fqid, title in titles.items()},
+        updated=updated.strftime("%Y-%m-%dT%H:%M:%SZ"),
+        self_url=context.base + context.url(),
+        first_url=context.base + context.url(after=None),
+        next_url=following and context.base + context.url(after=following),
+    )
+    response = Response(body, content_type="application/atom+xml; charset=utf-8")
+    response.set_etag(hashlib.blake2b(body.encode(), digest_size=16).hexdigest(), weak=True)
+    response.last_modified = updated
+    apply_etag(context.request, response, private=True)
+    return protect(response, context.site)
+
+
+def _filter_readable(
+    context: PageContext[FeedParameters], listed: Sequence[PublishedBundle]
+) -> list[PublishedBundle]:
+    """Return the bundles that the caller may read."""
+    replica = context.query.replica
+    named = [
+        {"uuid": one.fqid.uuid, "version": one.fqid.version, "replica": replica} for one in listed
+    ]
+    allowed = context.services.guard.find_allowed("get_bundle", context, named)
+    return [one for one, may_read in zip(listed, allowed, strict=True) if may_read]
+
+
+def _clean(title: str) -> str:
+    """Return a title without characters that XML cannot have."""
+    return _NOT_IN_XML.sub("\ufffd", reveal(title))

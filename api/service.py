@@ -122,7 +122,7 @@ def list_checks(services: Services, is_operator: Callable[[], bool]) -> dict[str
         "integrity": lambda: _check_integrity(stores, is_operator),
         "writes": lambda: _check_writes(services),
         "disk": lambda: _check_disk(stores),
-        "backup": lambda: _check_backup(stores),
+        "backup": lambda: _check_backup(services),
     }
     for replica, blobs in stores.replicas.items():
         checks[f"bucket.{replica}"] = partial(_check_bucket, blobs)
@@ -247,15 +247,18 @@ def _check_writes(services: Services) -> PartStatus:
     return _warning_part(reason is not None, reason or "are taken", read_only=reason is not None)
 
 
-def _check_backup(stores: Stores) -> PartStatus:
-    """Tell the time of the last backup; alerts on its age are for the operators to set."""
-    with stores.catalog.read() as tx:
+def _check_backup(services: Services) -> PartStatus:
+    """Tell the time of the last backup; warn if scheduled ones are not made."""
+    settings = services.settings
+    with services.stores.catalog.read() as tx:
         at_us = store_state.find_last_backup_us(tx)
         now = now_us(tx)
+    scheduled = bool(settings.backup_target)
     if at_us is None:
-        return _ok_part("there was none yet", at=None, age_s=None)
+        return _warning_part(scheduled, "there was none yet", at=None, age_s=None)
     age_s, made = (now - at_us) // 1_000_000, version_from_us(at_us)
-    return _ok_part(f"the last one was made {made}", at=made, age_s=age_s)
+    late = scheduled and age_s > 2 * settings.backup_every_s
+    return _warning_part(late, f"the last one was made {made}", at=made, age_s=age_s)
 
 
 def _check_disk(stores: Stores) -> PartStatus:

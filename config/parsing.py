@@ -21,6 +21,8 @@ SETTING_BOUNDS = {
     "delivery_in_flight": (1, 100_000),
     "tick_s": (0.01, 3_600.0),
     "sequencer_s": (0.0, 3_600.0),
+    "backup_every_s": (60, 31_536_000),
+    "backup_keep": (1, 10_000),
     "traces_ratio": (0.0, 1.0),
 }
 """Minimum and maximum values with which a store can run."""

@@ -317,6 +317,11 @@ class Settings:
     scrub_period_days: float = _setting(
         30.0, "time within which every stored object is verified again, days"
     )
+    backup_target: str = _setting(
+        "", "folder or bucket of scheduled backups, such as file:///FOLDER; empty: none are made"
+    )
+    backup_every_s: int = _setting(86_400, "age at which a new backup is made, seconds")
+    backup_keep: int = _setting(14, "number of latest backups that are kept in the target")
     worker_threads: int = _setting(
         8, "threads per worker process; embedded: half as many for each of four queue groups"
     )

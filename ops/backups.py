@@ -1,32 +1,28 @@
 """The commands `backup` and `restore`."""
 
-import os
 import tempfile
 from collections.abc import Iterator, Sequence
-from contextlib import closing, contextmanager, suppress
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import BinaryIO
-from urllib.parse import urlsplit
 
 import click
 
 from config import Settings
-from config.settings import SettingsError
 from ops.commands import open_stores, read_secret_key
 from ops.output import CommandOutput, OutputTable, prints_output
 from pipelines.recovery import backups, epochs
-from pipelines.recovery.backup_targets import (
-    BackupTarget,
-    BucketTarget,
-    FolderTarget,
+from pipelines.recovery.saved_backups import (
+    begin_backup_epoch,
     make_backup_name,
     remove_old_backups,
+    save_backup,
 )
-from storage.catalog import Catalog, now_us, revisions, store_state
-from storage.encryption import derive_keys
-from storage.engines import migrate_catalog, open_bucket, parse_folder_url
-from storage.errors import AlreadyExists, DamagedObjectError, NotFoundError, Unavailable
-from storage.model import REPLICAS
+from storage.backup_targets import FolderTarget, derive_backup_keys, open_backup_target
+from storage.catalog import Catalog, now_us, revisions
+from storage.engines import migrate_catalog
+from storage.errors import AlreadyExists, NotFoundError
+from storage.protocols import BackupTarget
 from storage.stores import Stores
 
 ACCOUNT_TABLES = ("accounts", "memberships", "passwords", "clients", "consents", "service_keys")
@@ -38,34 +34,9 @@ RESTORED_ACCOUNTS_NOTICE = (
 )
 LOGINS_ENDED_NOTICE = "All logins have ended, in browsers and of applications: people log in again."
 
-_KEY_PURPOSE, _KEY_BYTES = b"backups", 16
 
-
-def _derive_backup_keys(settings: Settings) -> list[str]:
-    """Tell one secret from another; nothing is signed or sealed with these."""
-    secrets = (read_secret_key(settings), *settings.secret_keys[1:])
-    return [key.hex() for key in derive_keys(secrets, _KEY_PURPOSE, _KEY_BYTES)]
-
-
-def _open_target(settings: Settings, url: str) -> BackupTarget:
-    """Open the folder or bucket of a URL; SettingsError for a bucket of the store."""
-    own = [settings.areas_url]
-    for name in REPLICAS:
-        own += [settings.bucket(name), settings.checkout_bucket(name)]
-    if any(_is_within(url, one) for one in own if one):
-        raise SettingsError(f"{url}: is a bucket of the store; a backup belongs elsewhere")
-    if url.startswith("file://"):
-        return FolderTarget(Path(parse_folder_url("backups", url)))
-    return BucketTarget(open_bucket(settings, "backups", url))
-
-
-def _is_within(url: str, bucket: str) -> bool:
-    """Return whether a URL is in a bucket, whatever its options."""
-    one, other = urlsplit(url), urlsplit(bucket)
-    if one.scheme != "file" or other.scheme != "file":
-        return one[:2] == other[:2]
-    folder = Path(parse_folder_url("backups", url)).resolve()
-    return folder.is_relative_to(Path(parse_folder_url("bucket", bucket)).resolve())
+def _derive_keys(settings: Settings) -> list[str]:
+    return derive_backup_keys((read_secret_key(settings), *settings.secret_keys[1:]))
 
 
 # Backup
@@ -96,7 +67,7 @@ def backup(settings: Settings, target: str, keep: int | None) -> CommandOutput:
         raise click.UsageError("--keep is for URLs: a file has no others beside it.")
     stores = open_stores(settings)
     if "://" in target:
-        place = _open_target(settings, target)
+        place = open_backup_target(settings, target)
         with stores.catalog.read() as tx:
             name, shown = make_backup_name(now_us(tx)), target
     else:
@@ -104,10 +75,8 @@ def backup(settings: Settings, target: str, keep: int | None) -> CommandOutput:
         place, name, shown = FolderTarget(file.parent), file.name, target
         if file.exists():
             raise click.ClickException(f"{file} exists; a backup never replaces a file.")
-    counts = _write_backup(stores, place, name, shown, _derive_backup_keys(settings)[0])
-    with stores.catalog.write() as tx:
-        store_state.write_value(tx, store_state.LAST_BACKUP_KEY, str(now_us(tx)))
-    _begin_epoch(stores)
+    counts = _save_backup(stores, place, name, shown, _derive_keys(settings)[0])
+    begin_backup_epoch(stores)
     removed = remove_old_backups(place, keep=keep) if keep is not None else []
     value = {
         "name": name,
@@ -120,42 +89,15 @@ def backup(settings: Settings, target: str, keep: int | None) -> CommandOutput:
     return CommandOutput(value, text)
 
 
-def _write_backup(
+def _save_backup(
     stores: Stores, place: BackupTarget, name: str, shown: str, key: str
 ) -> dict[str, int]:
-    """Write, store and check a backup; it has its name only once it is complete."""
-    draft = place.staging / f".{name}.{os.getpid()}"
     try:
-        handle = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
-        with os.fdopen(handle, "wb") as file:
-            counts = backups.write_backup(stores, file, key=key)
-            file.flush()
-            os.fsync(file.fileno())
-        place.store(draft, name)
+        return save_backup(stores, place, name, key=key)
     except AlreadyExists as error:
         raise click.ClickException(f"{shown} exists; a backup never replaces a file.") from error
     except OSError as error:
         raise click.ClickException(f"{shown} cannot be written: {error.strerror}") from error
-    finally:
-        with suppress(OSError):
-            draft.unlink(missing_ok=True)
-    try:
-        with place.open(name) as stored:
-            backups.check_backup(stored, key=key)
-    except DamagedObjectError:
-        place.delete(name)
-        raise
-    return counts
-
-
-def _begin_epoch(stores: Stores) -> None:
-    with stores.catalog.read() as tx:
-        if store_state.read_value(tx, store_state.EPOCH_IN_DOUBT_KEY) is not None:
-            return
-    try:
-        epochs.advance_epoch(stores)
-    except Unavailable as error:
-        click.echo(f"No epoch begins now: {error.detail}", err=True)
 
 
 # Restore
@@ -169,7 +111,7 @@ def _open_backup(settings: Settings, source: str) -> Iterator[tuple[str, BinaryI
         with FolderTarget(file.parent).open(file.name) as opened:
             yield source, opened
         return
-    place = _open_target(settings, source)
+    place = open_backup_target(settings, source)
     names = place.list_names()
     if not names:
         raise NotFoundError(f"There is no backup at {source}.")
@@ -195,7 +137,7 @@ def restore(settings: Settings, source: str, verify: bool) -> CommandOutput:
 
     With --verify nothing of this store changes: use it to find out whether a backup is good.
     """
-    keys = _derive_backup_keys(settings)
+    keys = _derive_keys(settings)
     with _open_backup(settings, source) as (name, file):
         if verify:
             return _verify_backup(name, file, keys)

@@ -7,7 +7,8 @@ The docstrings are the contracts; every backend is enrolled in one contract suit
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple, Protocol, runtime_checkable
+from pathlib import Path
+from typing import Any, BinaryIO, NamedTuple, Protocol, runtime_checkable
 
 from storage.errors import Invalid
 from storage.model import FQID
@@ -532,3 +533,23 @@ class TopicSubscription(Protocol):
 
     def wait(self, timeout_s: float) -> bool:
         """Return True as soon as a topic was published since the last wait, else False."""
+
+
+class BackupTarget(Protocol):
+    """Keeps backups by name; a name appears once its backup is complete, and never changes."""
+
+    @property
+    def staging(self) -> Path:
+        """The folder of a file that will be stored."""
+
+    def store(self, draft: Path, name: str) -> None:
+        """Store a file; AlreadyExists if the name is taken."""
+
+    def open(self, name: str) -> AbstractContextManager[BinaryIO]:
+        """Open a backup, which can be read again from its beginning; NotFoundError."""
+
+    def list_names(self) -> list[str]:
+        """Return the names of backups, the oldest first."""
+
+    def delete(self, name: str) -> None:
+        """Delete a backup."""

@@ -27,6 +27,8 @@ from pipelines import (
 )
 from pipelines.flow import DELIVER, Step, delivery_jobs
 from pipelines.recovery import epochs
+from pipelines.recovery.saved_backups import BackupSchedule, run_backup_schedule
+from storage.backup_targets import derive_backup_keys, open_backup_target
 from storage.catalog import audit, endpoints, jobs, now_us, store_state
 from storage.catalog import events as catalog_events
 from storage.errors import DomainError
@@ -46,6 +48,7 @@ _COMMIT_POLL_S = 1.0
 _DAY_S = 86_400
 _DAY_US = _DAY_S * 1_000_000
 _EXPIRY_INTERVAL_S = 60.0
+_BACKUP_POLL_S = 60
 _URL_MARGIN_S = 600
 """Added to the life of a URL before its target is deleted."""
 
@@ -58,6 +61,7 @@ class Scheduler:
         self._token = uuid4().hex
         self._ours = False
         self._stopping = threading.Event()
+        self._backups = _plan_backups(settings)
         self._pace = scrub.ReadRateLimiter(max(1, settings.scrub_bytes_s), self._stopping.wait)
 
     def stop(self) -> None:
@@ -232,12 +236,35 @@ class Scheduler:
         if self._settings.logins_keep_days:
             self._expire_logins(now - self._settings.logins_keep_days * _DAY_US)
 
+    def back_up(self) -> None:
+        """Make a backup if one is due."""
+        if self._backups is None:
+            return
+        try:
+            name = run_backup_schedule(self._stores, self._backups)
+        except OSError as error:
+            log.error("backup: cannot be written: %s", error.strerror)
+        else:
+            if name is not None:
+                log.info("backup: %s was read again and is complete", name)
+
     def _expire_logins(self, before_us: int) -> None:
         """Delete old login entries of the audit log, in batches."""
         while True:
             with self._stores.catalog.write(durable=False) as tx:
                 if audit.expire(tx, before_us) < audit.EXPIRE_BATCH:
                     return
+
+
+def _plan_backups(settings: Settings) -> BackupSchedule | None:
+    if not settings.backup_target:
+        return None
+    return BackupSchedule(
+        open_backup_target(settings, settings.backup_target),
+        derive_backup_keys(settings.secret_keys)[0],
+        every_s=settings.backup_every_s,
+        keep=settings.backup_keep,
+    )
 
 
 def build_scheduler(clock: Scheduler, settings: Settings) -> BackgroundScheduler:
@@ -265,6 +292,7 @@ def build_scheduler(clock: Scheduler, settings: Settings) -> BackgroundScheduler
         (clock.sweep_indexes, settings.sweep_s),
         (clock.expire_leftovers, settings.sweep_s),
         (clock.scrub_objects, _SCRUB_S),
+        (clock.back_up, _BACKUP_POLL_S),
     ):
         scheduler.add_job(clock.guard_job(work), "interval", seconds=seconds)
     return scheduler

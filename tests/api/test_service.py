@@ -57,6 +57,21 @@ def test_health_tells_the_last_backup(client, stores) -> None:
     assert part["at"] in part["reason"]
 
 
+@pytest.mark.spec("OPS-44")
+@pytest.mark.parametrize(
+    ("age_s", "status"), [(None, "warning"), (90, "ok"), (190, "ok"), (300, "warning")]
+)
+def test_health_warns_of_late_scheduled_backups(settings, stores, job_queue, age_s, status) -> None:
+    if age_s is not None:
+        with stores.catalog.write() as tx:
+            made = str(now_us(tx) - age_s * 1_000_000)
+            store_state.write_value(tx, store_state.LAST_BACKUP_KEY, made)
+    scheduled = replace(settings, backup_target="s3://kept", backup_every_s=120)
+    app = create_app(scheduled, stores, job_queue=job_queue, verify=verify)
+    answer = app.test_client().get("/health")
+    assert (answer.status_code, answer.json["parts"]["backup"]["status"]) == (200, status)
+
+
 @pytest.mark.spec("OPS-01")
 def test_failed_part_makes_health_503_with_reason(settings, stores) -> None:
     class Dead:

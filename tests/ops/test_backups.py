@@ -9,8 +9,8 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from pipelines.recovery import backup_targets
-from pipelines.recovery.backup_targets import BucketTarget, FolderTarget, remove_old_backups
+from pipelines.recovery.saved_backups import make_backup_name, remove_old_backups
+from storage.backup_targets import BucketTarget, FolderTarget
 from storage.catalog import areas, store_state
 from storage.catalog.areas import Area
 from storage.errors import AlreadyExists, NotFoundError
@@ -154,7 +154,7 @@ def open_bucket_target(kind: str, folder: Path) -> Iterator[BucketTarget]:
 def test_buckets_store_backups_of_many_parts(tmp_path: Path, kind: str) -> None:
     draft, data = tmp_path / "draft", Random(1).randbytes(backend_s3.MIN_PART + 7)
     draft.write_bytes(data)
-    names = [backup_targets.make_backup_name(day * 86_400_000_000) for day in range(3)]
+    names = [make_backup_name(day * 86_400_000_000) for day in range(3)]
     with open_bucket_target(kind, tmp_path) as target:
         target.store(draft, names[0])
         draft.write_bytes(b"small")

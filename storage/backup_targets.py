@@ -3,44 +3,24 @@
 import os
 import re
 import tempfile
-from collections.abc import Iterator
-from contextlib import AbstractContextManager, contextmanager, suppress
-from datetime import UTC, datetime
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import BinaryIO, Protocol
+from typing import BinaryIO
+from urllib.parse import urlsplit
 
+from config import Settings
+from config.settings import SettingsError
+from storage.encryption import derive_keys
+from storage.engines import open_bucket, parse_folder_url
 from storage.errors import AlreadyExists, NotFoundError
-from storage.protocols import DEFAULT_CONTENT_TYPE, BlobStore
+from storage.model import REPLICAS
+from storage.protocols import DEFAULT_CONTENT_TYPE, BackupTarget, BlobStore
 
 PREFIX = "backups/"
 PART_BYTES = 16 * 1024 * 1024
+_KEY_PURPOSE, _KEY_BYTES = b"backups", 16
 _NAME_REGEX = re.compile(r"store-[0-9]{8}T[0-9]{12}Z\.backup")
-
-
-def make_backup_name(at_us: int) -> str:
-    """Return the name of a backup of this time; names sort by time."""
-    at = datetime.fromtimestamp(at_us / 1e6, UTC)
-    return f"store-{at:%Y%m%dT%H%M%S%f}Z.backup"
-
-
-class BackupTarget(Protocol):
-    """Keeps backups by name; a name appears once its backup is complete, and never changes."""
-
-    @property
-    def staging(self) -> Path:
-        """The folder of a file that will be stored."""
-
-    def store(self, draft: Path, name: str) -> None:
-        """Store a file; AlreadyExists if the name is taken."""
-
-    def open(self, name: str) -> AbstractContextManager[BinaryIO]:
-        """Open a backup, which can be read again from its beginning; NotFoundError."""
-
-    def list_names(self) -> list[str]:
-        """Return the names of backups, the oldest first."""
-
-    def delete(self, name: str) -> None:
-        """Delete a backup."""
 
 
 class FolderTarget:
@@ -128,9 +108,27 @@ class BucketTarget:
         self._bucket.delete(PREFIX + name)
 
 
-def remove_old_backups(target: BackupTarget, *, keep: int) -> list[str]:
-    """Delete all backups but the latest `keep`; return their names."""
-    old = target.list_names()[:-keep]
-    for name in old:
-        target.delete(name)
-    return old
+def open_backup_target(settings: Settings, url: str) -> BackupTarget:
+    """Open the folder or bucket of a URL; SettingsError for a bucket of the store."""
+    own = [settings.areas_url]
+    for name in REPLICAS:
+        own += [settings.bucket(name), settings.checkout_bucket(name)]
+    if any(_is_within(url, one) for one in own if one):
+        raise SettingsError(f"{url}: is a bucket of the store; a backup belongs elsewhere")
+    if url.startswith("file://"):
+        return FolderTarget(Path(parse_folder_url("backups", url)))
+    return BucketTarget(open_bucket(settings, "backups", url))
+
+
+def _is_within(url: str, bucket: str) -> bool:
+    """Return whether a URL is in a bucket, whatever its options."""
+    one, other = urlsplit(url), urlsplit(bucket)
+    if one.scheme != "file" or other.scheme != "file":
+        return one[:2] == other[:2]
+    folder = Path(parse_folder_url("backups", url)).resolve()
+    return folder.is_relative_to(Path(parse_folder_url("bucket", bucket)).resolve())
+
+
+def derive_backup_keys(secrets: Iterable[str]) -> list[str]:
+    """Derive what tells one secret from another; nothing is signed or sealed with it."""
+    return [key.hex() for key in derive_keys(secrets, _KEY_PURPOSE, _KEY_BYTES)]

@@ -1,4 +1,4 @@
-"""Documents that describe bundles to other programs: RO-Crate metadata and schema.org datasets."""
+"""Documents that describe bundles to other programs: RO-Crate, schema.org and DataCite."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -120,7 +120,7 @@ def describe_dataset(
     fqid, base = bundle.fqid, publisher.url
     read = {"version": fqid.version, "replica": replica}
     manifest = f"{base}/v1/bundles/{fqid.uuid}"
-    page = f"{base}/bundles/{fqid.uuid}?{urlencode({'version': fqid.version})}"
+    page = _page_url(bundle, publisher)
     drs = f"drs://{urlsplit(base).netloc}/{fqid}"
     organization = {"@type": "Organization", "name": publisher.name, "url": base}
     distribution = [
@@ -142,8 +142,7 @@ def describe_dataset(
         "url": page,
         "identifier": str(fqid),
         "name": title,
-        "description": f"Version {fqid.version} of the bundle {fqid.uuid} of {publisher.name}:"
-        f" {bundle.file_count} {'file' if bundle.file_count == 1 else 'files'}, {size} bytes.",
+        "description": _describe_content(bundle, publisher, size),
         "version": fqid.version,
         "datePublished": datetime.fromisoformat(fqid.version).isoformat(),
         "license": publisher.license,
@@ -154,10 +153,64 @@ def describe_dataset(
     return {name: value for name, value in dataset.items() if value}
 
 
+def _page_url(bundle: BundleVersion, publisher: Publisher) -> str:
+    version = urlencode({"version": bundle.fqid.version})
+    return f"{publisher.url}/bundles/{bundle.fqid.uuid}?{version}"
+
+
+def _count_files(bundle: BundleVersion) -> str:
+    return f"{bundle.file_count} {'file' if bundle.file_count == 1 else 'files'}"
+
+
+def _describe_content(bundle: BundleVersion, publisher: Publisher, size: int) -> str:
+    uuid, version = bundle.fqid
+    return (
+        f"Version {version} of the bundle {uuid} of {publisher.name}:"
+        f" {_count_files(bundle)}, {size} bytes."
+    )
+
+
 def _describe_download(name: str, content_type: str, url: str) -> Mapping[str, str]:
     return {
         "@type": "DataDownload",
         "name": name,
         "encodingFormat": content_type,
         "contentUrl": url,
+    }
+
+
+DATACITE = "http://datacite.org/schema/kernel-4"
+
+
+def describe_datacite(
+    bundle: BundleVersion, publisher: Publisher, *, title: str, size: int
+) -> Mapping[str, Any]:
+    """Return the DataCite metadata (4.5, JSON) of a bundle version, without a DOI.
+
+    The creator is the store, as in citations: the store does not know the authors of the data.
+    """
+    version = bundle.fqid.version
+    is_url = "://" in publisher.license
+    rights = {"rights": publisher.license, **({"rightsUri": publisher.license} if is_url else {})}
+    return {
+        "schemaVersion": DATACITE,
+        "types": {"resourceTypeGeneral": "Dataset", "resourceType": "Bundle"},
+        "creators": [{"name": publisher.name, "nameType": "Organizational"}],
+        "titles": [{"title": title}],
+        "publisher": {"name": publisher.name},
+        "publicationYear": version[:4],
+        "dates": [{"date": version[:10], "dateType": "Issued"}],
+        "version": version,
+        "url": _page_url(bundle, publisher),
+        "alternateIdentifiers": [
+            {"alternateIdentifier": str(bundle.fqid), "alternateIdentifierType": "FQID"}
+        ],
+        "sizes": [_count_files(bundle), f"{size} bytes"],
+        "descriptions": [
+            {
+                "description": _describe_content(bundle, publisher, size),
+                "descriptionType": "Abstract",
+            }
+        ],
+        "rightsList": [rights] if publisher.license else [],
     }

@@ -1,17 +1,19 @@
-"""Exports of a bundle: archives, the list of its files, and its metadata document."""
+"""Exports of a bundle: archives, the list of its files, its metadata document, DataCite."""
 
 from dataclasses import dataclass
 from typing import Annotated
 
 from flask import Response
 
-from api.archives import format_field, stream_archive
+from api.archives import find_publisher, format_field, stream_archive
 from api.schemas.fields import version_field
-from pipelines import bundles, events
+from pipelines import bundle_contents, bundles, events
 from pipelines.archives import ArchiveFormat
+from pipelines.linked_data import describe_datacite
 from pipelines.search_results import list_bundle_lines
+from storage import json_codec
 from storage.model import FQID
-from web.bundles import VersionPageParameters
+from web.bundles import VersionPageParameters, find_title, read_metadata
 from web.pages import PageContext, page, protect
 from web.search import send_manifest
 
@@ -52,3 +54,21 @@ def show_metadata(context: PageContext[MetadataParameters]) -> Response:
     fqid = FQID(context.uuid, query.version)
     document = events.load_event_document(context.stores, query.replica, fqid)
     return protect(Response(document, mimetype="application/json"), context.site)
+
+
+DATACITE_TYPE = "application/vnd.datacite.datacite+json"
+
+
+@page("GET", "/bundles/<uuid>/datacite", access="get_bundle", query=VersionPageParameters)
+def show_datacite(context: PageContext[VersionPageParameters]) -> Response:
+    """Send the DataCite metadata of a bundle version."""
+    query, stores = context.query, context.stores
+    row = bundles.find(stores, query.replica, context.uuid, query.version)
+    described = describe_datacite(
+        row,
+        find_publisher(context),
+        title=find_title(context, read_metadata(context, row)) or row.fqid.uuid,
+        size=bundle_contents.measure_size(stores, row),
+    )
+    response = Response(json_codec.encode(described), mimetype=DATACITE_TYPE)
+    return protect(response, context.site)

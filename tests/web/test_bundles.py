@@ -9,12 +9,15 @@ from datetime import datetime
 from typing import Any
 
 import pytest
+from datacite import schema45
 from flask import Flask
 from werkzeug.test import TestResponse
 
 from config import Settings
 from pipelines import failover
+from pipelines.linked_data import Publisher, describe_datacite, describe_dataset
 from storage.errors import Unavailable
+from storage.model import FQID, BundleVersion
 from tests.api.builders import INGEST, VERSION, Depositor, uuid_of
 from tests.web.conftest import Visit, text_of
 from web import bundles
@@ -138,6 +141,51 @@ def test_title_cannot_end_the_description(visit: Visit, depositor: Depositor, ti
     data = page.text.partition('ld+json">')[2].partition("</script>")[0]
     assert data.isascii()
     assert not set(data) & set("<>&'")
+
+
+def test_datacite_metadata_satisfies_its_schema(visit: Visit, depositor: Depositor) -> None:
+    uuid = sample(depositor)
+    link = re.search(
+        rf'href="(/bundles/{uuid}/datacite[^"]*)"', visit().get(f"/bundles/{uuid}").text
+    )
+    assert link is not None
+    answer = visit().get(link[1].replace("&amp;", "&"))
+    assert answer.content_type == "application/vnd.datacite.datacite+json"
+    described = json.loads(answer.data)
+    schema45.validator.validate(described)
+    assert described["titles"] == [{"title": SAMPLE["title"]}]
+    assert (described["version"], described["publicationYear"]) == (VERSION, VERSION[:4])
+    assert described["url"] == f"http://localhost/bundles/{uuid}?version={VERSION}"
+    assert described["sizes"] == ["4 files", f"{SIZE} bytes"]
+    assert described["rightsList"] == [{"rights": LICENSE, "rightsUri": LICENSE}]
+    # The XML that DataCite accepts, too.
+    xml = schema45.tostring({**described, "doi": "10.5072/example"})
+    assert f">{VERSION}</version>" in xml
+    assert visit().get(f"/bundles/{uuid_of(99)}/datacite").status_code == 404
+    assert visit().get(f"/bundles/{uuid}/datacite?version={LATER}").status_code == 404
+
+
+@pytest.mark.parametrize("license_", ["", "Ask us."])
+def test_datacite_rights_are_those_of_the_settings(license_: str) -> None:
+    row = BundleVersion(
+        id=1,
+        fqid=FQID(uuid_of(1), VERSION),
+        creator_uid=1,
+        origin="aws",
+        file_count=1,
+        created_us=1,
+        parent=None,
+        digest="",
+        author="a@example.org",
+        event_id="",
+        published=True,
+    )
+    publisher = Publisher("Atlas", "https://store.example", license_)
+    described = describe_datacite(row, publisher, title="Liver", size=3)
+    schema45.validator.validate(described)
+    assert described["rightsList"] == ([{"rights": license_}] if license_ else [])
+    dataset = describe_dataset(row, "aws", publisher, title="Liver", size=3, archives=[])
+    assert dataset.get("license", "") == license_
 
 
 def test_folders_and_pages_of_files(visit: Visit, depositor: Depositor, monkeypatch) -> None:

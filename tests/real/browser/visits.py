@@ -70,6 +70,7 @@ NO_PAGES = {
     "download_file_list": "is a table to download",
     "download_archive": "is an archive to download",
     "show_metadata": "is a JSON document",
+    "show_datacite": "is a JSON document",
     "send_feed": "is an Atom feed",
     "get_client": "is an archive to download",
     "show_preview": "is in the frame of a file's page, where no script runs, not even a test's",

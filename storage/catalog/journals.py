@@ -168,10 +168,7 @@ def mark_past(tx: Tx, covered: Iterable[JournalObject]) -> None:
 
 def list_current(tx: Tx, replica: Replica, first: int, last: int) -> list[JournalObject]:
     """List current journals that overlap a range, in order."""
-    where = "replica = :replica AND state = 'current' AND last_seq >= :first AND first_seq <= :last"
-    return _select_journals(
-        tx, f"{where} ORDER BY last_seq", replica=replica, first=first, last=last
-    )
+    return list_range(tx, replica, first, last + 1, limit=last - first + 1)
 
 
 def list_not_current(tx: Tx, replica: Replica, seq: int) -> list[JournalObject]:
@@ -184,9 +181,14 @@ def list_range(
     tx: Tx, replica: Replica, first: int, until: int, *, limit: int
 ) -> list[JournalObject]:
     """List current journals with numbers from `first` up to, but not including, `until`."""
-    where = "replica = :replica AND state = 'current' AND last_seq >= :first AND first_seq < :until"
-    where += " ORDER BY last_seq LIMIT :limit"
-    return _select_journals(tx, where, replica=replica, first=first, until=until, limit=limit)
+    # They do not overlap: those that begin before `until` come first, and the others are not read.
+    following = (
+        f"SELECT {_COLUMNS} FROM journals WHERE replica = :replica AND state = 'current'"
+        " AND last_seq >= :first ORDER BY last_seq LIMIT :limit"
+    )
+    statement = f"SELECT * FROM ({following}) AS following WHERE first < :until ORDER BY last"
+    given = {"replica": replica, "first": first, "until": until, "limit": limit}
+    return sql.map_rows(JournalObject, sql.execute(tx, statement, given))
 
 
 def list_oldest(tx: Tx, replica: Replica, tier: int, *, limit: int) -> list[JournalObject]:

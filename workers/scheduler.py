@@ -12,7 +12,7 @@ from uuid import uuid4
 
 from apscheduler.schedulers.background import BackgroundScheduler
 
-from config import Settings
+from config import Settings, SettingsError
 from pipelines import (
     area_uploads,
     checkouts,
@@ -259,8 +259,12 @@ class Scheduler:
 def _plan_backups(settings: Settings) -> BackupSchedule | None:
     if not settings.backup_target:
         return None
+    try:
+        target = open_backup_target(settings, settings.backup_target)
+    except SettingsError as error:
+        raise SettingsError(f"STORE_BACKUP_TARGET: {error}") from error
     return BackupSchedule(
-        open_backup_target(settings, settings.backup_target),
+        target,
         derive_backup_keys(settings.secret_keys)[0],
         every_s=settings.backup_every_s,
         keep=settings.backup_keep,

@@ -1,4 +1,4 @@
-"""Documents that describe bundles to other programs: RO-Crate, schema.org and DataCite."""
+"""Documents that describe bundles to other programs: RO-Crate, schema.org, DataCite, DCAT."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -6,7 +6,7 @@ from datetime import datetime
 from typing import Any
 from urllib.parse import quote, urlencode, urlsplit
 
-from storage.model import BundleVersion, Replica
+from storage.model import FQID, BundleVersion, Replica
 
 CRATE_METADATA = "ro-crate-metadata.json"
 CRATE = "https://w3id.org/ro/crate/1.1"
@@ -120,7 +120,7 @@ def describe_dataset(
     fqid, base = bundle.fqid, publisher.url
     read = {"version": fqid.version, "replica": replica}
     manifest = f"{base}/v1/bundles/{fqid.uuid}"
-    page = _page_url(bundle, publisher)
+    page = _page_url(bundle.fqid, publisher)
     drs = f"drs://{urlsplit(base).netloc}/{fqid}"
     organization = {"@type": "Organization", "name": publisher.name, "url": base}
     distribution = [
@@ -153,9 +153,8 @@ def describe_dataset(
     return {name: value for name, value in dataset.items() if value}
 
 
-def _page_url(bundle: BundleVersion, publisher: Publisher) -> str:
-    version = urlencode({"version": bundle.fqid.version})
-    return f"{publisher.url}/bundles/{bundle.fqid.uuid}?{version}"
+def _page_url(fqid: FQID, publisher: Publisher) -> str:
+    return f"{publisher.url}/bundles/{fqid.uuid}?{urlencode({'version': fqid.version})}"
 
 
 def _count_files(bundle: BundleVersion) -> str:
@@ -201,7 +200,7 @@ def describe_datacite(
         "publicationYear": version[:4],
         "dates": [{"date": version[:10], "dateType": "Issued"}],
         "version": version,
-        "url": _page_url(bundle, publisher),
+        "url": _page_url(bundle.fqid, publisher),
         "alternateIdentifiers": [
             {"alternateIdentifier": str(bundle.fqid), "alternateIdentifierType": "FQID"}
         ],
@@ -214,3 +213,82 @@ def describe_datacite(
         ],
         "rightsList": [rights] if publisher.license else [],
     }
+
+
+_DCAT_CONTEXT = {
+    "dcat": "http://www.w3.org/ns/dcat#",
+    "dct": "http://purl.org/dc/terms/",
+    "foaf": "http://xmlns.com/foaf/0.1/",
+    "hydra": "http://www.w3.org/ns/hydra/core#",
+    "xsd": "http://www.w3.org/2001/XMLSchema#",
+}
+_MEDIA_TYPES = "https://www.iana.org/assignments/media-types"
+
+
+@dataclass(frozen=True, slots=True)
+class CatalogDataset:
+    """A bundle version in a catalogue."""
+
+    fqid: FQID
+    title: str
+
+
+def describe_catalog(
+    publisher: Publisher,
+    replica: Replica,
+    datasets: Iterable[CatalogDataset],
+    *,
+    first_url: str,
+    self_url: str,
+    next_url: str | None,
+) -> Mapping[str, Any]:
+    """Return a page of a catalogue in DCAT 3 as JSON-LD; the next page is a Hydra link."""
+    view = {
+        "@id": self_url if self_url != first_url else f"{first_url}#page",
+        "@type": "hydra:PartialCollectionView",
+        "hydra:first": {"@id": first_url},
+        **({"hydra:next": {"@id": next_url}} if next_url else {}),
+    }
+    return {
+        "@context": _DCAT_CONTEXT,
+        "@id": first_url,
+        "@type": "dcat:Catalog",
+        "dct:title": publisher.name,
+        "dct:publisher": {
+            "@id": f"{publisher.url}/",
+            "@type": "foaf:Organization",
+            "foaf:name": publisher.name,
+        },
+        "foaf:homepage": {"@id": f"{publisher.url}/"},
+        "hydra:view": view,
+        "dcat:dataset": [_describe_entry(publisher, replica, one) for one in datasets],
+    }
+
+
+def _describe_entry(
+    publisher: Publisher, replica: Replica, dataset: CatalogDataset
+) -> Mapping[str, Any]:
+    fqid = dataset.fqid
+    read = urlencode({"version": fqid.version, "replica": replica})
+    manifest = f"{publisher.url}/v1/bundles/{fqid.uuid}?{read}"
+    issued = datetime.fromisoformat(fqid.version).isoformat()
+    page = _page_url(fqid, publisher)
+    entry = {
+        "@id": page,
+        "@type": "dcat:Dataset",
+        "dct:title": dataset.title,
+        "dct:identifier": str(fqid),
+        "dct:issued": {"@value": issued, "@type": "xsd:dateTime"},
+        "dcat:version": fqid.version,
+        "dcat:landingPage": {"@id": page},
+        "dcat:distribution": {
+            "@id": manifest,
+            "@type": "dcat:Distribution",
+            "dct:title": "Manifest",
+            "dcat:accessURL": {"@id": manifest},
+            "dcat:mediaType": {"@id": f"{_MEDIA_TYPES}/application/json"},
+        },
+    }
+    if "://" in publisher.license:
+        return {**entry, "dct:license": {"@id": publisher.license}}
+    return {**entry, "dct:rights": publisher.license} if publisher.license else entry

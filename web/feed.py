@@ -1,19 +1,22 @@
-"""The Atom feed of new bundles (RFC 4287, in pages by RFC 5005)."""
+"""Lists of new bundles for other programs: Atom (RFC 4287, in pages by RFC 5005) and DCAT."""
 
 import hashlib
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Annotated
 
 from flask import Response, render_template
 
+from api.archives import find_publisher
 from api.http.responses import apply_etag
 from api.schemas.fields import MAX_TEXT, TextField, max_length
+from pipelines.linked_data import CatalogDataset, describe_catalog
 from pipelines.statistics import list_published_bundles
+from storage import json_codec
 from storage.catalog.statistics import PublishedBundle
-from storage.model import Replica
+from storage.model import FQID, Replica
 from web.bundles import find_titles, replica_parameter
 from web.formats import reveal
 from web.pages import PageContext, page, protect
@@ -36,34 +39,72 @@ def send_feed(context: PageContext[FeedParameters]) -> Response:
 
     Withdrawn bundles are left out, so a page may have fewer entries than the others.
     """
-    query = context.query
-    scope = ("feed", query.replica)
-    position = context.open_cursor(scope, query.after, "after")
-    listed, before = list_published_bundles(
-        context.stores, query.replica, before=int(position[0]) if position else None, limit=ENTRIES
-    )
-    entries = _filter_readable(context, listed)
-    titles = find_titles(context, [one.fqid for one in entries])
-    following = None if before is None else context.services.cursors.seal(scope, [str(before)])
+    entries, titles, following = _read_page(context, "feed")
     newest_us = max((one.published_us for one in entries), default=0)
     updated = datetime.fromtimestamp(newest_us // 1_000_000, UTC)
     body = render_template(
         "feed.xml",
         base=context.base,
         settings=context.services.settings,
-        replica=query.replica,
+        replica=context.query.replica,
         entries=entries,
-        titles={fqid: _clean(title) for fqid, title in titles.items()},
+        titles=titles,
         updated=updated.strftime("%Y-%m-%dT%H:%M:%SZ"),
         self_url=context.base + context.url(),
         first_url=context.base + context.url(after=None),
-        next_url=following and context.base + context.url(after=following),
+        next_url=following,
     )
     response = Response(body, content_type="application/atom+xml; charset=utf-8")
-    response.set_etag(hashlib.blake2b(body.encode(), digest_size=16).hexdigest(), weak=True)
     response.last_modified = updated
-    apply_etag(context.request, response, private=True)
-    return protect(response, context.site)
+    return _finish(context, response)
+
+
+@page("GET", "/catalog.jsonld", access="get_bundles_all", query=FeedParameters)
+def send_catalog(context: PageContext[FeedParameters]) -> Response:
+    """Send the bundles that the caller may read as a catalogue in DCAT 3, in the same pages."""
+    entries, titles, following = _read_page(context, "catalog")
+    datasets = [
+        CatalogDataset(one.fqid, titles.get(one.fqid) or f"Bundle {one.fqid.uuid}")
+        for one in entries
+    ]
+    described = describe_catalog(
+        find_publisher(context),
+        context.query.replica,
+        datasets,
+        first_url=context.base + context.url(after=None),
+        self_url=context.base + context.url(),
+        next_url=following,
+    )
+    response = Response(json_codec.encode(described), content_type="application/ld+json")
+    if following is not None:
+        response.headers["Link"] = f'<{following}>; rel="next"'
+    return _finish(context, response)
+
+
+def _read_page(
+    context: PageContext[FeedParameters], name: str
+) -> tuple[list[PublishedBundle], Mapping[FQID, str], str | None]:
+    """Return the bundles of a page that the caller may read, their titles, and the next URL."""
+    query = context.query
+    scope = (name, query.replica)
+    position = context.open_cursor(scope, query.after, "after")
+    listed, before = list_published_bundles(
+        context.stores, query.replica, before=int(position[0]) if position else None, limit=ENTRIES
+    )
+    entries = _filter_readable(context, listed)
+    titles = find_titles(context, [one.fqid for one in entries])
+    following = None
+    if before is not None:
+        token = context.services.cursors.seal(scope, [str(before)])
+        following = context.base + context.url(after=token)
+    return entries, {fqid: _clean(title) for fqid, title in titles.items()}, following
+
+
+def _finish(context: PageContext[FeedParameters], response: Response) -> Response:
+    """Add the ETag and the security headers, or answer 304."""
+    digest = hashlib.blake2b(response.get_data(), digest_size=16).hexdigest()
+    response.set_etag(digest, weak=True)
+    return protect(apply_etag(context.request, response, private=True), context.site)
 
 
 def _filter_readable(

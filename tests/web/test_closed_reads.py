@@ -72,23 +72,28 @@ def test_exports_are_shown_to_those_who_may(
         assert visit("reader").get(f"/bundles/{bundle}/{path}").status_code == 403
 
 
+FEEDS = pytest.mark.parametrize("path", ["/feed.atom", "/catalog.jsonld"])
+
+
+@FEEDS
 def test_feed_has_the_bundles_that_the_caller_may_read(
-    visit: Visit, depositor: Depositor, stores: Stores
+    visit: Visit, depositor: Depositor, stores: Stores, path: str
 ) -> None:
     hidden, shown = depositor.bundle(1), depositor.bundle(2)
-    everything = visit("reader").get("/feed.atom").text
+    everything = visit("reader").get(path).text
     assert (hidden in everything, shown in everything) == (True, True)
     arn = f"arn:store:*:*:bundles/{hidden}.*"
     set_policy(stores, statement("Deny", Action="store:GetBundle", Resource=arn))
-    readable = visit("reader").get("/feed.atom").text
+    readable = visit("reader").get(path).text
     assert (hidden in readable, shown in readable) == (False, True)
 
 
-def test_feed_needs_the_permission_to_list_bundles(visit: Visit, stores: Stores) -> None:
-    assert visit("reader").get("/feed.atom").status_code == 200
+@FEEDS
+def test_feed_needs_the_permission_to_list_bundles(visit: Visit, stores: Stores, path: str) -> None:
+    assert visit("reader").get(path).status_code == 200
     set_policy(stores, statement("Deny", Action="store:GetBundlesAll"))
-    assert visit("reader").get("/feed.atom").status_code == 403
-    assert visit().get("/feed.atom").status_code == 303
+    assert visit("reader").get(path).status_code == 403
+    assert visit().get(path).status_code == 303
 
 
 def test_history_has_the_versions_that_the_caller_may_read(

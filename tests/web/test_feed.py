@@ -1,12 +1,14 @@
-"""The Atom feed of new bundles, read by feedparser."""
+"""Lists of new bundles: Atom, read by feedparser, and DCAT, read by rdflib."""
 
 import json
 from collections.abc import Iterator
 from dataclasses import replace
+from datetime import datetime
 from typing import Any
 
 import feedparser
 import pytest
+from rdflib import DCAT, DCTERMS, RDF, Graph, Literal, Namespace, URIRef
 
 from config import Settings
 from tests.api.builders import INGEST, VERSION, Depositor, uuid_of
@@ -16,6 +18,9 @@ from web import feed
 
 LICENSE = "https://creativecommons.org/licenses/by/4.0/"
 FEED = "/feed.atom"
+DCAT_VERSION = URIRef("http://www.w3.org/ns/dcat#version")
+"""New in DCAT 3, which rdflib does not know yet."""
+HYDRA = Namespace("http://www.w3.org/ns/hydra/core#")
 
 
 @pytest.fixture
@@ -78,6 +83,53 @@ def test_feed_comes_in_pages_without_gaps_or_repeats(
     assert [link.partition("?")[0].rpartition("/")[2] for link in seen] == bundles[::-1]
 
 
+def read_catalog(visitor: Visitor, path: str) -> tuple[Graph, str]:
+    """Parse a page of the catalogue; return the path of the next one, too."""
+    answer = visitor.get(path)
+    assert (answer.status_code, answer.content_type) == (200, "application/ld+json")
+    graph = Graph().parse(data=answer.text, format="json-ld")
+    (following,) = [*graph.objects(None, HYDRA.next)] or [None]
+    link = f'<{following}>; rel="next"' if following else None
+    assert answer.headers.get("Link") == link
+    return graph, str(following or "").removeprefix("http://localhost")
+
+
+@pytest.mark.filterwarnings("ignore:ConjunctiveGraph is deprecated")  # rdflib's own use
+def test_catalogue_has_all_bundles_in_dcat(
+    visit: Visit, depositor: Depositor, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(feed, "ENTRIES", 2)
+    title = "</script> \u2028 Liver"
+    titled = put(depositor, 9, {"sample.json": json.dumps({"title": title}).encode()})
+    bundles = [titled, *(depositor.bundle(number) for number in (1, 2, 3))]
+    whole, path = Graph(), "/catalog.jsonld"
+    while path:
+        page, path = read_catalog(visit(), path)
+        whole += page
+    catalog = URIRef("http://localhost/catalog.jsonld")
+    assert (catalog, RDF.type, DCAT.Catalog) in whole
+    assert [str(one) for one in whole.objects(catalog, DCTERMS.title)] == ["Atlas & <Co>"]
+    datasets = {
+        URIRef(f"http://localhost/bundles/{uuid}?version={VERSION}"): uuid for uuid in bundles
+    }
+    assert {*whole.objects(catalog, DCAT.dataset)} == {*datasets}
+    for dataset, uuid in datasets.items():
+        assert (dataset, RDF.type, DCAT.Dataset) in whole
+        assert (dataset, DCTERMS.identifier, Literal(f"{uuid}.{VERSION}")) in whole
+        assert (dataset, DCTERMS.license, URIRef(LICENSE)) in whole
+        assert (dataset, DCAT_VERSION, Literal(VERSION)) in whole
+        (issued,) = whole.objects(dataset, DCTERMS.issued)
+        assert isinstance(issued, Literal)
+        assert issued.toPython() == datetime.fromisoformat(VERSION)
+        (distribution,) = whole.objects(dataset, DCAT.distribution)
+        (url,) = whole.objects(distribution, DCAT.accessURL)
+        assert visit().get(str(url).removeprefix("http://localhost")).status_code == 200
+    (shown,) = whole.objects(
+        URIRef(f"http://localhost/bundles/{titled}?version={VERSION}"), DCTERMS.title
+    )
+    assert str(shown) == "</script> Liver"
+
+
 def test_withdrawn_bundles_leave_the_feed(visit: Visit, depositor: Depositor) -> None:
     depositor.bundle(1)
     gone = depositor.bundle(2)
@@ -100,9 +152,10 @@ def test_empty_feed_is_valid(visit: Visit) -> None:
     assert parsed.feed.updated == "1970-01-01T00:00:00Z"
 
 
+@pytest.mark.parametrize("path", [FEED, "/catalog.jsonld"])
 @pytest.mark.parametrize("query", ["replica=nowhere", "after=x", f"after={uuid_of(1)}"])
-def test_rejects_bad_parameters(visit: Visit, query: str) -> None:
-    assert visit().get(f"{FEED}?{query}").status_code == 400
+def test_rejects_bad_parameters(visit: Visit, path: str, query: str) -> None:
+    assert visit().get(f"{path}?{query}").status_code == 400
 
 
 def test_pages_name_the_feed(visit: Visit) -> None:

@@ -72,6 +72,7 @@ NO_PAGES = {
     "show_metadata": "is a JSON document",
     "show_datacite": "is a JSON document",
     "send_feed": "is an Atom feed",
+    "send_catalog": "is a JSON document",
     "get_client": "is an archive to download",
     "show_preview": "is in the frame of a file's page, where no script runs, not even a test's",
     "download_file": "redirects to the content",

@@ -87,6 +87,16 @@ image: ## Build the image (ENGINE=docker, podman or buildah; IMAGE=<name>; BASE=
 	@test -n "$(ENGINE)" || { echo "image: docker, podman or buildah is needed" >&2; exit 1; }
 	$(ENGINE) build $(if $(BASE),--build-arg BASE=$(BASE)) --tag $(IMAGE) .
 
+.PHONY: sbom
+sbom: ## Write build/sbom.json, the CycloneDX bill of materials of the image (ENGINE, IMAGE)
+	@test -n "$(ENGINE)" || { echo "sbom: docker or podman is needed" >&2; exit 1; }
+	@mkdir -p build
+	$(ENGINE) run --rm --network none $(IMAGE) python -m deploy.sbom > build/sbom.json
+
+.PHONY: scan
+scan: $(DEV_READY) ## Compare the pinned libraries with published vulnerabilities (needs the network)
+	$(BIN)/python -m tests.scan
+
 .PHONY: test-image
 test-image: $(DEV_READY) $(COMPILED) ## Build the image, and run the demonstration against containers of it
 	$(IN_MEMORY) $(REAL) --unsynced --only redis --only postgres --only s3 --only opensearch \
@@ -202,6 +212,8 @@ lock: $(DEV_READY) ## Pin requirements*.in into requirements*.txt
 		--no-header tests/engines/roc-validator.in -o tests/engines/roc-validator.txt
 	$(BIN)/uv pip compile -q --python-version 3.11 --no-emit-index-url --generate-hashes \
 		--no-header tests/engines/platforms.in -o tests/engines/platforms.txt
+	$(BIN)/uv pip compile -q --python-version 3.11 --no-emit-index-url --generate-hashes \
+		--no-header tests/engines/pip-audit.in -o tests/engines/pip-audit.txt
 	# A program in a package: what the package itself needs is not wanted.
 	$(BIN)/uv pip compile -q --python-version 3.11 --no-emit-index-url --generate-hashes \
 		--no-header --no-deps tests/engines/kubectl.in -o tests/engines/kubectl.txt

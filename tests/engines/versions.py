@@ -56,6 +56,9 @@ ROC_VALIDATOR = PythonTool(
 )
 ROC_VALIDATOR_VARIABLE = "STORE_TEST_ROC_VALIDATOR"
 """Names its command to the tests."""
+PIP_AUDIT = PythonTool(
+    "pip-audit", "pip-audit", "2.10.1", lock=Path(__file__).with_name("pip-audit.txt")
+)
 OPENAPI_TYPESCRIPT = "7.13.0"
 """As in `typescript/package.json`."""
 NEXTFLOW = "23.10.1"

@@ -2,17 +2,21 @@
 
 import json
 import os
+import re
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import httpx
+import jsonschema_rs
 import pytest
 
 from ops import demo, ports
 from ops.local_store import LocalStore
-from ops.procfile import read_procfile
+from ops.procfile import ROOT, read_procfile
+from tests.engines.platforms import VARIABLE as PLATFORMS
 from tests.engines.podman import VARIABLE
 from tests.image import containers
 from tests.image.containers import IMAGE, Podman
@@ -22,6 +26,7 @@ pytestmark = pytest.mark.skipif(
     VARIABLE not in os.environ, reason="make test-image names Podman and the engines"
 )
 PROCESSES = {line.name: line.command for line in read_procfile()}
+REQUIREMENTS = ROOT / "requirements.txt"
 SECRET = "0123456789abcdef-test"
 READY_S = 60.0
 FIND = ("find", "/", "-xdev")
@@ -130,6 +135,35 @@ def test_layers_have_no_secrets(podman: Podman) -> None:
         "signing-keys.json",
     )
     assert look(podman, "find", "/srv/store", "/opt/store", "/var/lib/store", *keys) == []
+
+
+def test_sbom_names_every_pinned_library_and_the_system(podman: Podman) -> None:
+    text = "\n".join(look(podman, "python", "-m", "deploy.sbom"))
+    sbom = json.loads(text)
+    schema, registry = read_cyclonedx_schema(sbom["specVersion"])
+    jsonschema_rs.validator_for(schema, registry=registry).validate(sbom)
+    found = {(one["name"], one["version"]) for one in sbom["components"]}
+    pinned = re.findall(r"^([a-z0-9.-]+)==(\S+)", REQUIREMENTS.read_text(), re.MULTILINE)
+    assert len(pinned) > 50
+    assert {*pinned} <= found
+    system = {one["name"]: one["purl"] for one in sbom["components"] if ":deb/" in one["purl"]}
+    assert "distro=debian-12" in system["libc6"]
+    assert "upstream=openssl" in system["libssl3"]
+    assert len(system) == len(look(podman, "find", "/var/lib/dpkg/info", "-name", "*.list"))
+    references = [one["bom-ref"] for one in sbom["components"]]
+    assert len(references) == len({*references})
+
+
+def read_cyclonedx_schema(version: str) -> tuple[dict[str, Any], jsonschema_rs.Registry]:
+    """The published schema of CycloneDX, and those that it refers to, of its Python library."""
+    (folder,) = Path(os.environ[PLATFORMS]).parent.glob("lib/*/site-packages/cyclonedx/schema/_res")
+    schemas = {
+        # They refer to each other by the names of their files.
+        f"http://cyclonedx.org/schema/{path.name}": json.loads(path.read_text())
+        for path in folder.glob("*.SNAPSHOT.schema.json")
+    }
+    wanted = schemas[f"http://cyclonedx.org/schema/bom-{version}.SNAPSHOT.schema.json"]
+    return wanted, jsonschema_rs.Registry([*schemas.items()])
 
 
 @pytest.fixture(scope="module")

@@ -60,7 +60,7 @@ def list_pods(overlay: str) -> dict[str, Manifest]:
 def validate(version: str, *paths: Path) -> "subprocess.CompletedProcess[str]":
     """Compare manifests with the schemas of a version; unknown members are errors."""
     program = Path(os.environ[VARIABLE]) / "kubernetes-validate"
-    command = [program, "--strict", "-k", version, *paths]
+    command: list[str | Path] = [program, "--strict", "-k", version, *paths]
     return subprocess.run(command, capture_output=True, text=True, timeout=120)
 
 

@@ -30,6 +30,8 @@ class Podman:
     """Podman with images, containers and volumes in a folder of their own."""
 
     folder: Path
+    driver: str = "overlay"
+    """How images and containers are stored: `vfs`, which copies, works on any file system."""
 
     def run(
         self, *words: str, stdin: str = "", timeout_s: float = COMMAND_S
@@ -58,9 +60,9 @@ class Podman:
     def _command(self) -> list[str]:
         own = {"--root": "images", "--runroot": "running", "--tmpdir": "tmp"}
         folders = [word for name, part in own.items() for word in (name, str(self.folder / part))]
-        # They need neither systemd nor a file system with layers.
-        plain = ["--storage-driver", "vfs", "--cgroup-manager", "cgroupfs", "--runtime", "runc"]
-        return [os.environ[VARIABLE], *folders, *plain]
+        # They need no systemd.
+        plain = ["--cgroup-manager", "cgroupfs", "--runtime", "runc"]
+        return [os.environ[VARIABLE], *folders, "--storage-driver", self.driver, *plain]
 
 
 @contextmanager
@@ -68,6 +70,9 @@ def built_image() -> Iterator[Podman]:
     """Build the image on the base; remove everything with the block."""
     folder = Path(tempfile.mkdtemp(prefix="podman-"))
     podman = Podman(folder)
+    if podman.run("info").returncode:
+        # This file system has no layers.
+        podman = Podman(folder, "vfs")
     try:
         podman.read("import", "--quiet", str(BASE), BASE_IMAGE, timeout_s=BUILD_S)
         readable = [path for path in CERTIFICATES if Path(path).exists()]

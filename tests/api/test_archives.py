@@ -5,7 +5,8 @@ import io
 import re
 import tarfile
 import zipfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -319,3 +320,48 @@ def test_a_real_server_breaks_off_where_a_file_is_damaged(tmp_path: Path) -> Non
     log = (home / "api.log").read_text()
     assert "broke off" in log
     assert "Traceback" not in log
+
+
+@pytest.mark.spec("BUN-75")
+def test_memory_of_a_server_does_not_grow_with_an_archive(tmp_path: Path) -> None:
+    home = migrated(tmp_path)
+    stores = connect(Settings(home=home, secret_key="s" * 32), notices=MemoryPubSub())
+    large = make_file(stores, bytes(LARGE))
+    entries = [NewEntry(name, large, False) for name in ("a", "b", "c")]
+    fqid = put_entries(stores, FQID(uuid_of(9), VERSION), entries)
+    small = put_entries(
+        stores, FQID(uuid_of(8), VERSION), [NewEntry("a", make_file(stores, b"small"), False)]
+    )
+    stores.catalog.close()
+    port = ports.find_free_port_pair()
+    with started("api", home, port), httpx.Client(trust_env=False) as http:
+        base = f"http://127.0.0.1:{port}"
+        assert sum(map(len, stream(http, base + path_of(small.uuid)))) > 0
+        before = peak_memory()
+        for form in archives.ARCHIVE_FORMATS:
+            assert sum(map(len, stream(http, base + path_of(fqid.uuid, format=form)))) > 3 * LARGE
+        assert before > 0
+        assert peak_memory() - before < 24 * 1024**2
+
+
+LARGE = 64 * 1024**2
+
+
+def stream(http: httpx.Client, url: str) -> Iterator[bytes]:
+    """Yield the bytes of a response without keeping them."""
+    with http.stream("GET", url, timeout=60) as answer:
+        assert answer.status_code == 200
+        yield from answer.iter_raw()
+
+
+def peak_memory(pid: int | str = "self") -> int:
+    """Return the greatest resident memory so far, in bytes, of a process below this one."""
+    found = 0
+    for children in Path(f"/proc/{pid}/task").glob("*/children"):
+        for child in children.read_text().split():
+            # A process that ends meanwhile counts no longer.
+            with suppress(FileNotFoundError, ProcessLookupError):
+                status = Path(f"/proc/{child}/status").read_text()
+                sizes = [int(size) * 1024 for size in re.findall(r"VmHWM:\s+(\d+) kB", status)]
+                found = max(found, *sizes, peak_memory(child))
+    return found

@@ -77,7 +77,9 @@ def test_code_derives_keys_for_the_known_purposes_only() -> None:
         (literal or constants[name]).encode()
         for module in modules
         for literal, name in re.findall(
-            r"derive_key\((?!secret: bytes).*?, (?:b\"([\w ]+)\"|(\w+))(?=[,)])", module
+            r"derive_keys?\((?!secret: bytes|secrets: |secret\.encode).*?,"
+            r" (?:b\"([\w ]+)\"|(\w+))(?=[,)])",
+            module,
         )
     }
     assert found == set(KNOWN_KEYS)

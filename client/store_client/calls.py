@@ -11,7 +11,7 @@ from urllib.parse import quote, urlencode
 
 from store_client.definition.arguments import check_arguments
 from store_client.definition.openapi import ApiOperation, OperationParameter
-from store_client.errors import Damaged, Misused, StoreError, name_os_errors
+from store_client.errors import AnswerObject, Damaged, Misused, StoreError, name_os_errors
 from store_client.http.session import HttpSession
 from store_client.http.urls import strip_query
 
@@ -181,7 +181,7 @@ def _decode_response(answer: "httpx.Response", operation: ApiOperation) -> Any:
     kind = answer.headers.get("Content-Type", "").partition(";")[0].strip().lower()
     if kind == "application/json" or kind.endswith("+json"):
         try:
-            return answer.json()
+            return answer.json(object_hook=AnswerObject)
         except (ValueError, RecursionError) as error:
             raise Damaged(f"the answer of {strip_query(str(answer.url))} is not JSON") from error
     if kind == "text/html" and operation.service == "store":

@@ -105,6 +105,20 @@ class TimedOut(StoreError):
     exit_code = 9
 
 
+class MissingField(Damaged, KeyError):
+    """A JSON object of an answer has no field of this name."""
+
+    def __str__(self) -> str:
+        return f"an answer of the store has no field {self.args[0]!r}: damaged on its way?"
+
+
+class AnswerObject(dict[str, Any]):
+    """A JSON object of an answer; MissingField for a field that it should have and has not."""
+
+    def __missing__(self, name: str) -> Any:
+        raise MissingField(name)
+
+
 @contextmanager
 def name_answer_errors(asked: str) -> Iterator[None]:
     """Raise Damaged where an answer is not what it has to be: `asked` is the request."""

@@ -18,7 +18,7 @@ from store_client.cli.nouns import (
     yes_option,
 )
 from store_client.cli.terminal import escape_text
-from store_client.errors import Misused
+from store_client.errors import AnswerObject, Misused
 from store_client.progress import format_size
 from store_client.references import Reference
 
@@ -235,7 +235,7 @@ def fetch_bundle(here: CommandContext, one: Reference, replica: str) -> dict[str
     bundle: dict[str, Any] = {}
     for page in here.client.pages("get_bundle", uuid=one.uuid, replica=replica, **_version(one)):
         entries = bundle.get("files", [])
-        bundle = {**page["bundle"], "files": [*entries, *page["bundle"]["files"]]}
+        bundle = AnswerObject(page["bundle"], files=[*entries, *page["bundle"]["files"]])
     return bundle
 
 

@@ -1,19 +1,23 @@
 """Every command through a network that cuts, resets, refuses and flips bits."""
 
+import json
+import re
 import shutil
 import threading
 from collections.abc import Iterator
 from pathlib import Path
 from random import Random
+from typing import Any
 from urllib.parse import urlsplit
 from uuid import uuid4
 
+import httpx
 import pytest
 from click.testing import Result
 
 from store_client.client import Client
 from store_client.configuration import URL, Configuration
-from store_client.errors import NotFound
+from store_client.errors import NotFound, StoreError
 from store_client.http import HttpSession, RetryPolicy, StaticToken
 from tests.client.cli.people import Typist
 from tests.client.conftest import ADMIN_TOKEN
@@ -154,6 +158,42 @@ def test_answers_are_right_or_there_are_none(
         # What is written line by line may break off, at the end of a line.
         assert expected.stdout.startswith(done.stdout)
         assert done.stdout.endswith("\n") or not done.stdout
+
+
+KEYS = re.compile(r'"([A-Za-z_]+)":')
+
+
+@pytest.mark.parametrize("words", READING + WRITING, ids=" ".join)
+def test_absent_fields_of_answers_are_named(
+    shelf: Shelf,
+    names: dict[str, str],
+    tmp_path: Path,
+    words: list[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    said = [word.format(**names) for word in words]
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "ids").write_text(f"{shelf.liver}\n")
+    decode, seen = httpx.Response.json, set[str]()
+
+    def remember(answer: httpx.Response, **said: Any) -> Any:
+        seen.update(KEYS.findall(answer.text))
+        return decode(answer, **said)
+
+    monkeypatch.setattr(httpx.Response, "json", remember)
+    calm = Typist(tmp_path / "calm", make_client, {URL: shelf.store.url})
+    assert run(calm, said).exit_code in (0, NotFound.exit_code)
+    for turn, key in enumerate(sorted(seen)):
+
+        def rename(answer: httpx.Response, key: str = key, **said: Any) -> Any:
+            return json.loads(answer.text.replace(f'"{key}":', f'"{key}x":'), **said)
+
+        monkeypatch.setattr(httpx.Response, "json", rename)
+        person = Typist(tmp_path / f"{turn}", make_client, {URL: shelf.store.url})
+        shutil.copytree(tmp_path / "calm", person.home)
+        done = run(person, said)
+        assert done.exit_code != StoreError.exit_code, (key, done.stderr)
+        check_output(done)
 
 
 @pytest.mark.parametrize("words", WRITING, ids=" ".join)

@@ -36,6 +36,7 @@ TAG = "bundles"
 @operation(
     "GET",
     "/bundles/all",
+    may_lag=True,
     tag=TAG,
     query=ListBundles,
     responses=page_responses(BundleList),

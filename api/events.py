@@ -189,6 +189,7 @@ TAG = "events"
 @operation(
     "GET",
     "/events",
+    may_lag=True,
     tag=TAG,
     query=ListEvents,
     responses=page_responses(EventList, SERVED_BY_DOC),
@@ -266,6 +267,7 @@ def _format_event(row: SequencedEvent) -> dict[str, Any]:
 @operation(
     "GET",
     "/events/{uuid}",
+    may_lag=True,
     tag=TAG,
     query=ReadEvent,
     responses={200: ResponseDoc("The document.", EventDocument)},

@@ -286,6 +286,7 @@ def head_file(context: StoreContext[HeadFile, None]) -> Response:
 @operation(
     "GET",
     "/files/{uuid}/bundles",
+    may_lag=True,
     tag=TAG,
     query=ListFileBundles,
     responses=page_responses(BundleList),

@@ -107,6 +107,7 @@ class SearchAnswer(ResponseSchema):
 @operation(
     "POST",
     "/search",
+    may_lag=True,
     tag="search",
     query=SearchBundles,
     body=SearchBody,

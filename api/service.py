@@ -23,6 +23,7 @@ from pipelines.formats import version_from_us
 from pipelines.report_cache import ReportCache
 from storage.catalog import documents, jobs, now_us, store_state, versions
 from storage.catalog import integrity as integrity_rows
+from storage.catalog.standby import CatalogStandby
 from storage.errors import DomainError, NotFoundError
 from storage.protocols import BlobStore, SearchIndex
 from storage.stores import Stores
@@ -128,6 +129,8 @@ def list_checks(services: Services, is_operator: Callable[[], bool]) -> dict[str
         checks[f"bucket.{replica}"] = partial(_check_bucket, blobs)
     for replica, index in stores.search.items():
         checks[f"search.{replica}"] = partial(_check_search, index)
+    if (standby := stores.catalog.standby) is not None:
+        checks["catalog.standby"] = lambda: _check_standby(standby)
     if isinstance(deciding := services.access.decisions, RemoteDecisionPoint):
         checks["policies"] = lambda: _ok_part(deciding.ping())
     return checks
@@ -169,6 +172,13 @@ def _ok_part(reason: str, **figures: Any) -> PartStatus:
 
 def _warning_part(bad: bool, reason: str, **figures: Any) -> PartStatus:
     return {"status": "warning" if bad else "ok", "reason": reason, **figures}
+
+
+def _check_standby(standby: CatalogStandby) -> PartStatus:
+    """Measure how far the standby is behind; without it the primary answers."""
+    state = standby.measure()
+    lag_s = None if state.lag_s is None else round(state.lag_s, 3)
+    return _warning_part(not state.is_usable, state.reason, lag_s=lag_s)
 
 
 def _check_bucket(blobs: BlobStore) -> PartStatus:

@@ -80,6 +80,9 @@ class Settings:
     checkout_aws: str = _setting("", "bucket of aws checkouts; empty: the replica's, or a folder")
     checkout_gcp: str = _setting("", "bucket of gcp checkouts; empty: the replica's, or a folder")
     catalog_url: str = _setting("", "SQLAlchemy URL; empty: SQLite in <home>/catalog.sqlite")
+    catalog_read_url: str = _setting(
+        "", "standby of a catalog on PostgreSQL, for reads that may be a little old"
+    )
     search_url: str = _setting("", "search engine; empty: embedded, in <home>/search")
     redis_url: str = _setting("", "Redis for queue and pub/sub; empty: one worker, without Redis")
 
@@ -95,6 +98,9 @@ class Settings:
         10, "additional connections while all are busy, closed afterwards"
     )
     catalog_wait_s: float = _setting(30.0, "longest wait for a connection, seconds")
+    catalog_read_max_lag_s: float = _setting(
+        5.0, "longest time that the standby may be behind while it is read, seconds"
+    )
 
     # Secrets; empty: created in <home>/secrets with mode 0600 at first start
     secret_key: str = _setting(

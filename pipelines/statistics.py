@@ -1,10 +1,9 @@
 """What the store holds: counts and growth that a process caches, and the latest bundles."""
 
 from dataclasses import dataclass
-from functools import partial
 
 from pipelines.report_cache import ReportCache
-from storage.catalog import statistics
+from storage.catalog import Catalog, statistics
 from storage.catalog.statistics import DailyGrowth, LatestBundle, PublishedBundle, StoreCounts
 from storage.model import REPLICAS, Replica
 from storage.stores import Stores
@@ -25,13 +24,17 @@ class StoreStatistics:
 
 def open_statistics_cache(stores: Stores) -> ReportCache[StoreStatistics]:
     """Return a cache of the statistics."""
-    build = partial(count_statistics, stores)
+
+    def build() -> StoreStatistics:
+        # Counting takes long, and the figures are cached for longer than a standby may be behind.
+        return stores.catalog.read_stale(count_statistics, is_complete=bool)
+
     return ReportCache(build, fresh_s=FRESH_S, fresh_factor=FRESH_FACTOR)
 
 
-def count_statistics(stores: Stores) -> StoreStatistics:
+def count_statistics(catalog: Catalog) -> StoreStatistics:
     """Count what the store holds; takes a time that grows with it."""
-    with stores.catalog.read() as tx:
+    with catalog.read() as tx:
         growth = {name: statistics.list_growth(tx, name, days=GROWTH_DAYS) for name in REPLICAS}
         return StoreStatistics(statistics.count_store(tx), growth)
 

@@ -134,6 +134,8 @@ def open_catalog(settings: Settings) -> Catalog:
         connections=settings.catalog_connections,
         overflow=settings.catalog_overflow,
         wait_s=settings.catalog_wait_s,
+        read_url=settings.catalog_read_url,
+        max_lag_s=settings.catalog_read_max_lag_s,
     )
 
 

@@ -55,6 +55,20 @@ CATALOG_CONNECTIONS = Gauge(
     registry=REGISTRY,
     multiprocess_mode="livesum",
 )
+CATALOG_STANDBY_LAG = Gauge(
+    "store_catalog_standby_lag_seconds",
+    "How far the standby was behind the catalog, at most; the highest of all processes",
+    ("standby",),
+    registry=REGISTRY,
+    multiprocess_mode="livemax",
+)
+CATALOG_READS = Counter(
+    "store_catalog_reads",
+    "Requests whose answer may be a little old, by the server that was asked: the standby, the"
+    " primary, or first the one and then the other",
+    ("server",),
+    registry=REGISTRY,
+)
 CLAIMS_LOST = Counter(
     "store_claims_lost",
     "Jobs whose claim was lost while they ran; another worker repeats them",
@@ -113,6 +127,8 @@ COUNTED_METRICS = (
     BUCKET_SECONDS,
     SEARCH_SECONDS,
     CATALOG_CONNECTIONS,
+    CATALOG_STANDBY_LAG,
+    CATALOG_READS,
     CLAIMS_LOST,
     DELIVERIES,
     DELIVERY_SECONDS,

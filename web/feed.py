@@ -33,7 +33,7 @@ class FeedParameters:
     after: Annotated[str | None, TextField(load_default=None, validate=max_length(MAX_TEXT))]
 
 
-@page("GET", "/feed.atom", access="get_bundles_all", query=FeedParameters)
+@page("GET", "/feed.atom", access="get_bundles_all", query=FeedParameters, may_lag=True)
 def send_feed(context: PageContext[FeedParameters]) -> Response:
     """Send the latest bundles that the caller may read, as an Atom feed.
 
@@ -59,7 +59,7 @@ def send_feed(context: PageContext[FeedParameters]) -> Response:
     return _finish(context, response)
 
 
-@page("GET", "/catalog.jsonld", access="get_bundles_all", query=FeedParameters)
+@page("GET", "/catalog.jsonld", access="get_bundles_all", query=FeedParameters, may_lag=True)
 def send_catalog(context: PageContext[FeedParameters]) -> Response:
     """Send the bundles that the caller may read as a catalogue in DCAT 3, in the same pages."""
     entries, titles, following = _read_page(context, "catalog")

@@ -20,7 +20,7 @@ from web.pages import PageContext, auth_origin, page
 LATEST = 8
 
 
-@page("GET", "/")
+@page("GET", "/", may_lag=True)
 def show_home(context: PageContext[NoParameters]) -> Response:
     """Show what the store holds, and where to go from here; counts and bundles like the API."""
     values: dict[str, Any] = {}

@@ -22,7 +22,7 @@ from api.http.errors import REQUEST_ID_HEADER
 from api.http.form_files import UploadedFiles
 from api.http.limits import check_rate_limit
 from api.http.loading import load_form, load_path, load_query
-from api.http.operation import Services, StoreContext
+from api.http.operation import Services, StoreContext, read_stale
 from api.http.waiting import ServerSentEvents
 from api.schemas.fields import NoParameters, lenient_schema
 from auth.account_operations import ACCOUNT_ACTIONS, describe_requirement
@@ -240,6 +240,8 @@ class Page:
     """Whether it is a GET with side effects, for which HEAD is refused."""
     uploads: bool
     """Whether its form has files: they are read as a stream, up to the limit of a file each."""
+    may_lag: bool
+    """Whether visitors who are not logged in may see what a standby of the catalog has."""
 
 
 _PAGES: list[Page] = []
@@ -255,6 +257,7 @@ def page(
     while_read_only: bool = False,
     acts: bool = False,
     uploads: bool = False,
+    may_lag: bool = False,
 ) -> Callable[[PageView], PageView]:
     """Declare the decorated view as a page."""
 
@@ -263,7 +266,7 @@ def page(
         name = getattr(view, "__name__", "")
         read_only = while_read_only or method == "GET"
         _PAGES.append(
-            Page(name, method, path, view, access, login, schema, read_only, acts, uploads)
+            Page(name, method, path, view, access, login, schema, read_only, acts, uploads, may_lag)
         )
         return view
 
@@ -334,7 +337,9 @@ def _serve_page(one: Page, site: Site, path: dict[str, str]) -> Response:
     g.web_page = context
     if one.access:
         context = g.web_page = context.authorize(one.access)
-    answer = one.view(context)
+    # Who is logged in may look for what they have just written.
+    may_lag = one.may_lag and session is None
+    answer = read_stale(one.view, context) if may_lag else one.view(context)
     if isinstance(answer, Response):
         return answer
     if wants_stream(request):

@@ -87,7 +87,7 @@ class FacetBox:
     links: Sequence[FacetLink]
 
 
-@page("GET", "/search", access="post_search", query=SearchParameters)
+@page("GET", "/search", access="post_search", query=SearchParameters, may_lag=True)
 def show_search(context: PageContext[SearchParameters]) -> Response:
     """Show bundles that match words or a query, with facets."""
     request = _read_request(context.query, context.request.args.getlist("filter"))

@@ -15,7 +15,7 @@ from werkzeug.exceptions import MethodNotAllowed, RequestEntityTooLarge
 from api.http.auth import Guard, RequestContext, VerifyToken, identify_caller
 from api.http.limits import ReadOnlyMode, check_rate_limit, reserve_memory
 from api.http.loading import MISSING_FIELD, load_body, load_path, load_query, read_json
-from api.http.operation import PATH_PARAMETER, SMALL_BODY_BYTES, Operation
+from api.http.operation import PATH_PARAMETER, SMALL_BODY_BYTES, Operation, read_stale
 from api.http.responses import apply_etag
 from config import Settings
 from storage.errors import Invalid, TooLarge, Unauthorized, Unavailable
@@ -59,6 +59,7 @@ def make_view(
     pages = {status for status, response in operation.responses.items() if response.page}
     parameters = operation.path_parameters
     writes = operation.writes
+    answer = partial(read_stale, operation.view) if operation.may_lag else operation.view
 
     def view(**path: str) -> Response:
         g.operation, g.pages = operation.name, pages
@@ -78,7 +79,7 @@ def make_view(
             services, operation.name, request, g.request_id, normal, query, body, principal, base
         )
         context = services.guard.require(operation.name, context)
-        return apply_etag(request, operation.view(context), private=private)
+        return apply_etag(request, answer(context), private=private)
 
     return view
 

@@ -7,9 +7,9 @@ specification, and its docstring is the summary.
 import ipaddress
 import re
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from types import ModuleType
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
 from flask import Request, Response
 from marshmallow import Schema
@@ -29,12 +29,16 @@ from pipelines.idempotency import IdempotentRequest
 from pipelines.report_cache import ReportCache
 from pipelines.subscriptions import Seal
 from storage import json_codec
+from storage.catalog import Catalog
 from storage.encryption import instance_id
 from storage.errors import Invalid
 from storage.json_codec import MemoryBudget
 from storage.model import Job
 from storage.rate_limits import RateLimiter
 from storage.stores import Stores
+
+C = TypeVar("C", bound="StoreContext[Any, Any]")
+R = TypeVar("R")
 
 
 class JobQueue(Protocol):
@@ -183,6 +187,29 @@ View = Callable[[Any], Response]
 """Takes the application's own `RequestContext`."""
 
 
+def read_stale(view: Callable[[C], R], context: C) -> R:
+    """Return the answer of a view that may read a standby of the catalog.
+
+    `Cache-Control: no-cache` asks for what is current. Permissions are always current, since the
+    guard and the caches of the services have the catalog itself.
+    """
+    services, stores = context.services, context.stores
+    if stores.catalog.standby is None or context.request.cache_control.no_cache:
+        return view(context)
+
+    def ask(catalog: Catalog) -> R:
+        lagging = replace(services, stores=replace(stores, catalog=catalog))
+        return view(replace(context, services=lagging))
+
+    answer: R = stores.catalog.read_stale(ask, is_complete=_is_complete)
+    return answer
+
+
+def _is_complete(answer: Any) -> bool:
+    """Return whether nothing was missing; other answers tell what is absent or not ready."""
+    return isinstance(answer, Response) and answer.status_code in (200, 206)
+
+
 @dataclass(frozen=True)
 class ResponseDoc:
     """One documented response: what it means, its body and its headers."""
@@ -242,6 +269,8 @@ class Operation:
     changes nothing, or nothing that a backup holds."""
     acts: bool = False
     """Whether it is a GET with side effects, for which HEAD is refused."""
+    may_lag: bool = False
+    """Whether its answer may be read from a standby of the catalog, which is a little behind."""
 
     @property
     def path_parameters(self) -> list[str]:

@@ -8,13 +8,16 @@ another session to every transaction, they are sent with each BEGIN.
 """
 
 import fcntl
+import logging
 import os
 import sqlite3
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext, suppress
-from dataclasses import dataclass
+from copy import copy
+from dataclasses import dataclass, replace
 from functools import partial
+from types import MappingProxyType
 from typing import Any, Final, Literal
 
 from sqlalchemy import Connection, Engine, RootTransaction, create_engine, event, text
@@ -25,10 +28,12 @@ from sqlalchemy.pool import ConnectionPoolEntry, QueuePool
 
 from config import SettingsError
 from storage.catalog.sql import Answer, Tx, now_us, upsert
+from storage.catalog.standby import CatalogStandby
 from storage.catalog.tables.jobs import meta
 from storage.errors import CatalogDamagedError, Unavailable
-from storage.metrics import CATALOG_CONNECTIONS
+from storage.metrics import CATALOG_CONNECTIONS, CATALOG_READS
 
+log = logging.getLogger(__name__)
 TransactionKind = Literal["reading", "durable", "passing"]
 READ: Final = "reading"
 DURABLE_WRITE: Final = "durable"
@@ -176,6 +181,12 @@ _CONNECT_OPTIONS = {
     "keepalives_count": "3",
     "tcp_user_timeout": "60000",
 }
+# A dead standby is noticed sooner, since the primary answers in its place.
+_STANDBY_OPTIONS = {"application_name": "store reads", "connect_timeout": "3"} | {
+    "tcp_user_timeout": "5000"
+}
+_STANDBY_WAIT_S = 1.0
+"""Longest wait for a connection to the standby."""
 RECYCLE_S = 3600
 """Age at which a connection is replaced, so that load spreads over servers behind one name."""
 
@@ -185,9 +196,11 @@ _TRANSIENT_CLASSES = frozenset({"08", "40", "53", "55", "57", "58"})
 _TRANSIENT_STATES = frozenset({"25006", "25P03"})
 
 
-def _create_postgresql_engine(url: str, limits: PoolLimits) -> Engine:
+def _create_postgresql_engine(
+    url: str, limits: PoolLimits, more_options: Mapping[str, str] = MappingProxyType({})
+) -> Engine:
     """Return the engine of a server, without connecting; SettingsError for an invalid URL."""
-    address = _parse_postgresql_url(url)
+    address, options = _parse_postgresql_url(url), {**_CONNECT_OPTIONS, **more_options}
     engine = create_engine(
         address,
         pool_size=limits.connections,
@@ -198,7 +211,7 @@ def _create_postgresql_engine(url: str, limits: PoolLimits) -> Engine:
         hide_parameters=True,
         # Autocommit: the driver must not send a BEGIN itself; `_begin_on_postgresql` does.
         connect_args={"autocommit": True}
-        | {name: value for name, value in _CONNECT_OPTIONS.items() if name not in address.query},
+        | {name: value for name, value in options.items() if name not in address.query},
     )
     event.listen(engine, "connect", _prepare_postgresql)
     return engine
@@ -262,17 +275,49 @@ def _count_connections(engine: Engine, limits: PoolLimits) -> None:
     event.listen(engine, "checkin", give_back)
 
 
+def _open_standby(url: str, primary_url: str, limits: PoolLimits, lag_s: float) -> CatalogStandby:
+    """Return the standby at this URL, without connecting; SettingsError unless it can be one."""
+    if primary_url.startswith("sqlite"):
+        raise SettingsError(
+            "STORE_CATALOG_READ_URL: needs a catalog on PostgreSQL (STORE_CATALOG_URL is SQLite)"
+        )
+    one = PoolLimits(1, 1, _STANDBY_WAIT_S)
+    try:
+        engine = _create_postgresql_engine(
+            url, replace(limits, wait_s=_STANDBY_WAIT_S), _STANDBY_OPTIONS
+        )
+        measured = _create_postgresql_engine(url, one, _STANDBY_OPTIONS)
+    except SettingsError as error:
+        raise SettingsError(f"STORE_CATALOG_READ_URL: {error}") from error
+    primary = _create_postgresql_engine(primary_url, one)
+    return CatalogStandby(engine, measured=measured, primary=primary, max_lag_s=lag_s)
+
+
 class Catalog:
-    """The catalog's database. Create it after forking, since it holds connections."""
+    """The catalog's database. Create it after forking, since it holds connections.
+
+    `read_url` is a standby, from which `read_stale` reads while it is at most `max_lag_s` behind.
+    """
 
     def __init__(
-        self, url: str, *, connections: int = 40, overflow: int = 10, wait_s: float = 30.0
+        self,
+        url: str,
+        *,
+        connections: int = 40,
+        overflow: int = 10,
+        wait_s: float = 30.0,
+        read_url: str = "",
+        max_lag_s: float = 5.0,
     ) -> None:
         self.url = url
         self.sqlite = url.startswith("sqlite")
         limits = PoolLimits(connections, overflow, wait_s)
-        create = _create_sqlite_engine if self.sqlite else _create_postgresql_engine
-        self._engine = create(url, limits)
+        if self.sqlite:
+            self._engine = _create_sqlite_engine(url, limits)
+        else:
+            self._engine = _create_postgresql_engine(url, limits)
+        self._reader = self._engine
+        self.standby = _open_standby(read_url, url, limits, max_lag_s) if read_url else None
         _count_connections(self._engine, limits)
         self._begin_with = _begin_on_sqlite if self.sqlite else _begin_on_postgresql
         self._turn = WriterLock(self._engine).acquire if self.sqlite else nullcontext
@@ -286,7 +331,7 @@ class Catalog:
     def read(self) -> Iterator[Tx]:
         """Open a read transaction with one consistent snapshot; never hold it over I/O."""
         with _translate_errors():
-            transaction = self._begin(READ)
+            transaction = self._begin(READ, self._reader)
             with transaction.connection as tx, transaction:
                 yield tx
 
@@ -296,7 +341,7 @@ class Catalog:
         with _translate_errors():
             while True:
                 try:
-                    with self._engine.connect() as tx:
+                    with self._reader.connect() as tx:
                         if self.sqlite or not is_direct_session(tx):
                             self._begin_with(tx, READ)
                         return question(tx)
@@ -315,18 +360,20 @@ class Catalog:
         """
         kind: TransactionKind = DURABLE_WRITE if durable else VOLATILE_WRITE
         with _translate_errors(), self._turn():
-            transaction = self._begin(kind)
+            transaction = self._begin(kind, self._engine)
+            # A standby does not know yet what was written.
+            self._reader = self._engine
             with transaction.connection as tx, transaction:
                 yield tx
 
-    def _begin(self, kind: TransactionKind) -> RootTransaction:
+    def _begin(self, kind: TransactionKind, engine: Engine) -> RootTransaction:
         """Begin, once more if the idle connection had died: nothing is lost yet.
 
         This spares a liveness check before each transaction.
         """
         is_again = False
         while True:
-            connection = self._engine.connect()
+            connection = engine.connect()
             try:
                 transaction: RootTransaction = connection.begin()
                 # Not as an event: with one listener SQLAlchemy looks for others at every statement.
@@ -338,6 +385,33 @@ class Catalog:
                     raise
             # The pool has discarded all connections: the next one is new.
             is_again = True
+
+    def read_stale(
+        self, ask: Callable[["Catalog"], Answer], *, is_complete: Callable[[Answer], bool]
+    ) -> Answer:
+        """Ask for what may be a little old: the standby, or the primary.
+
+        `ask` reads from the catalog that it is given. What fails on the standby or is not complete
+        there is asked again on the primary, which may have it already.
+        """
+        standby = self.standby
+        if standby is None:
+            return ask(self)
+        if not standby.is_usable():
+            CATALOG_READS.labels("primary").inc()
+            return ask(self)
+        lagging = copy(self)
+        lagging._reader = standby.engine
+        try:
+            answer = ask(lagging)
+        except Exception as error:
+            log.info("the primary is asked after the standby: %s", error)
+        else:
+            if is_complete(answer):
+                CATALOG_READS.labels("standby").inc()
+                return answer
+        CATALOG_READS.labels("both").inc()
+        return ask(self)
 
     def ping(self) -> str:
         """Return the engine's name and version; Unavailable when it cannot be reached."""
@@ -353,6 +427,8 @@ class Catalog:
     def close(self) -> None:
         """Close all pooled connections."""
         self._engine.dispose()
+        if self.standby is not None:
+            self.standby.close()
 
 
 @contextmanager

@@ -4,9 +4,10 @@ import os
 import shutil
 import signal
 import subprocess
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from urllib.parse import urlsplit
 
 from ops import ports
 from tests.engines import packages
@@ -77,11 +78,32 @@ def running(home: Path, **more: str) -> Iterator[Running]:
     ]
     made = as_account([*initdb, "--locale=C.UTF-8"])
     subprocess.run(made, cwd="/", check=True, stdout=subprocess.DEVNULL)
+    with _started(home, data, port, more) as service:
+        yield service
+
+
+@contextmanager
+def following(home: Path, primary: str, **more: str) -> Iterator[Running]:
+    """Start a standby of that server, more settings in `more`; stop it at the end."""
+    data, port, followed = home / "standby", ports.find_free_port(), urlsplit(primary)
+    data.mkdir(mode=0o700)
+    hand_over(data)
+    copied: list[str | Path] = [packages.found("pg_basebackup"), "-D", data, "-U", "postgres"]
+    copied += ["-h", str(followed.hostname), "-p", str(followed.port)]
+    # Write what it needs to follow, and do not wait for the next checkpoint.
+    copied += ["--write-recovery-conf", "--checkpoint=fast", "--no-sync"]
+    subprocess.run(as_account(copied), cwd="/", check=True)
+    with _started(home, data, port, more) as service:
+        yield service
+
+
+@contextmanager
+def _started(home: Path, data: Path, port: int, more: Mapping[str, str]) -> Iterator[Service]:
     settings = {**SETTINGS, "port": str(port), "unix_socket_directories": "", **more}
     words = [word for name, value in settings.items() for word in ("-c", f"{name}={value}")]
     command = as_account([packages.found("postgres"), "-D", data, *words])
     url = f"postgresql+psycopg://postgres@127.0.0.1:{port}/postgres"
-    log = home / "postgres.log"
+    log = home / f"{data.name}.log"
     ready = [packages.found("pg_isready"), "-q", "-h", "127.0.0.1", "-p", str(port)]
     # Smart shutdown would wait for pooled connections; fast is what a service does.
     with Service(url, command, log, lambda: _runs(ready), end=signal.SIGINT) as service:

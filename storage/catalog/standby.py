@@ -1,0 +1,210 @@
+"""How old the data of a PostgreSQL standby is, and whether answers may come from it.
+
+The age is measured without comparing the clocks of machines. The position of the primary's log is
+noted with the time before the question: a standby that has replayed this position has everything
+that was committed by then. While nothing can be measured, the age grows.
+"""
+
+import logging
+import threading
+import time
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Final
+
+from sqlalchemy import Engine, event, text
+from sqlalchemy.engine import ExceptionContext
+from sqlalchemy.exc import SQLAlchemyError
+
+from storage.metrics import CATALOG_STANDBY_LAG
+
+log = logging.getLogger(__name__)
+
+MEASURE_INTERVAL_S: Final = 1.0
+"""Longest time between two measurements while requests come."""
+MEASUREMENTS_PER_LAG: Final = 4
+"""Least measurements within the allowed lag."""
+MAX_SAMPLES: Final = 600
+"""Positions of the primary that a standby has not replayed yet."""
+
+# No standby can have more than the flushed position. Names of log segments begin with the timeline.
+_PRIMARY_POSITION = text(
+    "SELECT pg_wal_lsn_diff(pg_current_wal_flush_lsn(), '0/0') AS position, system_identifier,"
+    " left(pg_walfile_name(pg_current_wal_flush_lsn()), 8) AS timeline FROM pg_control_system()"
+)
+_STANDBY_POSITION = text(
+    "SELECT pg_wal_lsn_diff(pg_last_wal_replay_lsn(), '0/0') AS position, system_identifier,"
+    " lpad(upper(to_hex(timeline_id)), 8, '0') AS timeline"
+    " FROM pg_control_system(), pg_control_checkpoint() WHERE pg_is_in_recovery()"
+)
+
+
+def start_thread(work: Callable[[], None]) -> None:
+    """Run work in a daemon thread."""
+    threading.Thread(target=work, name="standby", daemon=True).start()
+
+
+@dataclass(frozen=True, slots=True)
+class _Position:
+    """A position in the log of one history: a cluster, and the timeline since its last failover."""
+
+    position: int
+    history: tuple[int, str]
+
+
+@dataclass(frozen=True, slots=True)
+class StandbyState:
+    """Whether a standby is read; `lag_s` is None until it was once seen up to date."""
+
+    is_usable: bool
+    lag_s: float | None
+    reason: str
+
+
+class CatalogStandby:
+    """A standby of the catalog, shared by the threads of one process.
+
+    `engine` is for reads. The other two engines are for measurements, so that these wait for no
+    reader. A measurement runs in the background, at most every second, when a read asks for it.
+    """
+
+    def __init__(
+        self,
+        engine: Engine,
+        *,
+        measured: Engine,
+        primary: Engine,
+        max_lag_s: float,
+        clock: Callable[[], float] = time.monotonic,
+        start: Callable[[Callable[[], None]], None] = start_thread,
+    ) -> None:
+        self.engine = engine
+        self.max_lag_s = max_lag_s
+        self._measured, self._primary = measured, primary
+        self._interval_s = min(MEASURE_INTERVAL_S, max_lag_s / MEASUREMENTS_PER_LAG)
+        self._clock, self._start = clock, start
+        self._lock = threading.Lock()
+        self._is_measuring, self._asked_at = False, float("-inf")
+        self._history: tuple[int, str] | None = None
+        self._samples: deque[tuple[float, int]] = deque(maxlen=MAX_SAMPLES)
+        self._current_at = float("-inf")
+        """A time at which nothing was committed that the standby lacks."""
+        self._problem = "it was not measured yet"
+        self._was_usable: bool | None = None
+        event.listen(engine, "handle_error", self._note_failed_read)
+
+    def is_usable(self) -> bool:
+        """Return whether the standby answers and is not too far behind, as far as is known."""
+        now = self._clock()
+        with self._lock:
+            is_due = not self._is_measuring and now - self._asked_at >= self._interval_s
+            if is_due:
+                self._is_measuring, self._asked_at = True, now
+        if is_due:
+            self._start(self._measure_for_reads)
+        return self.state().is_usable
+
+    def state(self) -> StandbyState:
+        """Return the state by the last measurement; log when it has changed."""
+        with self._lock:
+            lag_s = self._clock() - self._current_at
+            problem = self._problem
+            if not problem and lag_s == float("inf"):
+                problem = "it has not caught up yet"
+            elif not problem and lag_s > self.max_lag_s:
+                problem = (
+                    f"it may be {lag_s:.1f} s behind the primary ({self.max_lag_s:g} s allowed)"
+                )
+            is_usable = not problem
+            has_changed = self._was_usable not in (None, is_usable)
+            if self._was_usable is not None:
+                self._was_usable = is_usable
+        if has_changed:
+            _log_change(is_usable, problem)
+        known = None if lag_s == float("inf") else lag_s
+        return StandbyState(is_usable, known, problem or f"it is at most {lag_s:.1f} s behind")
+
+    def measure(self) -> StandbyState:
+        """Ask both servers for their positions, and return the state that follows.
+
+        Without the primary, the standby is read until its data may be too old.
+        """
+        problem = self._find_problem()
+        with self._lock:
+            self._problem = self._problem if problem is None else problem
+            is_first = self._was_usable is None
+            if is_first:
+                self._was_usable = False
+        state = self.state()
+        if is_first and not state.is_usable:
+            _log_change(state.is_usable, state.reason)
+        lag_s = float("inf") if state.lag_s is None else state.lag_s
+        CATALOG_STANDBY_LAG.labels("catalog").set(lag_s)
+        return state
+
+    def _find_problem(self) -> str | None:
+        """Measure, and return what forbids to read the standby; None without the primary."""
+        asked_at = self._clock()
+        try:
+            ahead = _read_position(self._primary, _PRIMARY_POSITION)
+        except SQLAlchemyError as error:
+            log.info("the position of the catalog's primary is not known: %s", error)
+            return None
+        try:
+            reached = _read_position(self._measured, _STANDBY_POSITION)
+        except SQLAlchemyError as error:
+            log.info("the position of the catalog's standby is not known: %s", error)
+            return "it cannot be reached"
+        return self._compare(asked_at, ahead, reached)
+
+    def _compare(self, asked_at: float, ahead: _Position | None, reached: _Position | None) -> str:
+        """Note what the standby has replayed; return what forbids to read it, or nothing."""
+        if reached is None or ahead is None:
+            return "it is not a standby"
+        with self._lock:
+            if ahead.history != self._history:
+                # Positions of another history mean nothing.
+                self._history, self._current_at = ahead.history, float("-inf")
+                self._samples.clear()
+            if reached.history[0] != ahead.history[0]:
+                return "it is a standby of another database server"
+            if reached.history != ahead.history:
+                return "it has not followed the last failover of the primary yet"
+            self._samples.append((asked_at, ahead.position))
+            while self._samples and self._samples[0][1] <= reached.position:
+                self._current_at = self._samples.popleft()[0]
+        return ""
+
+    def _measure_for_reads(self) -> None:
+        try:
+            self.measure()
+        finally:
+            with self._lock:
+                self._is_measuring = False
+
+    def _note_failed_read(self, context: ExceptionContext) -> None:
+        """Read from the primary after a lost connection, until the next measurement."""
+        if context.is_disconnect or context.connection is None:
+            with self._lock:
+                self._problem = "a read lost its connection"
+
+    def close(self) -> None:
+        """Close all connections."""
+        for engine in (self.engine, self._measured, self._primary):
+            engine.dispose()
+
+
+def _log_change(is_usable: bool, problem: str) -> None:
+    if is_usable:
+        log.warning("the catalog's standby is read")
+    else:
+        log.warning("the catalog's standby is not read, the primary is: %s", problem)
+
+
+def _read_position(engine: Engine, query: Any) -> _Position | None:
+    with engine.connect() as connection:
+        row = connection.execute(query).first()
+    if row is None or row.position is None:
+        return None
+    return _Position(int(row.position), (int(row.system_identifier), str(row.timeline)))

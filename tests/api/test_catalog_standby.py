@@ -1,0 +1,363 @@
+"""Reads from a streaming replica of the catalog: what may be old, how old, and what never is."""
+
+import logging
+import os
+import re
+import signal
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+from uuid import uuid4
+
+import pytest
+from flask import Flask
+from flask.testing import FlaskClient
+from sqlalchemy import create_engine, text
+
+from api.app import OPERATIONS, SERVICES_KEY, create_app
+from api.service import list_checks
+from auth import accounts
+from auth.accounts import NewAccount
+from auth.policies.grammar import parse_policy
+from config import Settings, SettingsError
+from storage.catalog import Catalog, migrate
+from storage.catalog.accounts import AccountKey
+from storage.connect import connect, open_catalog
+from storage.metrics import REGISTRY
+from storage.stores import Stores
+from tests.api.builders import ADMIN, READER, VERSION, Depositor
+from tests.api.conftest import PEOPLE, verify
+from tests.auth.accounts.builders import BY
+from tests.auth.policies.builders import document, statement
+from tests.catalogs import POSTGRES
+from tests.conftest import MemoryPubSub, Outbox, keyed
+from tests.engines import postgres
+from tests.engines.engine import Running
+from tests.waiting import until
+from tests.web.conftest import Visitor
+from web.app import create_site_app
+from web.pages import list_pages
+
+DEPLOYMENT = Path(__file__).resolve().parents[2] / "docs/deployment.md"
+UNBOUNDED_S = 3_600.0
+"""A lag that no test reaches: the standby is read although it stands still."""
+UNSYNCED = {"fsync": "off", "shared_buffers": "32MB", "max_connections": "60"}
+
+
+class Server:
+    """A database server that a test asks by itself."""
+
+    def __init__(self, running: Running) -> None:
+        self.running = running
+        self._engine = create_engine(running.url, isolation_level="AUTOCOMMIT", pool_pre_ping=True)
+
+    @property
+    def url(self) -> str:
+        """Where the store finds it."""
+        return self.running.url
+
+    def ask(self, query: str) -> Any:
+        """The first value of the answer."""
+        with self._engine.connect() as connection:
+            return connection.execute(text(query)).scalar()
+
+    def pause(self) -> None:
+        """Replay nothing from now on."""
+        self.ask("SELECT pg_wal_replay_pause()")
+        until(lambda: self.ask("SELECT pg_get_wal_replay_pause_state()") == "paused")
+
+    def resume(self) -> None:
+        """Replay again."""
+        self.ask("SELECT pg_wal_replay_resume()")
+
+    def close(self) -> None:
+        """Forget it."""
+        self._engine.dispose()
+
+
+@pytest.fixture(scope="module", params=["own"] if POSTGRES and postgres.missing() is None else [])
+def servers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Server, Server]]:
+    """A migrated primary and its standby."""
+    home = tmp_path_factory.mktemp("servers")
+    with (
+        postgres.running(home, **UNSYNCED) as first,
+        postgres.following(home, first.url, **UNSYNCED) as second,
+    ):
+        migrated = Catalog(first.url)
+        migrate.upgrade(migrated)
+        migrated.close()
+        primary, standby = Server(first), Server(second)
+        yield primary, standby
+        primary.close()
+        standby.close()
+
+
+@pytest.fixture
+def standby(servers: tuple[Server, Server]) -> Iterator[Server]:
+    """The standby, which replays again after the test."""
+    yield servers[1]
+    servers[1].resume()
+
+
+@pytest.fixture
+def lag_s() -> float:
+    """The allowed lag."""
+    return UNBOUNDED_S
+
+
+@pytest.fixture
+def stores(
+    settings: Settings, servers: tuple[Server, Server], standby: Server, lag_s: float
+) -> Iterator[Stores]:
+    """Stores that read from the standby already, and have nothing to do."""
+    primary = servers[0]
+    primary.ask("DELETE FROM todo RETURNING step")
+    changed = replace(
+        settings,
+        catalog_url=primary.url,
+        catalog_read_url=standby.url,
+        catalog_read_max_lag_s=lag_s,
+    )
+    opened = connect(changed, notices=MemoryPubSub())
+    assert opened.catalog.standby
+    until(opened.catalog.standby.is_usable)
+    yield opened
+    opened.catalog.close()
+
+
+def listing(client: FlaskClient, uuid: str, **headers: str) -> list[str]:
+    """The uuids of a listing that begin so."""
+    answer = client.get(f"/v1/bundles/all?replica=aws&prefix={uuid}", headers=headers)
+    assert answer.status_code == 200, answer.text
+    return [row["uuid"] for row in answer.get_json()["bundles"]]
+
+
+def reads(server: str) -> float:
+    """How many requests were answered by the primary, the standby, or both."""
+    return REGISTRY.get_sample_value("store_catalog_reads_total", {"server": server}) or 0.0
+
+
+def deposit(depositor: Depositor) -> str:
+    """A bundle without files of another's name, whose uuid no other test has."""
+    uuid, file = str(uuid4()), str(uuid4())
+    assert depositor.put_file(file).status_code in (200, 202)
+    depositor.drain()
+    entry = {"uuid": file, "version": VERSION, "name": "a.txt", "indexed": False}
+    assert depositor.put_bundle(uuid, [entry]).status_code == 201
+    depositor.drain()
+    return uuid
+
+
+@pytest.mark.spec("SBY-01")
+def test_listing_is_read_from_the_standby(
+    client: FlaskClient, depositor: Depositor, standby: Server
+) -> None:
+    before = deposit(depositor)
+    until(lambda: listing(client, before))
+    standby.pause()
+    uuid = deposit(depositor)
+    counted = reads("standby")
+    assert listing(client, before) == [before]
+    assert listing(client, uuid) == [], "the standby cannot have it yet"
+    assert reads("standby") == counted + 2
+    standby.resume()
+    until(lambda: listing(client, uuid) == [uuid])
+
+
+@pytest.mark.spec("SBY-02")
+def test_no_cache_asks_for_what_is_current(
+    client: FlaskClient, depositor: Depositor, standby: Server
+) -> None:
+    standby.pause()
+    uuid = deposit(depositor)
+    assert listing(client, uuid) == []
+    assert listing(client, uuid, **{"Cache-Control": "no-cache"}) == [uuid]
+
+
+@pytest.mark.spec("SBY-03")
+def test_writer_reads_what_it_wrote(
+    client: FlaskClient, depositor: Depositor, standby: Server
+) -> None:
+    standby.pause()
+    uuid = deposit(depositor)
+    bundle = client.get(f"/v1/bundles/{uuid}?replica=aws")
+    assert bundle.status_code == 200
+    (file,) = bundle.get_json()["bundle"]["files"]
+    named = f"{file['uuid']}?replica=aws&version={file['version']}"
+    for path in (
+        f"/v1/bundles/{uuid}?replica=aws&version={VERSION}",
+        f"/v1/files/{file['uuid']}/bundles?replica=aws",
+        f"/v1/ga4gh/drs/v1/objects/{uuid}.{VERSION}",
+        f"/v1/ga4gh/drs/v1/objects/{file['uuid']}.{file['version']}",
+        f"/v1/ga4gh/drs/v1/objects/{file['uuid']}.{file['version']}/access/aws",
+        f"/v1/events/{uuid}?replica=aws&version={VERSION}",
+    ):
+        assert client.get(path).status_code == 200, path
+    assert client.head(f"/v1/files/{named}").status_code == 200
+    assert client.get(f"/v1/files/{named}").status_code == 302
+    again = depositor.put_bundle(uuid, [{**entry_of(file), "indexed": False}])
+    assert again.status_code == 200, "the same content is already stored"
+
+
+def entry_of(file: dict[str, Any]) -> dict[str, Any]:
+    """A file of a bundle as its PUT names it."""
+    return {name: file[name] for name in ("uuid", "version", "name")}
+
+
+@pytest.mark.spec("SBY-03")
+def test_deleted_bundle_is_gone_at_once(
+    client: FlaskClient, depositor: Depositor, standby: Server
+) -> None:
+    uuid = deposit(depositor)
+    until(lambda: listing(client, uuid) == [uuid])
+    standby.pause()
+    gone = client.delete(f"/v1/bundles/{uuid}?replica=aws", json={"reason": "test"}, headers=ADMIN)
+    assert gone.status_code == 200, gone.text
+    assert client.get(f"/v1/bundles/{uuid}?replica=aws").status_code == 404
+    standby.resume()
+    until(lambda: listing(client, uuid) == [])
+
+
+@pytest.mark.spec("SBY-04")
+def test_absent_object_is_not_found(client: FlaskClient, stores: Stores) -> None:
+    absent, counted = f"/v1/ga4gh/drs/v1/objects/{uuid4()}.{VERSION}", reads("both")
+    assert client.get(absent).status_code == 404
+    assert reads("both") == counted + 1
+    assert client.get(f"/v1/files/{uuid4()}/bundles?replica=aws").status_code == 404
+
+
+@pytest.mark.spec("SBY-05")
+@pytest.mark.parametrize("lag_s", [2.0])
+def test_standby_that_is_too_far_behind_is_not_read(
+    app: Flask,
+    client: FlaskClient,
+    depositor: Depositor,
+    standby: Server,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    caplog.set_level(logging.INFO, "storage.catalog.standby")
+    standby.pause()
+    uuid = deposit(depositor)
+    until(lambda: listing(client, uuid) == [uuid])
+    assert standby.ask("SELECT pg_get_wal_replay_pause_state()") == "paused"
+    assert not standby.ask(f"SELECT count(*) FROM bundles WHERE uuid = '{uuid}'")
+    assert health(app)["status"] == "warning"
+    assert health(app)["lag_s"] > 2
+    assert "not read, the primary is: it may be" in caplog.text
+    caplog.clear()
+    standby.resume()
+    until(lambda: health(app)["status"] == "ok")
+    assert "standby is read" in caplog.text
+
+
+def health(app: Flask) -> dict[str, Any]:
+    """What `/health` says of the standby."""
+    return list_checks(app.extensions[SERVICES_KEY], lambda: False)["catalog.standby"]()
+
+
+@pytest.mark.spec("SBY-06")
+def test_answers_go_on_without_the_standby(
+    app: Flask, client: FlaskClient, depositor: Depositor, standby: Server, stores: Stores
+) -> None:
+    before = deposit(depositor)
+    until(lambda: listing(client, before) == [before])
+    os.kill(standby.running.pid, signal.SIGKILL)
+    try:
+        uuid = deposit(depositor)
+        assert listing(client, uuid) == [uuid]
+        assert listing(client, before) == [before]
+        assert health(app)["reason"] == "it cannot be reached"
+    finally:
+        standby.running.restart()
+    assert stores.catalog.standby
+    until(stores.catalog.standby.is_usable)
+
+
+@pytest.mark.spec("SBY-07")
+def test_permissions_are_never_old(
+    settings: Settings, depositor: Depositor, stores: Stores, standby: Server, job_queue: Outbox
+) -> None:
+    uuid = deposit(depositor)
+    closed = replace(settings, closed_operations=("*",))
+    client = create_app(closed, stores, job_queue=job_queue, verify=verify).test_client()
+    path = f"/v1/ga4gh/drs/v1/objects/{uuid}.{VERSION}"
+    until(lambda: listing(client, uuid, **READER) == [uuid])
+    standby.pause()
+    denied = parse_policy(document(statement("Deny", Action="store:*", Resource="*")))
+    user = AccountKey("user", PEOPLE["reader"].email)
+    assert client.get(path, headers=READER).status_code == 200
+    accounts.create_account(stores.catalog, NewAccount(user, denied), BY)
+    assert client.get(path, headers=READER).status_code == 403
+    assert client.get("/v1/bundles/all?replica=aws", headers=READER).status_code == 403
+
+
+@pytest.mark.spec("SBY-08")
+def test_pages_are_old_for_visitors_only(
+    settings: Settings,
+    signing_file: Path,
+    depositor: Depositor,
+    stores: Stores,
+    standby: Server,
+    job_queue: Outbox,
+) -> None:
+    keyed(settings.home, signing_file)
+    app = create_site_app(
+        settings, stores, job_queue=job_queue, verify=verify, auth=None, post_form=dict
+    )
+    standby.pause()
+    uuid = deposit(depositor)
+    assert uuid not in Visitor(app).get("/feed.atom").text
+    assert uuid in Visitor(app, "reader").get("/feed.atom").text
+    page = Visitor(app).get(f"/bundles/{uuid}?replica=aws")
+    assert (page.status_code, uuid in page.text) == (200, True)
+
+
+@pytest.mark.spec("SBY-09")
+def test_only_a_standby_of_the_catalog_is_read(
+    servers: tuple[Server, Server], standby: Server, tmp_path: Path
+) -> None:
+    primary, _ = servers
+
+    def reason(url: str, read_url: str) -> str:
+        catalog = Catalog(url, read_url=read_url)
+        assert catalog.standby
+        state = catalog.standby.measure()
+        catalog.close()
+        assert not state.is_usable
+        return state.reason
+
+    assert reason(POSTGRES, standby.url) == "it is a standby of another database server"
+    with postgres.following(tmp_path, primary.url, **UNSYNCED) as following:
+        promoted = Server(following)
+        assert promoted.ask("SELECT pg_promote()")
+        assert reason(primary.url, promoted.url) == "it is not a standby"
+        assert "last failover" in reason(promoted.url, standby.url)
+        promoted.close()
+
+
+@pytest.mark.spec("SBY-01")
+def test_documentation_lists_what_may_be_old() -> None:
+    page = DEPLOYMENT.read_text(encoding="utf-8")
+    rows = [line for line in page.splitlines() if line.startswith("| read from the standby |")]
+    named = set(re.findall(r"`([^`]+)`", rows[0]))
+    operations = {one.name for one in OPERATIONS if one.may_lag}
+    assert named == operations | {one.path for one in list_pages() if one.may_lag}
+
+
+@pytest.mark.spec("SBY-10")
+@pytest.mark.parametrize("catalog_url", ["", "sqlite:////tmp/x.sqlite"])
+def test_standby_needs_postgresql(settings: Settings, catalog_url: str) -> None:
+    url = "postgresql+psycopg://store@db/store"
+    with pytest.raises(SettingsError, match="STORE_CATALOG_READ_URL"):
+        open_catalog(replace(settings, catalog_url=catalog_url, catalog_read_url=url))
+
+
+@pytest.mark.spec("SBY-10")
+def test_url_of_the_standby_is_checked_and_not_repeated(settings: Settings) -> None:
+    url = "postgresql+psycopg://store@db/store"
+    with pytest.raises(SettingsError, match="STORE_CATALOG_READ_URL") as caught:
+        open_catalog(
+            replace(settings, catalog_url=url, catalog_read_url="postgres://me:hush@host/db")
+        )
+    assert "hush" not in str(caught.value)

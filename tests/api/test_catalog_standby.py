@@ -200,6 +200,21 @@ def test_writer_reads_what_it_wrote(
     assert again.status_code == 200, "the same content is already stored"
 
 
+@pytest.mark.spec("SBY-03")
+def test_verified_file_is_not_pending_any_more(
+    client: FlaskClient, depositor: Depositor, servers: tuple[Server, Server], standby: Server
+) -> None:
+    uuid = str(uuid4())
+    path = f"/v1/ga4gh/drs/v1/objects/{uuid}.{VERSION}"
+    assert depositor.put_file(uuid).status_code == 202
+    reached = servers[0].ask("SELECT pg_current_wal_flush_lsn()")
+    until(lambda: standby.ask(f"SELECT pg_last_wal_replay_lsn() >= '{reached}'"))
+    standby.pause()
+    assert client.get(path).status_code == 202
+    depositor.drain()
+    assert client.get(path).status_code == 200
+
+
 def entry_of(file: dict[str, Any]) -> dict[str, Any]:
     """A file of a bundle as its PUT names it."""
     return {name: file[name] for name in ("uuid", "version", "name")}

@@ -109,7 +109,7 @@ REPAIRED_BYTES = Counter(
 )
 EVENT_LOOP_LAG = Gauge(
     "store_event_loop_lag_seconds",
-    "How late the event loop ran a timer of one second; the highest of all processes",
+    "How late the event loop runs what is due, also while stuck; the highest of all processes",
     ("process",),
     registry=REGISTRY,
     multiprocess_mode="livemax",

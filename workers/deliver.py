@@ -57,11 +57,10 @@ CROWDED_AFTER_S = 0.1
 """How long all threads may be in use before they are freed."""
 CLOSE_TIMEOUT_S = 2.0
 """How long turns may take to release their endpoints after their requests are cancelled."""
-STUCK_CHECK_S, STUCK_CHECKS = 5.0, 3
+STUCK_CHECK_S, STUCK_CHECKS = 1.0, 15
 """Interval and number of missed checks after which an event loop counts as stuck."""
 STUCK_EXIT_CODE = 70
 
-LAG_INTERVAL_S = 1.0
 OTHER_FILES = 256
 """Files that a process has open besides its requests."""
 
@@ -125,7 +124,6 @@ class Deliverer:
             self._tracer,
         )
         self._running = asyncio.create_task(self._recorder.run())
-        self._measuring = asyncio.create_task(_measure_loop_lag())
         loop = asyncio.get_running_loop()
         self._listener = threading.Thread(
             target=self._listen, args=(loop,), name="notices of deliveries", daemon=True
@@ -206,7 +204,6 @@ class Deliverer:
             for turn in self._turns.values():
                 turn.cancel_requests()
             await asyncio.sleep(0.02)
-        self._measuring.cancel()
         await self._recorder.close(self._running)
         self._fence.close()
         await self._sender.close()
@@ -234,15 +231,6 @@ class Deliverer:
     def _wake_turns(self) -> None:
         for turn in self._turns.values():
             turn.wake()
-
-
-async def _measure_loop_lag() -> None:
-    """Keep the metric of the event loop's lag, until cancelled."""
-    lag = EVENT_LOOP_LAG.labels("worker")
-    while True:
-        began = time.monotonic()
-        await asyncio.sleep(LAG_INTERVAL_S)
-        lag.set(max(0.0, time.monotonic() - began - LAG_INTERVAL_S))
 
 
 _deliverer: Deliverer | None = None
@@ -346,7 +334,10 @@ def _run_in_loop(thread: EventLoopThread, work: Coroutine[Any, Any, T]) -> T:
 
 
 class Watchdog:
-    """Ends the process if its event loop is stuck, so that the supervisor restarts it."""
+    """Measures an event loop's lag; ends the process if the loop is stuck, for its restart.
+
+    It has a thread of its own, so that the metric grows while the loop stands.
+    """
 
     def __init__(
         self,
@@ -370,15 +361,35 @@ class Watchdog:
         self._thread.join()
 
     def _watch(self) -> None:
+        lag = EVENT_LOOP_LAG.labels("worker")
         # Count checks, not seconds: a suspended process misses one check, not many.
-        ticked, missed = threading.Event(), 0
-        self._loop.call_soon_threadsafe(ticked.set)
+        tick, missed = _Tick(self._loop), 0
         while not self._stopped.wait(self._check_s):
-            missed = 0 if ticked.is_set() else missed + 1
+            lag.set(tick.lag_s())
+            if tick.is_done():
+                tick, missed = _Tick(self._loop), 0
+                continue
+            missed += 1
             if missed == STUCK_CHECKS:
                 log.critical("the event loop of deliveries is stuck: this process ends")
                 self._bite()
                 return
-            if ticked.is_set():
-                ticked.clear()
-                self._loop.call_soon_threadsafe(ticked.set)
+
+
+class _Tick:
+    """A callback that an event loop has to run, and how late it is."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._due, self._ran = time.monotonic(), 0.0
+        loop.call_soon_threadsafe(self._run)
+
+    def _run(self) -> None:
+        self._ran = time.monotonic()
+
+    def is_done(self) -> bool:
+        """Return whether the loop has run it."""
+        return self._ran > 0
+
+    def lag_s(self) -> float:
+        """Return how long the loop took to run it; while it has not, how long it has been due."""
+        return (self._ran or time.monotonic()) - self._due

@@ -2,7 +2,6 @@
 
 import asyncio
 import threading
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -15,9 +14,10 @@ from sqlalchemy import text
 
 from config import Settings
 from pipelines.flow import DELIVER, delivery_jobs
+from storage.metrics import REGISTRY
 from storage.stores import Stores
 from tests.subscription_builders import states, subscribe, tell
-from tests.waiting import until
+from tests.waiting import PATIENCE_S, until
 from workers import deliver
 from workers.broker import MemoryBroker
 from workers.deliver import Watchdog
@@ -95,18 +95,45 @@ def test_the_actor_states_its_queue_and_is_not_retried_by_dramatiq() -> None:
     assert actor.options["time_limit"] == deliver.TIME_LIMIT_MS
 
 
-@pytest.mark.parametrize("stuck", [True, False])
-def test_stuck_event_loop_ends_process(stuck: bool) -> None:
+def test_stuck_event_loop_ends_process() -> None:
+    bitten = threading.Event()
+
+    async def scene() -> None:
+        dog = Watchdog(asyncio.get_running_loop(), check_s=0.04, bite=bitten.set)
+        dog.start()
+        assert bitten.wait(PATIENCE_S)
+        dog.stop()
+
+    asyncio.run(scene())
+
+
+def test_running_event_loop_does_not_end_process() -> None:
     bitten = threading.Event()
 
     async def scene() -> None:
         dog = Watchdog(asyncio.get_running_loop(), check_s=0.2, bite=bitten.set)
         dog.start()
-        if stuck:
-            time.sleep(1.5)
-        else:
-            await asyncio.sleep(1.5)
+        await asyncio.sleep(0.2 * (deliver.STUCK_CHECKS + 2))
         await asyncio.to_thread(dog.stop)
 
     asyncio.run(scene())
-    assert bitten.is_set() == stuck
+    assert not bitten.is_set()
+
+
+def test_lag_grows_while_event_loop_is_blocked_and_ends_with_it() -> None:
+    def lag_s() -> float:
+        return (
+            REGISTRY.get_sample_value("store_event_loop_lag_seconds", {"process": "worker"}) or 0.0
+        )
+
+    async def scene() -> None:
+        dog = Watchdog(asyncio.get_running_loop(), check_s=0.1, bite=lambda: None)
+        dog.start()
+        # These wait in the thread of the loop.
+        until(lambda: lag_s() > 0.25)
+        seen = lag_s()
+        until(lambda: lag_s() > seen)
+        await asyncio.to_thread(until, lambda: lag_s() < 0.1)
+        await asyncio.to_thread(dog.stop)
+
+    asyncio.run(scene())

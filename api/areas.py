@@ -284,7 +284,7 @@ def _join_blocks(blocks: Iterable[bytes], limit: int) -> bytes:
     body=DeclaredFileBody,
     body_optional=True,
     responses={202: ResponseDoc("It is looked at, or was.", FileStatus)},
-    errors=(404, 409),
+    errors=(404, 409, 413),
     description="For what came by credentials, or by a signed URL. It is read, held to what its"
     " uploader says of it, here or in the object's own `store-*` metadata, and gets its checksums"
     " as metadata. Saying the same again of what did not change begins nothing new.",

@@ -36,7 +36,7 @@ from pipelines.files import FileLocation
 from pipelines.ingest import IngestRequest, IngestTask
 from pipelines.limits import PENDING_RETRY_S
 from storage.catalog.ingest import IngestTaskRow
-from storage.errors import ConflictError, DomainError, Unprocessable
+from storage.errors import ConflictError, DomainError, QuotaExceeded, Unprocessable
 from storage.model import FQID, Checksums, FileVersion, Replica
 
 TAG = "files"
@@ -140,6 +140,7 @@ def _format_result(result: ingest.AcceptedIngest | DomainError) -> dict[str, Any
             "code": result.code,
             "detail": result.detail,
             **({"errors": result.errors} if result.errors else {}),
+            **({"quota": result.quota} if isinstance(result, QuotaExceeded) else {}),
             **({} if wait_s is None else {"retry_after_s": wait_s}),
         }
     return {"task_id": result.task_id} if result.task_id else {}

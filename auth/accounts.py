@@ -11,7 +11,7 @@ from typing import Any, Literal
 from auth import builtin_roles
 from auth.builtin_roles import is_same_policy
 from auth.policies.grammar import AccessPolicy
-from storage.catalog import Catalog, Tx, accounts, audit, login
+from storage.catalog import Catalog, Tx, accounts, audit, login, quotas
 from storage.catalog.accounts import (
     OWNED_TYPES,
     AccountKey,
@@ -269,9 +269,17 @@ def apply_membership_edit(tx: Tx, edit: MembershipEdit, by: AuditContext) -> boo
     else:
         changed = _end_memberships(tx, edit)
     if changed:
+        _count_quotas(tx, changed)
         before, after = _membership_states(edit, changed)
         record_change(tx, by, edit.target, before={edit.member: before}, after={edit.member: after})
     return bool(changed)
+
+
+def _count_quotas(tx: Tx, changed: Collection[Membership]) -> None:
+    """Count what groups use again, whose members have changed."""
+    names = {one.of.id for one in changed if one.of.kind == "group"}
+    if names:
+        quotas.count_groups(tx, sorted(names))
 
 
 def _end_memberships(tx: Tx, edit: MembershipEdit) -> list[Membership]:
@@ -346,6 +354,7 @@ def create_account(catalog: Catalog, new: NewAccount, by: AuditContext) -> Accou
         joined = [*named["groups"], *named["roles"], *defaults]
         pairs = {Membership(new.name, one) for one in joined}
         accounts.insert_memberships(tx, pairs)
+        _count_quotas(tx, pairs)
         check_membership_limit(tx, pairs)
         record_change(tx, by, new.name, before=None, after=_account_state(tx, made))
     return made

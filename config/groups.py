@@ -31,6 +31,7 @@ GROUPS = (
     SettingGroup("logins", "Logins at the authorization service", "local_logins"),
     SettingGroup("sources", "Sources and destinations", "staging_roots"),
     SettingGroup("mail", "Mail about checkouts", "smtp_host"),
+    SettingGroup("quotas", "Quotas", "quotas"),
     SettingGroup("jobs", "Jobs", "max_claims"),
     SettingGroup("metadata", "Metadata", "metadata_schemas"),
     SettingGroup("notifications", "Notifications", "delivery_delays_s"),

@@ -300,6 +300,19 @@ class Settings:
     smtp_port: int = _setting(25, "port of the SMTP server")
     smtp_from: str = _setting("store@localhost", "sender of checkout mails")
 
+    # Quotas
+    quotas: bool = _setting(
+        False, "enforce the quotas of `ops quotas set`; a default below enforces them, too"
+    )
+    quota_bytes: int = _setting(0, "default quota of each owner, bytes; 0: none")
+    quota_files: int = _setting(0, "default quota of each owner, files; 0: none")
+    group_quota_bytes: int = _setting(
+        0, "default quota of each group, for its members together, bytes; 0: none"
+    )
+    group_quota_files: int = _setting(
+        0, "default quota of each group, for its members together, files; 0: none"
+    )
+
     # Jobs
     max_claims: int = _setting(5, "claims of a job before it is dead (parked)")
     refill_rows: int = _setting(256, "due jobs that the scheduler keeps in each queue")

@@ -33,6 +33,7 @@ COMMANDS = {
     "fingerprint": "ops.recovery:print_fingerprint",
     "backup": "ops.backups:backup",
     "restore": "ops.backups:restore",
+    "quotas": "ops.quotas:quota_commands",
     "usage": "ops.usage:print_usage",
     "users": "ops.accounts:users",
 }

@@ -12,12 +12,14 @@ from itertools import islice
 from threading import Lock
 from typing import Any
 
+from pipelines import quotas
 from pipelines.checksums import METADATA_PREFIX, ChecksumHasher, ComputedChecksums
 from pipelines.documents import MAX_FILE_BYTES, UnreadableMetadata, parse_metadata
 from pipelines.flow import LARGE_BYTES, Heartbeat, Step, area_topic
 from storage import keys
 from storage.catalog import Tx, areas, jobs
 from storage.catalog.areas import PENDING_STATUSES, Area, AreaFile
+from storage.catalog.quotas import NO_AMOUNT, Amount
 from storage.errors import ConflictError, DamagedObjectError, Invalid, NotFoundError, SourceChanged
 from storage.model import CHECKSUM_NAMES, REPLICAS, Checksums, Job, JobClaim
 from storage.protocols import DEFAULT_CONTENT_TYPE, BlobInfo
@@ -76,16 +78,23 @@ class UploadedAreaFile:
 
 
 def record_uploads(
-    stores: Stores, uuid: str, uploads: Sequence[UploadedAreaFile], *, request_id: str = ""
+    stores: Stores,
+    uuid: str,
+    uploads: Sequence[UploadedAreaFile],
+    *,
+    reserved: Amount = NO_AMOUNT,
+    request_id: str = "",
 ) -> list[tuple[Job, ...]]:
     """Record files that were uploaded through the API, and return the jobs that check each.
 
-    If another upload of a name came in between, the stored bytes are read again. Raise
-    ConflictError or NotFoundError if the area is gone.
+    What was `reserved` of the quota for them is replaced by what they take. If another upload of a
+    name came in between, the stored bytes are read again. Raise ConflictError or NotFoundError if
+    the area is gone.
     """
     with stores.catalog.write() as tx:
         area = areas.find(tx, uuid, lock="shared")
-        if _accepts_uploads(area):
+        if area is not None and _accepts_uploads(area):
+            _count_files(tx, stores, area, [one.file for one in uploads], reserved=reserved)
             # In the order of names, so that two requests with the same names wait for each other.
             follow = {
                 one.file.name: _record_upload(tx, one)
@@ -115,9 +124,35 @@ def _record_upload(tx: Tx, upload: UploadedAreaFile) -> tuple[Job, ...]:
     return () if is_checked else (checksum_job(file),)
 
 
-def _accepts_uploads(area: Area | None) -> bool:
+def _count_files(
+    tx: Tx,
+    stores: Stores,
+    area: Area,
+    files: Sequence[AreaFile],
+    *,
+    reserved: Amount = NO_AMOUNT,
+    is_limited: bool = False,
+) -> None:
+    """Count what files add to an area, less what was reserved for them, before they are upserted.
+
+    With `is_limited` raise QuotaExceeded if there is no room.
+    """
+    if stores.quotas is None:
+        return
+    # Locks the counters first, so that no other upload changes these sizes meanwhile.
+    quotas.count_change(tx, stores, {area.owner: NO_AMOUNT - reserved})
+    sizes = areas.find_sizes(tx, area.uuid, [file.name for file in files])
+    size = sum(file.size - sizes.get(file.name, 0) for file in files)
+    added = Amount(size, len(files) - len(sizes))
+    if is_limited:
+        quotas.require_room(tx, stores, area.owner, added)
+    else:
+        quotas.count_change(tx, stores, {area.owner: added})
+
+
+def _accepts_uploads(area: Area) -> bool:
     """Return whether a file may still be recorded: an upload may outlast the lock of an area."""
-    return area is not None and area.state in ("UNLOCKED", "LOCKED")
+    return area.state in ("UNLOCKED", "LOCKED")
 
 
 def _remove_late_upload(
@@ -138,13 +173,15 @@ def register_upload(
     declared: Mapping[str, Any] | None = None,
     *,
     is_declared: Callable[[BlobInfo], bool] = lambda _: True,
+    is_reserved: bool = False,
     request_id: str = "",
 ) -> RegisteredUpload:
     """Schedule the check of a file that was uploaded directly to the bucket.
 
     `declared` has the uploader's `size`, `content_type` and `checksums`; it is ignored unless
     `is_declared` accepts the stored object. Repeating it starts nothing new. The caller checked
-    that the area is writable. Raise NotFoundError if there is no such object.
+    that the area is writable. Raise NotFoundError if there is no such object, and QuotaExceeded
+    without room for it unless `is_reserved`.
     """
     info = _find_object(stores, uuid, name)
     file = AreaFile(
@@ -159,12 +196,13 @@ def register_upload(
     )
     with stores.catalog.write() as tx:
         area = areas.find(tx, uuid, lock="shared")
-        if _accepts_uploads(area):
+        if area is not None and _accepts_uploads(area):
             row = areas.find_file(tx, uuid, name)
             is_same = row is not None and (row.pin, row.declared) == (file.pin, file.declared)
             if row is not None and is_same and row.status != "FAILED":
                 job = checksum_job(row)
                 return RegisteredUpload(row.status, (job,) if jobs.revive(tx, job) else ())
+            _count_files(tx, stores, area, [file], is_limited=not is_reserved)
             areas.upsert_file(tx, file)
             jobs.insert(tx, (checksum_job(file),), request_id=request_id)
             return RegisteredUpload(file.status, (checksum_job(file),))

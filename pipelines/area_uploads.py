@@ -16,7 +16,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from pipelines import area_files, areas
+from pipelines import area_files, areas, quotas
 from pipelines.areas import find_area_name_fault, require_writable
 from pipelines.checksums import part_size
 from pipelines.flow import Heartbeat
@@ -25,6 +25,7 @@ from storage.catalog import Tx, idempotency, jobs, now_us
 from storage.catalog import areas as catalog_areas
 from storage.catalog.areas import Area, AreaUploadRow
 from storage.catalog.idempotency import StoredResponse
+from storage.catalog.quotas import Amount
 from storage.errors import Invalid, NotFoundError, NotReady, TooLarge, Unavailable
 from storage.model import Job, JobClaim
 from storage.protocols import (
@@ -75,7 +76,8 @@ def count_parts(upload: AreaUploadRow) -> int:
 def begin(stores: Stores, new: AreaUploadRow, caller: str, *, limit: int) -> AreaUploadProgress:
     """Start a multipart upload, and set its `token` and `part_size`.
 
-    Raise Invalid (name), TooLarge, NotFoundError, Forbidden, ConflictError (`area_locked`).
+    Raise Invalid (name), TooLarge, NotFoundError, Forbidden, ConflictError (`area_locked`),
+    QuotaExceeded.
     """
     areas.check_file_name(new.name)
     if new.size > limit:
@@ -93,6 +95,7 @@ def begin(stores: Stores, new: AreaUploadRow, caller: str, *, limit: int) -> Are
     try:
         with stores.catalog.write() as tx:
             areas.require_writable(tx, new.area, caller, lock="shared")
+            quotas.require_room(tx, stores, caller, Amount(new.size, 1))
             catalog_areas.insert_upload(tx, upload)
     except BaseException:
         multipart.abort()
@@ -238,7 +241,16 @@ def discard(stores: Stores, upload: AreaUploadRow) -> None:
     with suppress(NotFoundError):
         open_multipart(stores, upload).abort()
     with stores.catalog.write() as tx:
-        catalog_areas.delete_upload(tx, upload.id)
+        _delete_upload(tx, stores, upload)
+
+
+def _delete_upload(tx: Tx, stores: Stores, upload: AreaUploadRow) -> None:
+    """Delete the row of an upload, if it exists, and give back what it has of the quota."""
+    if not catalog_areas.delete_upload(tx, upload.id) or stores.quotas is None:
+        return
+    area = catalog_areas.find(tx, upload.area)
+    if area is not None:
+        quotas.count_change(tx, stores, {area.owner: Amount(-upload.size, -1)})
 
 
 def abort_stale(stores: Stores, *, older_than_s: float) -> int:
@@ -295,10 +307,11 @@ def complete(
         {"size": row.size, **(declared or {})},
         # Another upload may have replaced the object; the declaration is not about that one.
         is_declared=lambda info: _is_from_upload(info, row),
+        is_reserved=True,
         request_id=request_id,
     )
     with stores.catalog.write() as tx:
-        catalog_areas.delete_upload(tx, row.id)
+        _delete_upload(tx, stores, row)
         answer = json.dumps({"size": row.size, "status": file.status})
         idempotency.insert(tx, caller, _response_key(row.id), StoredResponse("", answer))
     return _find_response(stores, upload, caller, file.jobs) or CompletedAreaUpload(
@@ -389,18 +402,30 @@ def grant_write_access(stores: Stores, request: AreaWriteRequest) -> AreaWriteGr
 
     The area's row records their expiry before they are returned, so a deleted area is checked once
     more afterwards. URLs of the API need no record: each use is checked. Raise NotFoundError,
-    Forbidden, ConflictError (`area_locked`), Invalid (names), Unavailable.
+    Forbidden, ConflictError (`area_locked`), Invalid (names), QuotaExceeded (nothing is left),
+    Unavailable.
     """
     _check_filenames(request.filenames)
     with stores.catalog.read() as tx:
         require_writable(tx, request.area, request.caller)
         now = now_us(tx)
+    request = replace(request, max_bytes=_limit_size(stores, request))
     grant = _issue_credentials(stores, request) or _sign_urls(stores, request, now)
     if grant.credentials or any(not signed.url.startswith("/") for signed in grant.urls.values()):
         with stores.catalog.write() as tx:
             require_writable(tx, request.area, request.caller, lock="exclusive")
             catalog_areas.record_credentials(tx, request.area, request.seconds + CLOCK_SKEW_S)
     return grant
+
+
+def _limit_size(stores: Stores, request: AreaWriteRequest) -> int:
+    """Return the most bytes of one file: the limit, or less if less is left of the quota."""
+    if stores.quotas is None:
+        return request.max_bytes
+    with stores.catalog.write(durable=False) as tx:
+        tightest = quotas.find_tightest(tx, stores, request.caller)
+    left = None if tightest is None else quotas.compute_left(tightest).bytes
+    return request.max_bytes if left is None else min(request.max_bytes, left)
 
 
 def _issue_credentials(stores: Stores, request: AreaWriteRequest) -> AreaWriteGrant | None:
@@ -481,6 +506,7 @@ def _mark_deleted(stores: Stores, uuid: str) -> Area | None:
     with stores.catalog.write() as tx:
         area = catalog_areas.find(tx, uuid, lock="exclusive")
         if area is not None and area.state == "DELETING":
-            catalog_areas.delete_files(tx, uuid)
+            sizes = catalog_areas.delete_files(tx, uuid)
+            quotas.count_change(tx, stores, {area.owner: Amount(-sum(sizes), -len(sizes))})
             catalog_areas.set_state(tx, uuid, "DELETED")
         return catalog_areas.find(tx, uuid)

@@ -5,9 +5,11 @@ removal of deleted areas in `area_uploads`.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
+from typing import NamedTuple
 
-from pipelines import area_files, checksums, formats
+from pipelines import area_files, checksums, formats, quotas
 from pipelines.area_files import UploadedAreaFile
 from pipelines.checksums import ChecksumHasher
 from pipelines.copies import INLINE_BYTES, upload_parts
@@ -17,6 +19,7 @@ from pipelines.limits import AREA_NAME_MAX_BYTES
 from storage import keys
 from storage.catalog import Tx, areas, jobs
 from storage.catalog.areas import Area, AreaFile, AreaLock, AreaSummary
+from storage.catalog.quotas import NO_AMOUNT, Amount, QuotaUsage
 from storage.errors import ConflictError, Forbidden, Invalid, NotFoundError, TooLarge
 from storage.model import REPLICAS, Checksums, Job
 from storage.protocols import BlobInfo
@@ -163,7 +166,8 @@ def receive_file(
     """Store a file, with the checksums computed during the upload as its metadata.
 
     The same name again replaces the file. Raise NotFoundError, Forbidden (another user's area),
-    ConflictError (`area_locked`), Invalid (name, or fewer bytes than announced), TooLarge.
+    ConflictError (`area_locked`), Invalid (name, or fewer bytes than announced), TooLarge,
+    QuotaExceeded.
     """
     (received,) = receive_files(stores, [incoming], caller, request_id=request_id)
     return received
@@ -174,8 +178,8 @@ def receive_files(
 ) -> list[ReceivedFile]:
     """Store several files of one area, as `receive_file` does; their rows share a transaction.
 
-    Raise Invalid if two have one name, or for the name of any of them, and TooLarge for an
-    announced length, before one is stored.
+    Raise Invalid if two have one name, or for the name of any of them, TooLarge for an announced
+    length, and QuotaExceeded without room for all, before one is stored.
     """
     _check_file_names([one.name for one in incoming])
     area = incoming[0].area
@@ -185,18 +189,54 @@ def receive_files(
     for one in incoming:
         if one.length is not None and one.length > one.limit:
             raise TooLarge(f"A file has at most {one.limit} bytes.")
-    stored = run_in_own_threads(
-        lambda one: _store_file(stores, one), incoming, threads=STORE_THREADS
-    )
-    uploads = [
-        UploadedAreaFile(_checksummed_file(one, info, sums), generations.get(one.name, 0))
-        for one, (info, sums) in zip(incoming, stored, strict=True)
-    ]
-    follow = area_files.record_uploads(stores, area, uploads, request_id=request_id)
+    with _reserve_room(stores, incoming, caller) as reserved:
+        stored = run_in_own_threads(
+            lambda one: _store_file(stores, one, reserved.tightest),
+            incoming,
+            threads=STORE_THREADS,
+        )
+        uploads = [
+            UploadedAreaFile(_checksummed_file(one, info, sums), generations.get(one.name, 0))
+            for one, (info, sums) in zip(incoming, stored, strict=True)
+        ]
+        follow = area_files.record_uploads(
+            stores, area, uploads, reserved=reserved.amount, request_id=request_id
+        )
     return [
         ReceivedFile(info.key, info.size, sums, jobs)
         for (info, sums), jobs in zip(stored, follow, strict=True)
     ]
+
+
+class _Reservation(NamedTuple):
+    """Room of a quota for files on their way; `tightest` limits those of unknown length."""
+
+    amount: Amount = NO_AMOUNT
+    tightest: QuotaUsage | None = None
+
+
+@contextmanager
+def _reserve_room(
+    stores: Stores, incoming: Sequence[IncomingFile], owner: str
+) -> Iterator[_Reservation]:
+    """Reserve what the files will add to the area; give it back if they are not recorded."""
+    if stores.quotas is None:
+        yield _Reservation()
+        return
+    area, names = incoming[0].area, [one.name for one in incoming]
+    with stores.catalog.write() as tx:
+        sizes = areas.find_sizes(tx, area, names)
+        added = sum((one.length or 0) - sizes.get(one.name, 0) for one in incoming)
+        amount = Amount(added, len(names) - len(sizes))
+        quotas.require_room(tx, stores, owner, amount)
+        is_sized = all(one.length is not None for one in incoming)
+        tightest = None if is_sized else quotas.find_tightest(tx, stores, owner)
+    try:
+        yield _Reservation(amount, tightest)
+    except BaseException:
+        with stores.catalog.write() as tx:
+            quotas.count_change(tx, stores, {owner: NO_AMOUNT - amount})
+        raise
 
 
 def _check_file_names(names: Sequence[str]) -> None:
@@ -224,24 +264,27 @@ def _checksummed_file(incoming: IncomingFile, info: BlobInfo, sums: Checksums) -
     )
 
 
-def _limit_blocks(incoming: IncomingFile) -> Iterator[bytes]:
-    """Yield the blocks; raise TooLarge above the limit, Invalid if some announced bytes lack."""
+def _limit_blocks(incoming: IncomingFile, tightest: QuotaUsage | None) -> Iterator[bytes]:
+    """Yield the blocks; raise TooLarge above a limit, Invalid if some announced bytes lack."""
     size = 0
     for block in incoming.blocks:
         size += len(block)
         if size > incoming.limit:
             raise TooLarge(f"A file has at most {incoming.limit} bytes.")
+        quotas.require_bytes(tightest, size)
         yield block
     if incoming.length is not None and size != incoming.length:
         raise Invalid(f"{size} bytes arrived of {incoming.length}.")
 
 
-def _store_file(stores: Stores, incoming: IncomingFile) -> tuple[BlobInfo, Checksums]:
+def _store_file(
+    stores: Stores, incoming: IncomingFile, tightest: QuotaUsage | None
+) -> tuple[BlobInfo, Checksums]:
     """Store a file, at once or in parts, with its checksums as metadata."""
     key = keys.area_file_key(incoming.area, incoming.name)
     announced = incoming.length
     hasher = ChecksumHasher(announced)
-    blocks = hasher.hash_blocks(_limit_blocks(incoming))
+    blocks = hasher.hash_blocks(_limit_blocks(incoming, tightest))
     if announced is not None and announced <= INLINE_BYTES:
         data = b"".join(blocks)
         sums = hasher.result().checksums

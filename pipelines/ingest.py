@@ -9,7 +9,17 @@ from dataclasses import dataclass, replace
 from functools import cache
 from typing import Any
 
-from pipelines import areas, checksums, copies, files, flow, formats, garbage_collection, records
+from pipelines import (
+    areas,
+    checksums,
+    copies,
+    files,
+    flow,
+    formats,
+    garbage_collection,
+    quotas,
+    records,
+)
 from pipelines.checksums import METADATA_PREFIX, ChecksumHasher, ComputedChecksums
 from pipelines.copies import INLINE_BYTES, upload_parts
 from pipelines.flow import Heartbeat
@@ -20,6 +30,7 @@ from storage.catalog import Tx, ingest, purges, versions
 from storage.catalog import files as file_rows
 from storage.catalog import jobs as catalog_jobs
 from storage.catalog.ingest import IngestTaskRow
+from storage.catalog.quotas import Amount
 from storage.errors import (
     ConflictError,
     DomainError,
@@ -111,7 +122,7 @@ def start_task(
 
     Raise Invalid (scheme, content type), Forbidden (the store's own buckets), Unprocessable
     (`source_not_found`, `source_not_readable`, `missing_checksum`, `invalid_checksum`),
-    ConflictError (other content, or other content pending).
+    ConflictError (other content, or other content pending), QuotaExceeded.
     """
     (result,) = start_tasks(stores, [new], author, prefixes=prefixes, request_id=request_id)
     if isinstance(result, DomainError):
@@ -205,7 +216,10 @@ def _make_task(
 def _record_tasks(
     stores: Stores, tasks: Mapping[FQID, IngestTaskRow], request_id: str
 ) -> dict[FQID, AcceptedIngest | DomainError]:
-    """Open a task for each version that neither exists nor is being verified."""
+    """Open a task for each version that neither exists nor is being verified, within the quota.
+
+    All tasks are of one author.
+    """
     with stores.catalog.write() as tx:
         versions.lock_heads(tx, files.KIND, [fqid.uuid for fqid in tasks])
         results = _find_existing(tx, tasks)
@@ -213,6 +227,12 @@ def _record_tasks(
             tx, {fqid: row for fqid, row in tasks.items() if fqid not in results}
         )
         new = [row for fqid, row in tasks.items() if fqid not in results]
+        if stores.quotas is not None and new:
+            errors = quotas.take(tx, stores, new[0].author, [Amount(row.size, 1) for row in new])
+            results |= {
+                row.fqid: error for row, error in zip(new, errors, strict=True) if error is not None
+            }
+            new = [row for row in new if row.fqid not in results]
         ingest.insert_all(tx, new)
         follow = {row.fqid: _verify_job(row) for row in new}
         catalog_jobs.insert(tx, follow.values(), request_id=request_id)
@@ -519,6 +539,7 @@ def _fail_task(
 ) -> None:
     with stores.catalog.write() as tx:
         ingest.finish(tx, row.id, state="FAILED", cause=cause)
+        quotas.count_change(tx, stores, {row.author: Amount(-row.size, -1)})
         catalog_jobs.finish(tx, claim)
     # Wake requests that wait for the file to write a bundle.
     topics = (flow.file_topic(replica, row.fqid) for replica in REPLICAS)

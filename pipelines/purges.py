@@ -13,7 +13,7 @@ Files to which only purged bundles refer are purged in the same way, each by its
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from pipelines import files, flow, integrity, journals, records
+from pipelines import files, flow, integrity, journals, quotas, records
 from pipelines.flow import Heartbeat, Step
 from storage import keys
 from storage.catalog import (
@@ -29,6 +29,7 @@ from storage.catalog import (
 )
 from storage.catalog import files as file_rows
 from storage.catalog.purges import Purge
+from storage.catalog.quotas import Amount
 from storage.errors import ConflictError, NotFoundError, Unavailable
 from storage.model import FQID, REPLICAS, EventType, Job, JobClaim, Replica
 from storage.stores import Stores
@@ -240,7 +241,7 @@ def delete_rows(stores: Stores, claim: JobClaim, heartbeat: Heartbeat) -> tuple[
     with stores.catalog.write() as tx:
         versions.lock_heads(tx, purge.kind, [purge.uuid])
         if purge.kind == files.KIND:
-            _delete_file_rows(tx, fqid)
+            _delete_file_rows(stores, tx, fqid)
         else:
             collections.delete_version(tx, fqid)
         purges.finish(tx, purge)
@@ -288,13 +289,15 @@ def _purge_unreferenced_files(stores: Stores, purge: Purge, idents: Sequence[int
         jobs.insert_new(tx, follow)
 
 
-def _delete_file_rows(tx: Tx, fqid: FQID) -> None:
+def _delete_file_rows(stores: Stores, tx: Tx, fqid: FQID) -> None:
     row = file_rows.find(tx, fqid)
     if row is None:
         return
     if purges.is_referenced(tx, row.id):
         raise Unavailable(f"The purge of {fqid} waits for that of a bundle.")
     purges.delete_file(tx, row.id, fqid)
+    if row.published:
+        quotas.count_change(tx, stores, {row.author: Amount(-row.size, -1)})
     for replica in REPLICAS:
         garbage_collection.condemn(tx, replica, [row.checksums.sha256])
 

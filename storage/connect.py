@@ -14,6 +14,7 @@ from storage.blobs.plain_folder import PlainFolder
 from storage.blobs.sources import SourceSettings, UrlSources
 from storage.cache import ByteCache
 from storage.catalog import Catalog
+from storage.catalog.quotas import DefaultQuotas, Limits
 from storage.circuit_breaker import CircuitBreaker
 from storage.errors import NotFoundError
 from storage.model import MIN_SECRET_LENGTH, REPLICAS, Replica
@@ -80,7 +81,17 @@ def connect(settings: Settings, *, notices: PubSub | None = None) -> Stores:
         credential_issuer=engines.open_credential_issuer(settings),
         metadata_schemas=engines.open_schemas(settings),
         tracer=engines.open_tracer(settings),
+        quotas=read_default_quotas(settings),
     )
+
+
+def read_default_quotas(settings: Settings) -> DefaultQuotas | None:
+    """Return the default quotas; None if quotas are not enforced."""
+    defaults = DefaultQuotas(
+        Limits(settings.quota_bytes or None, settings.quota_files or None),
+        Limits(settings.group_quota_bytes or None, settings.group_quota_files or None),
+    )
+    return defaults if settings.quotas or any(map(any, defaults)) else None
 
 
 def make_write_probes(

@@ -8,6 +8,7 @@ DomainError
 ├── ConflictError           existing state forbids it
 ├── Unprocessable           well-formed, but something it names is not valid
 ├── TooLarge                a size limit is exceeded
+│   └── QuotaExceeded       a quota of bytes or files has no room for it
 ├── TooManyRequests         a rate limit is exceeded
 ├── NotAcceptable           a quota of the owner is exceeded
 ├── RangeNotSatisfiable     the range is outside the object
@@ -100,6 +101,16 @@ class TooLarge(DomainError):
     """A size limit is exceeded."""
 
     code = "too_large"
+
+
+class QuotaExceeded(TooLarge):
+    """A quota has no room for the request; `quota` says whose it is, and what is left of it."""
+
+    code = "quota_exceeded"
+
+    def __init__(self, detail: str, quota: Mapping[str, str | int]) -> None:
+        super().__init__(detail)
+        self.quota = dict(quota)
 
 
 class TooManyRequests(DomainError):

@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 
 from storage.cache import ByteCache
 from storage.catalog import Catalog
+from storage.catalog.quotas import DefaultQuotas
 from storage.circuit_breaker import CircuitBreaker
 from storage.json_codec import MemoryBudget
 from storage.model import Replica
@@ -63,3 +64,5 @@ class Stores:
     """Records traces, if tracing is on."""
     valid_metadata: ByteCache = field(default_factory=lambda: ByteCache(16_384))
     """Metadata files, by SHA-256 and digest of a schema, that this process found valid."""
+    quotas: DefaultQuotas | None = None
+    """Quotas of owners and groups without one of their own; None if quotas are not enforced."""

@@ -21,6 +21,7 @@ from pipelines import (
     garbage_collection,
     idempotency,
     journals,
+    quotas,
     scrub,
     subscriptions,
     sweeps,
@@ -49,6 +50,7 @@ _DAY_S = 86_400
 _DAY_US = _DAY_S * 1_000_000
 _EXPIRY_INTERVAL_S = 60.0
 _BACKUP_POLL_S = 60
+_QUOTA_POLL_S = 60
 _URL_MARGIN_S = 600
 """Added to the life of a URL before its target is deleted."""
 
@@ -236,6 +238,10 @@ class Scheduler:
         if self._settings.logins_keep_days:
             self._expire_logins(now - self._settings.logins_keep_days * _DAY_US)
 
+    def count_quotas(self) -> None:
+        """Compare what owners use with what is stored, once a day."""
+        quotas.count_if_due(self._stores)
+
     def back_up(self) -> None:
         """Make a backup if one is due."""
         if self._backups is None:
@@ -297,6 +303,7 @@ def build_scheduler(clock: Scheduler, settings: Settings) -> BackgroundScheduler
         (clock.expire_leftovers, settings.sweep_s),
         (clock.scrub_objects, _SCRUB_S),
         (clock.back_up, _BACKUP_POLL_S),
+        (clock.count_quotas, _QUOTA_POLL_S),
     ):
         scheduler.add_job(clock.guard_job(work), "interval", seconds=seconds)
     return scheduler

@@ -22,6 +22,7 @@ from storage.errors import (
     Invalid,
     NotAcceptable,
     NotFoundError,
+    QuotaExceeded,
     RangeNotSatisfiable,
     SourceChanged,
     TimeLimitExceeded,
@@ -44,8 +45,9 @@ def problem_body(
     detail: str,
     errors: Mapping[str, Sequence[str]] | None = None,
     request_id: str = "",
+    quota: Mapping[str, str | int] | None = None,
 ) -> dict[str, Any]:
-    """Return the members of a problem, with `errors` if there are any."""
+    """Return the members of a problem, with `errors` and `quota` if there are any."""
     body: dict[str, Any] = {
         "type": "about:blank",
         "title": _PHRASES.get(status, "Error"),
@@ -56,6 +58,8 @@ def problem_body(
     }
     if errors:
         body["errors"] = {where: list(messages) for where, messages in errors.items()}
+    if quota:
+        body["quota"] = dict(quota)
     return body
 
 
@@ -123,7 +127,8 @@ def _handle_domain_error(error: DomainError) -> Response:
         # A damaged object is no bug, so the log needs no stack trace.
         cause = None if isinstance(error, DamagedObjectError) else error
         log.warning("%s: %s", type(error).__name__, error.detail, exc_info=cause)
-    response = error_response(status, error.code, error.detail, error.errors)
+    quota = error.quota if isinstance(error, QuotaExceeded) else None
+    response = error_response(status, error.code, error.detail, error.errors, quota)
     if status == 401:
         response.headers["WWW-Authenticate"] = "Bearer"
     return add_retry_after(response, error.code, error.retry_after_s)
@@ -147,7 +152,11 @@ def _handle_unexpected_error(error: Exception) -> Response:
 
 
 def error_response(
-    status: int, code: str, detail: str, errors: Mapping[str, list[str]] | None = None
+    status: int,
+    code: str,
+    detail: str,
+    errors: Mapping[str, list[str]] | None = None,
+    quota: Mapping[str, str | int] | None = None,
 ) -> Response:
     """Return a problem, or an error of DRS below its paths.
 
@@ -160,7 +169,7 @@ def error_response(
     if page is not None and (status in g.get("pages", ()) or _prefers_html()):
         response = page(status, detail)
     else:
-        body = problem_body(status, code, detail, errors, request_id=g.get("request_id", ""))
+        body = problem_body(status, code, detail, errors, g.get("request_id", ""), quota)
         response = Response(orjson.dumps(body), status, mimetype=PROBLEM_MEDIA_TYPE)
     if page is not None:
         response.vary.add("Accept")

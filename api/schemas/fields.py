@@ -282,6 +282,18 @@ class NoParameters:
     """The query of an operation without parameters."""
 
 
+class ExceededQuota(ResponseSchema):
+    """The quota that has no room for a request."""
+
+    kind = fields.String(required=True, metadata=describe_field("user or group."))
+    name = fields.String(required=True, metadata={"example": "lab"})
+    unit = fields.String(required=True, metadata=describe_field("bytes or files."))
+    limit = fields.Integer(required=True)
+    used = fields.Integer(required=True)
+    left = fields.Integer(required=True, metadata=describe_field("What is left, at least 0."))
+    requested = fields.Integer(required=True, metadata=describe_field("What the request adds."))
+
+
 class Problem(ResponseSchema):
     """An error (RFC 9457)."""
 
@@ -292,6 +304,7 @@ class Problem(ResponseSchema):
     detail = fields.String(required=True, metadata={"example": "There is no such bundle."})
     request_id = fields.String(required=True)
     errors = JsonObject(metadata=describe_field("Messages by JSON pointer or parameter."))
+    quota = fields.Nested(ExceededQuota)
 
 
 class Empty(ResponseSchema):

@@ -10,6 +10,7 @@ from api.replication import replication_field
 from api.schemas.fields import (
     INT64,
     MAX_TEXT,
+    ExceededQuota,
     IntegerField,
     JsonObject,
     ResponseSchema,
@@ -127,6 +128,7 @@ class FileResult(FileWritten):
     errors = JsonObject(
         metadata=describe_field("JSON pointer in the item, or name of a checksum, to messages.")
     )
+    quota = fields.Nested(ExceededQuota)
     retry_after_s = fields.Integer(
         metadata=describe_field("Seconds to wait before a retry, where put_file has Retry-After.")
     )

@@ -134,6 +134,13 @@ def find_generations(tx: Tx, area: str, names: Collection[str]) -> dict[str, int
     return {row.name: row.generation for row in tx.execute(query)}
 
 
+def find_sizes(tx: Tx, area: str, names: Collection[str]) -> dict[str, int]:
+    """Return the sizes of those files that exist, by name."""
+    c = area_files.c
+    query = select(c.name, c.size).where(c.area == area, c.name.in_(names))
+    return {row.name: row.size for row in tx.execute(query)}
+
+
 def list_files_between(tx: Tx, area: str, after: str, last: str) -> dict[str, AreaFile]:
     """Return files by name, after one name and up to another."""
     c = area_files.c
@@ -180,9 +187,9 @@ def summarize_files(tx: Tx, area: str) -> dict[str, tuple[int, int]]:
     return {row[0]: (row[1], row[2]) for row in tx.execute(counted.group_by(c.validation))}
 
 
-def delete_files(tx: Tx, area: str) -> list[str]:
-    """Delete all file rows of an area; return their names."""
-    statement = delete(area_files).where(area_files.c.area == area).returning(area_files.c.name)
+def delete_files(tx: Tx, area: str) -> list[int]:
+    """Delete all file rows of an area; return their sizes."""
+    statement = delete(area_files).where(area_files.c.area == area).returning(area_files.c.size)
     return list(tx.execute(statement).scalars())
 
 

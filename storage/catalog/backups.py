@@ -23,6 +23,7 @@ from storage.catalog.tables.accounts import (
     consents,
     memberships,
     passwords,
+    quotas,
     service_keys,
 )
 from storage.catalog.tables.event_log import attempts, deliveries, endpoints, replays, subscriptions
@@ -260,6 +261,7 @@ BACKUP_TABLES: tuple[BackupTable, ...] = (
         _restore_accounts,
     ),
     _plain_table(audit),
+    _plain_table(quotas),
     _plain_table(passwords),
     _plain_table(clients, select(*_plain_columns(clients, "id"))),
     _plain_table(consents),

@@ -6,9 +6,11 @@ from typing import Any, NamedTuple
 from sqlalchemy import BigInteger, Select, exists, func, literal, select
 
 from storage.catalog.sql import Tx
+from storage.catalog.tables.jobs import tasks
 from storage.catalog.tables.versions import (
     VERSION_TABLES,
     area_files,
+    area_uploads,
     areas,
     blobs,
     files,
@@ -77,3 +79,19 @@ def count_area_files(tx: Tx, uuids: Sequence[str]) -> list[OwnerTotal]:
         .group_by(areas.c.owner)
     )
     return _read_totals(tx, query)
+
+
+def count_area_uploads(tx: Tx) -> list[OwnerTotal]:
+    """Count unfinished uploads to areas by owner, with the sizes of their files."""
+    query = (
+        select(areas.c.owner, func.count(), func.sum(area_uploads.c.size, type_=BigInteger))
+        .join_from(areas, area_uploads, area_uploads.c.area == areas.c.uuid)
+        .group_by(areas.c.owner)
+    )
+    return _read_totals(tx, query)
+
+
+def count_open_tasks(tx: Tx) -> list[OwnerTotal]:
+    """Count files that are being verified by owner."""
+    query = select(tasks.c.author, func.count(), func.sum(tasks.c.size, type_=BigInteger))
+    return _read_totals(tx, query.where(tasks.c.finished_us.is_(None)).group_by(tasks.c.author))

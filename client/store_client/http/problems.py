@@ -50,6 +50,7 @@ HINTS_BY_CODE = {
     "collection_already_exists": "that version exists; create one: store create-version",
     "bundle_tombstone_already_exists": "it was deleted and cannot be created again",
     "collection_tombstone_already_exists": "it was deleted and cannot be created again",
+    "quota_exceeded": "delete what is not needed, or ask the operators of the store for more",
     "area_locked": "its owner can unlock it",
     "read_only": "the store is read-only at present; try again later",
     "illegal_version": "create one: store create-version",

@@ -59,6 +59,23 @@ audit = Table(
 Append-only, in the order of ids. Backups identify rows by `uuid`.
 """
 
+quotas = make_clustered_table(
+    "quotas",
+    *make_columns(Key, "kind", "name", primary_key=True),
+    *make_columns(BigInteger, "bytes", "files", nullable=True),
+)
+"""Quotas that operators set; `kind` is user or group.
+
+Null stands for the default of the settings, -1 for no limit.
+"""
+
+quota_usage = make_clustered_table(
+    "quota_usage",
+    *make_columns(Key, "kind", "name", primary_key=True),
+    *make_columns(BigInteger, "bytes", "files"),
+)
+"""What each user, and each group with a quota, uses: counted while quotas are enforced."""
+
 service_keys = make_clustered_table(
     "service_keys",
     *make_columns(Key, "email", "kid", primary_key=True),

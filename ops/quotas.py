@@ -1,0 +1,184 @@
+"""The commands `quotas list`, `quotas set`, `quotas remove` and `quotas count`."""
+
+import json
+import re
+from contextlib import closing
+from typing import Any
+
+import click
+
+from auth.accounts import require_account
+from config import Settings
+from ops.commands import open_catalog
+from ops.output import CommandOutput, OutputTable, prints_output, prints_state
+from pipelines.quotas import compute_left, count_usage, list_usage
+from storage.catalog import Catalog, Tx, audit, quotas
+from storage.catalog.accounts import AccountKey
+from storage.catalog.audit import OPERATOR, AuditChange
+from storage.catalog.quotas import NO_LIMIT, DefaultQuotas, Limits, OwnerKind, Quota, QuotaUsage
+from storage.connect import read_default_quotas
+from storage.model import normalize_identity
+
+MAX_AMOUNT = 2**62
+_UNITS = {
+    "": 1,
+    "B": 1,
+    **{f"{prefix}B": 1000 ** (power + 1) for power, prefix in enumerate("kMGTP")},
+    **{f"{prefix}iB": 1024 ** (power + 1) for power, prefix in enumerate("KMGTP")},
+}
+_AMOUNT_REGEX = re.compile(r"(\d{1,18}) ?([A-Za-z]*)")
+NOT_ENFORCED = "Quotas are not enforced: set STORE_QUOTAS=true, and restart the store."
+
+
+class QuotaAmount(click.ParamType):
+    """A number with a unit, `none` for no limit, or `default` for that of the settings."""
+
+    name = "amount"
+
+    def __init__(self, units: dict[str, int]) -> None:
+        self._units = units
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """Return the number, NO_LIMIT, or None for the default."""
+        if value is None or value == "default":
+            return None
+        if isinstance(value, int):
+            return value
+        if value == "none":
+            return NO_LIMIT
+        found = _AMOUNT_REGEX.fullmatch(value)
+        amount = int(found[1]) * self._units.get(found[2], 0) if found else 0
+        if not 0 < amount <= MAX_AMOUNT:
+            example = "500GB or 2TiB" if len(self._units) > 1 else "100000"
+            self.fail(f"must be a number such as {example}, none or default (got {value!r})")
+        return amount
+
+
+_GROUP_OPTION = click.option("--group", "is_group", is_flag=True, help="NAME is a group.")
+
+
+@click.group(name="quotas")
+def quota_commands() -> None:
+    """Limit what owners and groups may deposit."""
+
+
+@quota_commands.command(name="list")
+@click.pass_obj
+@prints_state
+def list_quotas(settings: Settings) -> CommandOutput:
+    """List each owner and group with a quota, what is used of it, and what is left."""
+    defaults = read_default_quotas(settings)
+    with closing(open_catalog(settings)) as catalog:
+        rows = list_quota_rows(catalog, defaults or DefaultQuotas(Limits(), Limits()))
+    return CommandOutput(make_quota_table(rows), "" if defaults else NOT_ENFORCED)
+
+
+def list_quota_rows(catalog: Catalog, defaults: DefaultQuotas) -> list[QuotaUsage]:
+    """Return all groups and users with a limit."""
+    kinds: tuple[OwnerKind, ...] = ("group", "user")
+    return [one for kind in kinds for one in list_usage(catalog, defaults, kind=kind)]
+
+
+def make_quota_table(rows: list[QuotaUsage], *, hidden_if_empty: bool = False) -> OutputTable:
+    """Return a table of quotas; what has no limit is empty."""
+    cells = [
+        (
+            one.kind,
+            one.name,
+            *(one.limits.bytes, one.used.bytes, compute_left(one).bytes),
+            *(one.limits.files, one.used.files, compute_left(one).files),
+        )
+        for one in rows
+    ]
+    columns = [
+        f"{unit} {what}".strip()
+        for unit in ("bytes", "files")
+        for what in ("quota", "used", "left")
+    ]
+    return OutputTable("Quotas", ("kind", "name", *columns), cells, hidden_if_empty)
+
+
+@quota_commands.command(name="set")
+@click.argument("name")
+@_GROUP_OPTION
+@click.option(
+    "--bytes",
+    "size",
+    type=QuotaAmount(_UNITS),
+    help="Bytes, such as 500GB or 2TiB; none: no limit; default: that of the settings.",
+)
+@click.option("--files", type=QuotaAmount({"": 1}), help="Number of files; none; default.")
+@click.pass_obj
+@prints_output
+def set_quota(
+    settings: Settings, name: str, is_group: bool, size: int | None, files: int | None
+) -> CommandOutput:
+    """Set the quota of an owner or group; what is not given is that of the settings.
+
+    What is stored already stays, even if it is more. The change is in the audit log.
+    """
+    kind, name = _parse_owner(name, is_group)
+    quota = Quota(kind, name, size, files)
+    with closing(open_catalog(settings)) as catalog, catalog.write() as tx:
+        if is_group:
+            require_account(tx, AccountKey("group", name))
+        _record_change(tx, "set_quota", kind, name, quota)
+        quotas.set_quota(tx, quota)
+        if is_group:
+            quotas.count_groups(tx, [name])
+    warning = "" if read_default_quotas(settings) else f" {NOT_ENFORCED}"
+    value = {"kind": kind, "name": name, **_describe(quota)}
+    return CommandOutput(value, f"The quota of {kind} {name} is set.{warning}")
+
+
+@quota_commands.command()
+@click.argument("name")
+@_GROUP_OPTION
+@click.pass_obj
+@prints_output
+def remove(settings: Settings, name: str, is_group: bool) -> CommandOutput:
+    """Remove the quota of an owner or group: that of the settings holds again."""
+    kind, name = _parse_owner(name, is_group)
+    with closing(open_catalog(settings)) as catalog, catalog.write() as tx:
+        is_set = _record_change(tx, "remove_quota", kind, name, None)
+        quotas.remove_quota(tx, kind, name)
+    text = f"The quota of {kind} {name} is removed." if is_set else f"{name} has no quota."
+    return CommandOutput({"removed": is_set}, text)
+
+
+@quota_commands.command()
+@click.pass_obj
+@prints_output
+def count(settings: Settings) -> CommandOutput:
+    """Count what owners and groups use again, after quotas were switched on or a rebuild.
+
+    The scheduler does so once a day.
+    """
+    defaults = read_default_quotas(settings) or DefaultQuotas(Limits(), Limits())
+    with closing(open_catalog(settings)) as catalog:
+        corrected = count_usage(catalog, defaults)
+    return CommandOutput({"corrected": corrected}, f"{corrected} owners had another use")
+
+
+def _parse_owner(name: str, is_group: bool) -> tuple[OwnerKind, str]:
+    return ("group", name) if is_group else ("user", normalize_identity(name))
+
+
+def _record_change(tx: Tx, what: str, kind: OwnerKind, name: str, quota: Quota | None) -> bool:
+    """Record a change in the audit log; return whether there was a quota before."""
+    former = quotas.find_quota(tx, kind, name)
+    if former is None and quota is None:
+        return False
+    before, after = (
+        None if one is None else json.dumps({"quota": _describe(one)}) for one in (former, quota)
+    )
+    audit.append(tx, AuditChange(OPERATOR, what, f"{kind}/{name}", before, after, ""))
+    return former is not None
+
+
+def _describe(quota: Quota) -> dict[str, int | str]:
+    words = {None: "default", NO_LIMIT: "none"}
+    return {
+        "bytes": words.get(quota.bytes, quota.bytes or 0),
+        "files": words.get(quota.files, quota.files or 0),
+    }

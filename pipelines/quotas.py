@@ -1,0 +1,198 @@
+"""Quotas: refuse deposits for which an owner, or a group of theirs, has no room left.
+
+Counted are published files, files that are being verified, files of upload areas, and unfinished
+uploads to areas, each with its full size. A counter changes in the transaction that changes what
+it counts. What bypasses these transactions, such as a rebuilt catalog, enters at the next count.
+"""
+
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+
+from storage.catalog import Catalog, Tx, now_us, quotas, store_state, usage
+from storage.catalog.quotas import NO_AMOUNT, Amount, DefaultQuotas, Limits, OwnerKind, QuotaUsage
+from storage.catalog.usage import OwnerTotal
+from storage.errors import QuotaExceeded
+from storage.stores import Stores
+
+COUNT_S = 86_400
+"""Age of the last count at which the scheduler counts again."""
+LAST_COUNT_KEY = "last_quota_count_us"
+IDS_PER_QUERY = 50_000
+NAMES_PER_PAGE = 500
+
+
+def take(
+    tx: Tx, stores: Stores, owner: str, amounts: Sequence[Amount]
+) -> list[QuotaExceeded | None]:
+    """Count new items of an owner, in their order; return the error of each without room.
+
+    The counters stay locked until the transaction ends.
+    """
+    accepted: list[QuotaExceeded | None] = [None] * len(amounts)
+    if stores.quotas is None or not amounts:
+        return accepted
+    total = sum(amounts, NO_AMOUNT)
+    counters = [
+        one._replace(used=one.used - total)
+        for one in quotas.add_usage(tx, {owner: total}, stores.quotas)
+    ]
+    if _find_excess(counters, total) is None:
+        return accepted
+    errors: list[QuotaExceeded | None] = []
+    for amount in amounts:
+        error = _find_excess(counters, amount)
+        errors.append(error)
+        if error is None:
+            total -= amount
+            counters = [one._replace(used=one.used + amount) for one in counters]
+    quotas.add_usage(tx, {owner: NO_AMOUNT - total}, stores.quotas)
+    return errors
+
+
+def require_room(tx: Tx, stores: Stores, owner: str, amount: Amount) -> None:
+    """Count an amount of an owner, also one that is negative; raise QuotaExceeded without room."""
+    (error,) = take(tx, stores, owner, [amount])
+    if error is not None:
+        raise error
+
+
+def count_change(tx: Tx, stores: Stores, changes: Mapping[str, Amount]) -> None:
+    """Count what owners gained or gave back, whatever their quotas are."""
+    if stores.quotas is not None:
+        quotas.add_usage(tx, changes, stores.quotas)
+
+
+def find_tightest(tx: Tx, stores: Stores, owner: str) -> QuotaUsage | None:
+    """Return the counter with the fewest bytes left for an owner; None without a limit of bytes.
+
+    Raise QuotaExceeded if a quota has no room at all.
+    """
+    if stores.quotas is None:
+        return None
+    counters = quotas.add_usage(tx, {owner: NO_AMOUNT}, stores.quotas)
+    error = _find_excess(counters, Amount(1, 1))
+    if error is not None:
+        raise error
+    limited = [one for one in counters if one.limits.bytes is not None]
+    return min(limited, key=lambda one: compute_left(one).bytes or 0, default=None)
+
+
+def require_bytes(counter: QuotaUsage | None, size: int) -> None:
+    """Raise QuotaExceeded if there were fewer bytes left when the counter was read."""
+    error = None if counter is None else _find_excess([counter], Amount(size, 0))
+    if error is not None:
+        raise error
+
+
+def compute_left(counter: QuotaUsage) -> Limits:
+    """Return the bytes and files that are left, at least 0; None where there is no limit."""
+    used, limits = counter.used, counter.limits
+    return Limits(
+        None if limits.bytes is None else max(0, limits.bytes - used.bytes),
+        None if limits.files is None else max(0, limits.files - used.files),
+    )
+
+
+def _find_excess(counters: Sequence[QuotaUsage], amount: Amount) -> QuotaExceeded | None:
+    """Return the error of the first quota that has no room for an amount."""
+    for one in counters:
+        left = compute_left(one)
+        if left.bytes is not None and amount.bytes > left.bytes:
+            return _make_error(one, "bytes", amount.bytes)
+        if left.files is not None and amount.files > left.files:
+            return _make_error(one, "files", amount.files)
+    return None
+
+
+def _make_error(counter: QuotaUsage, unit: str, requested: int) -> QuotaExceeded:
+    limit, used = getattr(counter.limits, unit), getattr(counter.used, unit)
+    left = getattr(compute_left(counter), unit)
+    return QuotaExceeded(
+        f"The quota of {counter.kind} {counter.name} is {limit:,} {unit}: {left:,} are left, and"
+        f" this needs {requested:,}.",
+        {
+            "kind": counter.kind,
+            "name": counter.name,
+            "unit": unit,
+            "limit": limit,
+            "used": used,
+            "left": left,
+            "requested": requested,
+        },
+    )
+
+
+def list_usage(
+    catalog: Catalog, defaults: DefaultQuotas, *, kind: OwnerKind
+) -> Iterator[QuotaUsage]:
+    """Yield what users or groups with a limit use, by name."""
+    after = ""
+    while True:
+        with catalog.read() as tx:
+            page = quotas.list_usage(tx, defaults, kind=kind, after=after, limit=NAMES_PER_PAGE)
+        yield from (one for one in page if one.limits != Limits())
+        if len(page) < NAMES_PER_PAGE:
+            return
+        after = page[-1].name
+
+
+def count_if_due(stores: Stores) -> bool:
+    """Count again if quotas are enforced and the last count is old; return whether it was."""
+    if stores.quotas is None:
+        return False
+    with stores.catalog.read() as tx:
+        last = int(store_state.read_value(tx, LAST_COUNT_KEY) or 0)
+        is_due = now_us(tx) - last >= COUNT_S * 1_000_000
+    if is_due:
+        count_usage(stores.catalog, stores.quotas)
+    return is_due
+
+
+def count_usage(catalog: Catalog, defaults: DefaultQuotas) -> int:
+    """Correct the counters by what is stored; return how many owners' were wrong.
+
+    One snapshot has both the counters and what they count, so deposits meanwhile do not matter:
+    only the differences in it are added.
+    """
+    with catalog.read() as tx:
+        measured = _measure(tx)
+        counters = quotas.read_counters(tx)
+        groups = quotas.list_counted_groups(tx, has_default=defaults.group != Limits())
+    differences = {
+        owner: difference
+        for owner in measured.keys() | counters.keys()
+        if (difference := measured.get(owner, NO_AMOUNT) - counters.get(owner, NO_AMOUNT))
+        != NO_AMOUNT
+    }
+    for owners in _split(sorted(differences)):
+        with catalog.write() as tx:
+            quotas.add_usage(tx, {owner: differences[owner] for owner in owners}, defaults)
+    for names in _split(groups):
+        with catalog.write() as tx:
+            quotas.count_groups(tx, names)
+    with catalog.write() as tx:
+        store_state.write_value(tx, LAST_COUNT_KEY, str(now_us(tx)))
+    return len(differences)
+
+
+def _split(names: Sequence[str]) -> Iterator[Sequence[str]]:
+    return (names[at : at + NAMES_PER_PAGE] for at in range(0, len(names), NAMES_PER_PAGE))
+
+
+def _measure(tx: Tx) -> dict[str, Amount]:
+    """Return what each owner uses."""
+    found: dict[str, Amount] = defaultdict(Amount)
+    for one in _iterate_totals(tx):
+        found[one.owner] += Amount(one.size, one.number)
+    return found
+
+
+def _iterate_totals(tx: Tx) -> Iterator[OwnerTotal]:
+    for after in range(0, usage.find_last_id(tx, "file"), IDS_PER_QUERY):
+        yield from usage.count_versions(tx, "file", after, after + IDS_PER_QUERY)
+    yield from usage.count_open_tasks(tx)
+    yield from usage.count_area_uploads(tx)
+    after_area = ""
+    while page := usage.list_areas(tx, after=after_area, limit=NAMES_PER_PAGE):
+        yield from usage.count_area_files(tx, [uuid for uuid, _ in page])
+        after_area = page[-1][0]

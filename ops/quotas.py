@@ -30,7 +30,7 @@ _AMOUNT_REGEX = re.compile(r"(\d{1,18}) ?([A-Za-z]*)")
 NOT_ENFORCED = "Quotas are not enforced: set STORE_QUOTAS=true, and restart the store."
 
 
-class QuotaAmount(click.ParamType):
+class QuotaAmount(click.ParamType[int | None]):
     """A number with a unit, `none` for no limit, or `default` for that of the settings."""
 
     name = "amount"

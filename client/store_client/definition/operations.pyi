@@ -381,6 +381,15 @@ class EventStream(TypedDict):
     stream_url: str
     events: list[JournalledEvent]
 
+class ExceededQuota(TypedDict):
+    kind: str
+    name: str
+    unit: str
+    limit: int
+    used: int
+    left: int
+    requested: int
+
 class FacetAnswer(TypedDict):
     total: int
     facets: dict[str, Any]
@@ -427,6 +436,7 @@ class FileResult(TypedDict):
     code: NotRequired[str]
     detail: NotRequired[str]
     errors: NotRequired[dict[str, Any]]
+    quota: NotRequired[ExceededQuota]
     retry_after_s: NotRequired[int]
 
 class FileStatus(TypedDict):

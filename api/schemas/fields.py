@@ -285,13 +285,19 @@ class NoParameters:
 class ExceededQuota(ResponseSchema):
     """The quota that has no room for a request."""
 
-    kind = fields.String(required=True, metadata=describe_field("user or group."))
+    kind = fields.String(
+        required=True, metadata={"description": "user or group.", "example": "group"}
+    )
     name = fields.String(required=True, metadata={"example": "lab"})
-    unit = fields.String(required=True, metadata=describe_field("bytes or files."))
-    limit = fields.Integer(required=True)
-    used = fields.Integer(required=True)
-    left = fields.Integer(required=True, metadata=describe_field("What is left, at least 0."))
-    requested = fields.Integer(required=True, metadata=describe_field("What the request adds."))
+    unit = fields.String(
+        required=True, metadata={"description": "bytes or files.", "example": "bytes"}
+    )
+    limit = fields.Integer(required=True, metadata={"example": 1000})
+    used = fields.Integer(required=True, metadata={"example": 900})
+    left = fields.Integer(required=True, metadata={"example": 100})
+    requested = fields.Integer(
+        required=True, metadata={"description": "What the request adds.", "example": 250}
+    )
 
 
 class Problem(ResponseSchema):

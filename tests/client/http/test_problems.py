@@ -64,6 +64,7 @@ def test_the_arguments_that_are_wrong_are_named(script: Script, session: HttpSes
         (409, "file_pending", "verified"),
         (409, "bundle_already_exists", "create-version"),
         (409, "area_locked", "unlock"),
+        (413, "quota_exceeded", "ask the operators"),
         (400, "illegal_version", "create-version"),
         (405, "method_not_allowed", "clear-cache"),
     ],

@@ -275,6 +275,8 @@ def list_calls_of_reports() -> Mapping[str, Call]:
         ),
         "usage.list_areas": lambda tx, k: usage.list_areas(tx, after=k.few_uuid, limit=10),
         "usage.count_area_files": lambda tx, k: usage.count_area_files(tx, [k.few_uuid]),
+        "usage.count_area_uploads": lambda tx, k: usage.count_area_uploads(tx),
+        "usage.count_open_tasks": lambda tx, k: usage.count_open_tasks(tx),
         "areas.find": lambda tx, k: areas.find(tx, k.few_uuid),
         "areas.list_by_owner": lambda tx, k: areas.list_by_owner(tx, k.owner, limit=10),
         "areas.find_file": lambda tx, k: areas.find_file(tx, k.few_uuid, "f1"),

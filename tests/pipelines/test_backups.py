@@ -170,6 +170,7 @@ def identities(tx: Tx) -> None:
             {"email": "me@example.org", "client": "c", "scope": "s", "at_us": 1},
         ),
         (account_tables.service_keys, {"email": "robot@example.org", "kid": "1", "jwk": "{}"}),
+        (account_tables.quotas, {"kind": "group", "name": "team", "bytes": 5}),
     ]
     for table, row in made:
         times = {"created_us": 1} if "created_us" in table.columns else {}

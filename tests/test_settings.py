@@ -243,3 +243,10 @@ def test_list_settings_accept_json() -> None:
 def test_a_list_that_means_nothing_is_refused(name: str, raw: str) -> None:
     with pytest.raises(SettingsError, match=f"STORE_{name}: .*(must be|each item)"):
         load_settings({f"STORE_{name}": raw})
+
+
+@pytest.mark.spec("OPS-45")
+@pytest.mark.parametrize("name", ["QUOTA_BYTES", "QUOTA_FILES", "GROUP_QUOTA_BYTES"])
+def test_quota_is_not_negative(name: str) -> None:
+    with pytest.raises(SettingsError, match=f"STORE_{name}: must not be negative"):
+        load_settings({f"STORE_{name}": "-1"})

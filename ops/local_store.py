@@ -18,7 +18,7 @@ from ops import home as homes
 from ops import ports
 from ops.procfile import ROOT
 
-START_TIMEOUT_S = 90.0
+START_TIMEOUT_S = 300.0
 STOP_TIMEOUT_S = 30.0
 LOG = "store.log"
 LONGEST_LINE = 1_000

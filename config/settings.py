@@ -448,6 +448,11 @@ class Settings:
         return self.home.absolute() / "metrics"
 
     @property
+    def heartbeats_folder(self) -> Path:
+        """Folder in which workers and the scheduler of this home show that they make progress."""
+        return self.home.absolute() / "heartbeats"
+
+    @property
     def secret_keys(self) -> tuple[str, ...]:
         """The key that signs and encrypts, and the other one that is accepted, if any."""
         other = self.secret_key_previous

@@ -36,6 +36,7 @@ COMMANDS = {
     "quotas": "ops.quotas:quota_commands",
     "usage": "ops.usage:print_usage",
     "users": "ops.accounts:users",
+    "probe": "ops.probe:probe",
 }
 """Where each command is; it is imported when it is called, so that the supervisor stays small."""
 FORMER_NAMES = {"parked": "dead"}

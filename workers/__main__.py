@@ -16,8 +16,9 @@ from config.logs import configure_logging
 from storage.connect import connect
 from storage.errors import exit_on_error
 from storage.metrics import share_metrics
-from workers import deliver, redis_broker, runtime, scheduler
+from workers import deliver, heartbeats, redis_broker, runtime, scheduler
 from workers.actors import QUEUES
+from workers.heartbeats import FindStuck
 from workers.messages import MessageSender
 
 log = logging.getLogger(__name__)
@@ -29,8 +30,8 @@ DEDICATED_QUEUES = {"match"}
 
 
 @contextmanager
-def run_queues(settings: Settings, queues: list[str]) -> Iterator[None]:
-    """Run these queues, or all of them, while the block runs."""
+def run_queues(settings: Settings, queues: list[str]) -> Iterator[list[FindStuck]]:
+    """Run these queues, or all of them, while the block runs; yields checks of progress."""
     stores = connect(settings)
     broker = redis_broker.connect_broker(
         settings.redis_url, stores.pubsub, poll_ms=settings.worker_poll_ms
@@ -39,17 +40,17 @@ def run_queues(settings: Settings, queues: list[str]) -> Iterator[None]:
     all_groups = (DEDICATED_QUEUES, {deliver.QUEUE}, set(QUEUES) - DEDICATED_QUEUES)
     groups = [group & selected for group in all_groups if group & selected]
     sender, threads = MessageSender(broker, stores.pubsub), settings.worker_threads
-    with runtime.run_workers(broker, sender, stores, settings, groups, threads=threads):
-        yield
+    with runtime.run_workers(broker, sender, stores, settings, groups, threads=threads) as check:
+        yield [check]
 
 
 @contextmanager
-def run_clock(settings: Settings) -> Iterator[None]:
-    """Run the scheduler while the block runs."""
+def run_clock(settings: Settings) -> Iterator[list[FindStuck]]:
+    """Run the scheduler while the block runs; yields checks of progress."""
     stores = connect(settings)
     chains = redis_broker.build_sender(settings.redis_url, stores.pubsub)
-    with scheduler.run_scheduler(scheduler.Scheduler(settings, stores, chains), settings):
-        yield
+    with scheduler.run_scheduler(scheduler.Scheduler(settings, stores, chains), settings) as check:
+        yield [check]
 
 
 def main(names: list[str]) -> None:
@@ -63,10 +64,11 @@ def main(names: list[str]) -> None:
     configure_logging(settings.log_level, process_name, settings.log_format, os.environ)
     share_metrics(settings.metrics_folder, CLOCK if names == [CLOCK] else "worker")
     stop = runtime.install_stop_signals()
-    with run_clock(settings) if names == [CLOCK] else run_queues(settings, names):
+    with run_clock(settings) if names == [CLOCK] else run_queues(settings, names) as checks:
         process.relax_gc()
         log.info("%s runs", process_name)
-        stop.wait()
+        name = heartbeats.name_process(names)
+        heartbeats.beat_until(stop, settings.heartbeats_folder, name, checks)
 
 
 if __name__ == "__main__":

@@ -18,8 +18,9 @@ from storage.datagrams import open_socket_folder
 from storage.errors import DomainError, Unavailable, exit_on_error
 from storage.metrics import share_metrics
 from storage.stores import Stores
-from workers import deliver, hints, runtime, scheduler
+from workers import deliver, heartbeats, hints, runtime, scheduler
 from workers.broker import MemoryBroker
+from workers.heartbeats import FindStuck
 from workers.messages import MessageSender
 
 log = logging.getLogger(__name__)
@@ -38,8 +39,11 @@ THREAD_GROUPS = (
 
 
 @contextmanager
-def run_worker(settings: Settings) -> Iterator[None]:
-    """Migrate, then do all work while the block runs; DomainError or SettingsError on failure."""
+def run_worker(settings: Settings) -> Iterator[list[FindStuck]]:
+    """Migrate, then do all work while the block runs; DomainError or SettingsError on failure.
+
+    It yields checks of progress.
+    """
     stores = connect(settings)
     _prepare_catalog(stores)
     # It warns of every worker but the first.
@@ -47,13 +51,15 @@ def run_worker(settings: Settings) -> Iterator[None]:
     broker = MemoryBroker()
     sender = MessageSender(broker, stores.pubsub)
     threads = max(1, settings.worker_threads // 2)
-    with runtime.run_workers(broker, sender, stores, settings, THREAD_GROUPS, threads=threads):
+    with runtime.run_workers(
+        broker, sender, stores, settings, THREAD_GROUPS, threads=threads
+    ) as check_jobs:
         ticker = scheduler.Scheduler(settings, stores, sender)
-        with scheduler.run_scheduler(ticker, settings):
+        with scheduler.run_scheduler(ticker, settings) as check_ticks:
             refill = ticker.guard_job(ticker.refill_queues, in_doubt=True)
             folder = open_socket_folder(settings.home)
             with closing(hints.listen_for_hints(folder, sender.send, refill)):
-                yield
+                yield [check_jobs, check_ticks]
 
 
 def _prepare_catalog(stores: Stores) -> None:
@@ -77,10 +83,11 @@ def main() -> None:
     configure_logging(settings.log_level, "worker", settings.log_format, os.environ)
     share_metrics(settings.metrics_folder, "worker")
     stop = runtime.install_stop_signals()
-    with run_worker(settings):
+    with run_worker(settings) as checks:
         process.relax_gc()
         log.info("worker: running")
-        stop.wait()
+        name = heartbeats.ALL_QUEUES
+        heartbeats.beat_until(stop, settings.heartbeats_folder, name, checks)
 
 
 if __name__ == "__main__":

@@ -10,6 +10,7 @@ import threading
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from functools import partial
 from importlib import import_module
 from pathlib import Path
 from types import FrameType
@@ -22,6 +23,7 @@ from storage.metrics import find_shared_folder
 from storage.stores import Stores
 from workers import actors, deliver
 from workers.claims import JobSender
+from workers.heartbeats import FindStuck, JobWatch
 from workers.queues import IDLE_POLL_MS, STOP_TIMEOUT_MS
 
 
@@ -34,8 +36,13 @@ def run_workers(
     thread_groups: Iterable[Collection[str]],
     *,
     threads: int,
-) -> Iterator[None]:
-    """Run these queues while the block runs; those of a group share threads."""
+) -> Iterator[FindStuck]:
+    """Run these queues while the block runs; those of a group share threads.
+
+    The block gets a function that finds what makes no progress.
+    """
+    watch = JobWatch()
+    broker.add_middleware(watch)
     broker.add_middleware(_metrics_middleware(find_shared_folder() or settings.metrics_folder))
     actors.declare_actors(broker, actors.build_context(stores, sender, settings))
     workers = [
@@ -49,7 +56,7 @@ def run_workers(
     for worker in workers:
         worker.start()
     try:
-        yield
+        yield partial(watch.find_stuck, workers)
     finally:
         stop_workers(workers)
 

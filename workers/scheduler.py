@@ -35,11 +35,14 @@ from storage.catalog import events as catalog_events
 from storage.errors import DomainError
 from storage.stores import Stores
 from workers.actors import QUEUES, find_queue_steps
+from workers.heartbeats import FindStuck
 from workers.messages import MessageSender, select_batch_heads
 
 log = logging.getLogger(__name__)
 
 CLOCK_LEASE_S = 5.0
+STUCK_S = 120.0
+"""How long the scheduler may neither try to renew its lease nor look for events to number."""
 _SCRUB_S = 60
 _SCRUB_TURN_S = 50.0
 """Length of one turn of the scrub, every `_SCRUB_S`."""
@@ -58,11 +61,20 @@ _URL_MARGIN_S = 600
 class Scheduler:
     """The scheduled jobs, one per method; safe beside another process's scheduler."""
 
-    def __init__(self, settings: Settings, stores: Stores, chains: MessageSender) -> None:
+    def __init__(
+        self,
+        settings: Settings,
+        stores: Stores,
+        chains: MessageSender,
+        *,
+        monotonic: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._monotonic = monotonic
         self._settings, self._stores, self._chains = settings, stores, chains
         self._token = uuid4().hex
         self._ours = False
         self._stopping = threading.Event()
+        self._last_turns = dict.fromkeys(("lease", "sequencer"), monotonic())
         self._backups = _plan_backups(settings)
         self._pace = scrub.ReadRateLimiter(max(1, settings.scrub_bytes_s), self._stopping.wait)
 
@@ -70,8 +82,17 @@ class Scheduler:
         """Stop long jobs."""
         self._stopping.set()
 
+    def find_stuck(self) -> str | None:
+        """Return what makes no progress; None if everything does."""
+        now = self._monotonic()
+        for name, began in self._last_turns.items():
+            if now - began > STUCK_S:
+                return f"the clock's {name} has had no turn for {STUCK_S:.0f} s"
+        return None
+
     def renew_leadership(self) -> None:
         """Acquire or renew the lease that lets the other jobs run."""
+        self._last_turns["lease"] = self._monotonic()
         with self._stores.catalog.write(durable=False) as tx:
             is_leading = store_state.acquire_lease(
                 tx, "clock", token=self._token, lease_s=CLOCK_LEASE_S
@@ -165,6 +186,7 @@ class Scheduler:
         number = self.guard_job(self.number_events, in_doubt=True)
         with self._stores.pubsub.listen(flow.COMMITTED_TOPIC) as committed:
             while not self._stopping.wait(self._settings.sequencer_s):
+                self._last_turns["sequencer"] = self._monotonic()
                 number()
                 committed.wait(_COMMIT_POLL_S)
 
@@ -320,8 +342,8 @@ def _log_domain_errors(work: Callable[[], None]) -> Callable[[], None]:
 
 
 @contextmanager
-def run_scheduler(clock: Scheduler, settings: Settings) -> Iterator[None]:
-    """Run the scheduler while the block runs."""
+def run_scheduler(clock: Scheduler, settings: Settings) -> Iterator[FindStuck]:
+    """Run the scheduler while the block runs, which gets a check of its progress."""
     logging.getLogger("apscheduler").setLevel(logging.ERROR)
     _log_domain_errors(clock.renew_leadership)()
     clock.guard_job(clock.begin_epoch, in_doubt=True)()
@@ -330,7 +352,7 @@ def run_scheduler(clock: Scheduler, settings: Settings) -> Iterator[None]:
     sequencer = threading.Thread(target=clock.run_sequencer, name="sequencer", daemon=True)
     sequencer.start()
     try:
-        yield
+        yield clock.find_stuck
     finally:
         clock.stop()
         scheduler.shutdown(wait=True)

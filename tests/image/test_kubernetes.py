@@ -166,6 +166,20 @@ def test_services_are_probed_at_their_port(overlay: str) -> None:
 
 
 @overlays
+def test_workers_are_probed_by_the_command_for_their_queues(overlay: str) -> None:
+    pods = list_pods(overlay)
+    for name in PROCESSES.keys() - {*SERVICES}:
+        (container,) = pods[name]["containers"]
+        probe = container["livenessProbe"]
+        queues = PROCESSES[name][3:]
+        assert probe["exec"]["command"] == ["python", "-m", "ops", "probe", *queues]
+        # A platform's default of one second is too short for a busy machine.
+        assert probe["timeoutSeconds"] >= 10
+        assert probe["initialDelaySeconds"] >= 60
+        assert not container.keys() & {"startupProbe", "readinessProbe", "ports"}
+
+
+@overlays
 def test_selectors_find_the_pods_of_one_process(overlay: str) -> None:
     deployments = read(overlay, "Deployment")
     labels = {

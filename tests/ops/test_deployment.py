@@ -218,6 +218,18 @@ def test_processes_of_ours_have_no_rights_but_to_run() -> None:
         assert part["user"] == "10001:10001"
 
 
+@pytest.mark.parametrize("name", sorted(OURS))
+def test_every_process_is_checked_without_its_engines(name: str) -> None:
+    program, *words = SERVICES[name]["healthcheck"]["test"]
+    assert program == "CMD"
+    command = OURS[name]
+    if command[:3] == ("python", "-m", "workers"):
+        assert words == ["python", "-m", "ops", "probe", *command[3:]]
+    else:
+        port = load_settings(environ(SERVICES[name], SAID)).port + (name == "auth")
+        assert f"http://127.0.0.1:{port}/livez" in words[-1]
+
+
 def test_only_token_services_have_signing_keys() -> None:
     holders = {
         name

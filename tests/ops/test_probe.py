@@ -1,0 +1,178 @@
+"""`probe`: heartbeats of real workers and of the scheduler."""
+
+import json
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+
+import dramatiq
+import pytest
+from click.testing import CliRunner
+
+from config import Settings
+from ops.__main__ import cli
+from ops.procfile import ROOT
+from storage.heartbeats import HEARTBEAT_S, HeartbeatFile, read_heartbeats
+from storage.stores import Stores
+from tests import redis_server
+from tests.waiting import PATIENCE_S, until
+from workers.broker import MemoryBroker
+from workers.heartbeats import JobWatch, beat_until, name_process
+from workers.messages import MessageSender
+from workers.scheduler import STUCK_S, Scheduler
+
+pytestmark = pytest.mark.spec("OPS-47")
+
+SECRET = "a secret for tests only"
+HEAVY = ("sqlalchemy", "dramatiq", "flask", "rich", "prometheus_client", "msgspec", "marshmallow")
+
+
+def run_probe(home: Path, *words: str) -> tuple[int, str]:
+    """Run the command; return its exit status and its line."""
+    done = CliRunner().invoke(cli, ["probe", *words], env={"STORE_HOME": str(home)})
+    assert done.output.count("\n") == 1, done.output
+    return done.exit_code, done.output
+
+
+@contextmanager
+def running(
+    home: Path, module: str, *queues: str, **settings: str
+) -> Iterator[subprocess.Popen[bytes]]:
+    environ = {"STORE_HOME": str(home), "STORE_SECRET_KEY": SECRET, **settings}
+    command = [sys.executable, "-m", module, *queues]
+    with (home / "log").open("wb") as log:
+        process = subprocess.Popen(command, cwd=ROOT, env=environ, stdout=log, stderr=log)
+    try:
+        yield process
+    finally:
+        process.kill()
+        process.wait()
+
+
+def test_process_that_is_stopped_or_killed_fails_its_probe(
+    tmp_path: Path, put_catalog: Callable[[Path], None]
+) -> None:
+    several, embedded = tmp_path / "several", tmp_path / "embedded"
+    for home in (several, embedded):
+        home.mkdir()
+        put_catalog(home)
+    late = ("--max-age", str(HEARTBEAT_S + 3))
+    with ExitStack() as stack:
+        port = stack.enter_context(redis_server.fake())
+        url = f"redis://127.0.0.1:{port}/0"
+        processes = {
+            (home, queues): stack.enter_context(running(home, module, *queues, **settings))
+            for home, module, queues, settings in (
+                (embedded, "workers.embedded", (), {}),
+                (several, "workers", ("clock",), {"STORE_REDIS_URL": url}),
+                (several, "workers", ("verify", "chores"), {"STORE_REDIS_URL": url}),
+            )
+        }
+
+        def exit_codes() -> set[int]:
+            return {run_probe(home, *queues, *late)[0] for home, queues in processes}
+
+        until(lambda: exit_codes() == {0})
+        for process in processes.values():
+            process.send_signal(signal.SIGSTOP)
+        until(lambda: exit_codes() == {1})
+        for (home, queues), process in processes.items():
+            code, line = run_probe(home, *queues, *late)
+            assert (code, f"process {process.pid}" in line) == (1, True)
+            assert line.startswith(f"{name_process(queues)}: stuck, last heartbeat ")
+        for process in processes.values():
+            process.send_signal(signal.SIGCONT)
+        until(lambda: exit_codes() == {0})
+        for process in processes.values():
+            process.kill()
+            process.wait()
+        for home, queues in processes:
+            expected = f"missing, no such process runs with the home {home}"
+            assert run_probe(home, *queues) == (1, f"{name_process(queues)}: {expected}\n")
+
+
+def test_worker_that_ends_leaves_no_heartbeat(tmp_path: Path) -> None:
+    stop = threading.Event()
+    folder = Settings(home=tmp_path).heartbeats_folder
+    beating = threading.Thread(target=beat_until, args=(stop, folder, "sync", []))
+    beating.start()
+    until(lambda: run_probe(tmp_path, "sync")[0] == 0)
+    stop.set()
+    beating.join()
+    assert [*folder.iterdir()] == []
+
+
+def test_probe_is_fast_to_start(tmp_path: Path) -> None:
+    done = subprocess.run(
+        [sys.executable, "-X", "importtime", "-m", "ops", "probe", "sync", "--json"],
+        cwd=ROOT,
+        env={"STORE_HOME": str(tmp_path)},
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE_S,
+    )
+    assert done.returncode == 1
+    assert json.loads(done.stdout)["status"] == "missing"
+    imported = {line.rpartition("|")[2].strip() for line in done.stderr.splitlines()}
+    assert "storage.heartbeats" in imported
+    assert {name for name in imported if name.partition(".")[0] in HEAVY} == set()
+
+
+def test_oldest_heartbeat_of_a_name_counts(tmp_path: Path) -> None:
+    folder = Settings(home=tmp_path).heartbeats_folder
+    own = HeartbeatFile(folder, "sync")
+    (found,) = read_heartbeats(folder, "sync")
+    own.beat()
+    assert run_probe(tmp_path, "sync")[0] == 0
+    until(lambda: run_probe(tmp_path, "sync", "--max-age", "0.001")[0] == 1)
+    assert read_heartbeats(folder, "sync+verify") == []
+    own.close()
+    assert found.age_s >= 0
+    assert read_heartbeats(folder, "sync") == []
+
+
+def test_job_beyond_its_time_limit_is_stuck() -> None:
+    begun, end = threading.Event(), threading.Event()
+    watch = JobWatch(overrun_s=0.0)
+    broker = MemoryBroker([watch])
+
+    @dramatiq.actor(queue_name="verify", broker=broker, actor_name="endless")
+    def wait_for_end() -> None:
+        begun.set()
+        assert end.wait(PATIENCE_S)
+
+    wait_for_end.options["time_limit"] = 60_000
+    worker = dramatiq.Worker(broker, queues={"verify"}, worker_timeout=10, worker_threads=1)
+    worker.start()
+    try:
+        wait_for_end.send()
+        assert begun.wait(PATIENCE_S)
+        assert watch.find_stuck([worker]) is None
+        end.set()
+        until(lambda: not worker.work_queue.unfinished_tasks)
+        begun.clear()
+        end.clear()
+        wait_for_end.options["time_limit"] = 1
+        wait_for_end.send()
+        assert begun.wait(PATIENCE_S)
+        until(lambda: watch.find_stuck([worker]) == "a job of endless ignores its time limit")
+        end.set()
+        until(lambda: watch.find_stuck([worker]) is None)
+    finally:
+        end.set()
+        worker.stop(timeout=5_000)
+    assert watch.find_stuck([worker]) == "a thread of jobs has ended"
+
+
+def test_clock_is_stuck_without_turns(settings: Settings, stores: Stores) -> None:
+    now = 100.0
+    clock = Scheduler(settings, stores, MessageSender(MemoryBroker()), monotonic=lambda: now)
+    assert clock.find_stuck() is None
+    now += STUCK_S + 1
+    assert "lease" in (clock.find_stuck() or "")
+    clock.renew_leadership()
+    assert "sequencer" in (clock.find_stuck() or "")

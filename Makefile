@@ -146,6 +146,10 @@ drill-real: $(DEV_READY) $(COMPILED) ## Of the drill, the part on real engines
 drill-upgrade: $(DEV_READY) $(COMPILED) ## Of the drill, the upgrade of the last release under load, and the way back
 	$(BIN)/python -m tests.drill.upgrade $(SEEDED) --bundles $(if $(DEEP),500,25)
 
+.PHONY: drill-hosts
+drill-hosts: $(DEV_READY) $(COMPILED) ## Seven hosts in network namespaces on a bad network (root; SEED=<n>)
+	$(BIN)/python -m tests.drill.hosts $(SEEDED)
+
 .PHONY: bench
 bench: $(DEV_READY) $(COMPILED) ## Measure into bench/RESULTS.md (BESIDE=<commit> in turns with it)
 	$(BIN)/python -m bench $(if $(BESIDE),--beside $(BESIDE))

@@ -405,7 +405,7 @@ class Catalog:
         try:
             answer = ask(lagging)
         except Exception as error:
-            log.info("the primary is asked after the standby: %s", error)
+            log.debug("the primary is asked after the standby: %s", error)
         else:
             if is_complete(answer):
                 CATALOG_READS.labels("standby").inc()

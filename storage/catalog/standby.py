@@ -39,6 +39,8 @@ _STANDBY_POSITION = text(
     " FROM pg_control_system(), pg_control_checkpoint() WHERE pg_is_in_recovery()"
 )
 
+_UNREACHABLE = "it cannot be reached"
+
 
 def start_thread(work: Callable[[], None]) -> None:
     """Run work in a daemon thread."""
@@ -149,13 +151,15 @@ class CatalogStandby:
         try:
             ahead = _read_position(self._primary, _PRIMARY_POSITION)
         except SQLAlchemyError as error:
-            log.info("the position of the catalog's primary is not known: %s", error)
+            log.debug("the position of the catalog's primary is not known: %s", error)
             return None
         try:
             reached = _read_position(self._measured, _STANDBY_POSITION)
         except SQLAlchemyError as error:
-            log.info("the position of the catalog's standby is not known: %s", error)
-            return "it cannot be reached"
+            # Once, not every second.
+            level = logging.DEBUG if self._problem == _UNREACHABLE else logging.WARNING
+            log.log(level, "the position of the catalog's standby is not known: %s", error)
+            return _UNREACHABLE
         return self._compare(asked_at, ahead, reached)
 
     def _compare(self, asked_at: float, ahead: _Position | None, reached: _Position | None) -> str:

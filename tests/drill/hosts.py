@@ -1,0 +1,404 @@
+"""The drill on seven hosts: two web, three worker and two engine hosts in network namespaces.
+
+While bundles are deposited through both web hosts, the network is slow and loses packets, hosts are
+cut off from others for a while, and one worker host is lost for good. The clocks of two hosts are
+wrong. Afterwards everything that was acknowledged must be there. Search is embedded in each host,
+so it is not compared.
+"""
+
+import os
+import secrets
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+import uuid
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from random import Random
+
+import click
+import httpx
+
+import config
+from config.process import bind_command_to_parent
+from examples.webhooks import Receiver, running_receiver
+from ops.procfile import ROOT
+from storage.catalog import deliveries, jobs
+from storage.connect import connect
+from storage.pubsub import MemoryPubSub
+from storage.stores import Stores
+from tests.drill import checks, notification_checks, samples
+from tests.drill.buckets import S3Bucket
+from tests.drill.network import HERE, Network, joined
+from tests.engines import engine, packages, postgres, redis, s3
+from tests.engines.versions import S3_SERVER
+from tests.live.api import ApiClient
+from tests.live.deposits import DepositedBundle, Depositor
+from tests.waiting import until
+
+ENGINES, WEB, WORKERS = ("engine1", "engine2"), ("web1", "web2"), ("worker1", "worker2", "worker3")
+HOSTS = (*ENGINES, *WEB, *WORKERS)
+SKEWED_CLOCK = "skewed_clock.so"
+SKEWS_S = {"web2": 20, "worker3": 90}
+"""By how many seconds clocks are fast."""
+DELAY_S, LOSS = 0.025, 0.02
+"""Of each packet: 50 ms a round trip."""
+LOST = "worker2"
+CUTS: Sequence[tuple[float, str, Sequence[str], float]] = (
+    (0.10, "worker1", ("engine1",), 30.0),
+    (0.25, "web1", ("engine2",), 20.0),
+    (0.45, "worker3", tuple(name for name in (HERE, *HOSTS) if name != "worker3"), 75.0),
+    (0.60, LOST, tuple(name for name in (HERE, *HOSTS) if name != LOST), 0.0),
+    (0.75, "web2", ("engine1",), 20.0),
+)
+"""Share of acknowledged bundles, host, from which others it is cut off, and for how many seconds;
+0 is for good."""
+QUEUES = "verify chores purge sync verify_large sync_large checkout index match"
+PORT, POSTGRES_PORT, REDIS_PORT, S3_PORT = 8000, 5432, 6379, 7070
+PATIENCE_S, STARTING_S = 600.0, 180.0
+TOKEN_HOURS = "2"
+
+
+@dataclass
+class Hosts:
+    """A store on hosts, and its processes by host."""
+
+    network: Network
+    folder: Path
+    credentials: Mapping[str, str]
+    secret: str = field(default_factory=lambda: secrets.token_hex(32))
+    processes: dict[str, list["subprocess.Popen[bytes]"]] = field(default_factory=dict)
+
+    def start(self, host: str, words: Sequence[str | Path], **environ: str) -> None:
+        """Start a program on a host; it ends with this process."""
+        if host in SKEWS_S:
+            environ["LD_PRELOAD"] = str(self.folder / SKEWED_CLOCK)
+            environ["SKEW_S"] = str(SKEWS_S[host])
+        command = self.network.command(host, [str(word) for word in words])
+        with (self.folder / f"{host}.log").open("ab") as log:
+            process = subprocess.Popen(
+                bind_command_to_parent(tuple(command)),
+                cwd=ROOT,
+                env={**_inherited(), **environ},
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                start_new_session=True,
+            )
+        self.processes.setdefault(host, []).append(process)
+
+    def kill(self, host: str) -> None:
+        """End everything on a host at once, as a lost host does."""
+        for process in self.processes.pop(host, []):
+            with suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
+
+    def environ(self, host: str) -> dict[str, str]:
+        """The settings of a host's processes."""
+        first, second = (self.network.address(name) for name in ENGINES)
+        web = [self.network.address(name) for name in WEB]
+
+        def bucket(name: str, address: str) -> str:
+            return f"s3://{name}?endpoint=http://{address}:{S3_PORT}&region=us-east-1"
+
+        return {
+            **self.credentials,
+            "STORE_HOME": str(self.folder / host),
+            "STORE_HOST": "0.0.0.0",
+            "STORE_PORT": str(PORT),
+            "STORE_ALLOWED_HOSTS": ",".join(web),
+            "STORE_AUTH_EXTERNAL_URL": f"http://{web[0]}:{PORT + 1}",
+            "STORE_SECRET_KEY": self.secret,
+            "STORE_CATALOG_URL": f"postgresql+psycopg://postgres@{first}:{POSTGRES_PORT}/postgres",
+            "STORE_REDIS_URL": f"redis://{first}:{REDIS_PORT}/0",
+            "STORE_REPLICA_AWS": bucket("aws", second),
+            "STORE_REPLICA_GCP": bucket("gcp", first),
+            "STORE_AREAS_URL": bucket("areas", second),
+            "STORE_ALLOW_PRIVATE_CALLBACKS": "true",
+            "STORE_DELIVERY_DELAYS_S": "0,1,2,5,10,30,60",
+            "STORE_SWEEP_S": "20",
+        }
+
+    def run_command(self, host: str, *words: str) -> str:
+        """Run an operator's command on a host; return what it prints."""
+        command = self.network.command(host, [sys.executable, "-m", "ops", *words])
+        environ = {**_inherited(), **self.environ(host)}
+        done = subprocess.run(
+            command, cwd=ROOT, env=environ, check=True, capture_output=True, text=True
+        )
+        return done.stdout.strip()
+
+
+def _inherited() -> dict[str, str]:
+    path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
+    return {name: raw for name, raw in os.environ.items() if not name.startswith("STORE_")} | {
+        "PATH": path
+    }
+
+
+def _start_engines(hosts: Hosts) -> None:
+    """Start PostgreSQL, Redis and a server of buckets on the first host, another on the second."""
+    data = hosts.folder / "postgres"
+    data.mkdir(mode=0o700)
+    postgres.hand_over(data)
+    initdb = [packages.found("initdb"), "-D", str(data), "-U", "postgres", "-A", "trust"]
+    made = postgres.as_account([*initdb, "-E", "UTF8", "--locale=C.UTF-8", "--no-sync"])
+    subprocess.run(made, cwd="/", check=True, stdout=subprocess.DEVNULL)
+    with (data / "pg_hba.conf").open("a", encoding="utf-8") as rules:
+        rules.write("host all all samenet trust\n")
+    options = {"listen_addresses": "*", "unix_socket_directories": "", "max_connections": "300"}
+    words = [word for name, value in options.items() for word in ("-c", f"{name}={value}")]
+    first = ENGINES[0]
+    hosts.start(first, postgres.as_account([packages.found("postgres"), "-D", data, *words]))
+    everywhere = ("--bind", "0.0.0.0", "--protected-mode", "no")
+    kept = ("--save", "", "--appendonly", "no", "--dir", hosts.folder)
+    hosts.start(first, [packages.found("redis-server"), *everywhere, *kept])
+    for host in ENGINES:
+        folder, versions = hosts.folder / f"{host}-s3", hosts.folder / f"{host}-versions"
+        folder.mkdir()
+        versions.mkdir()
+        listen = ("--port", f":{S3_PORT}", "--health", "/health", "--keep-alive", "--quiet")
+        hosts.start(
+            host,
+            [S3_SERVER.path, *listen, "posix", "--versioning-dir", versions, folder],
+            ROOT_ACCESS_KEY=hosts.credentials["AWS_ACCESS_KEY_ID"],
+            ROOT_SECRET_KEY=hosts.credentials["AWS_SECRET_ACCESS_KEY"],
+        )
+    health = [f"http://{hosts.network.address(host)}:{S3_PORT}/health" for host in ENGINES]
+    until(lambda: all(s3.answers(url) for url in health))
+    ready = [packages.found("pg_isready"), "-q", "-h", hosts.network.address(first)]
+    until(lambda: subprocess.run(ready).returncode == 0)
+
+
+def _open_buckets(hosts: Hosts) -> dict[str, S3Bucket]:
+    where = {"aws": "engine2", "areas": "engine2", "gcp": "engine1"}
+    return {
+        name: S3Bucket(
+            f"s3://{name}?endpoint=http://{hosts.network.address(host)}:{S3_PORT}",
+            hosts.credentials,
+        )
+        for name, host in where.items()
+    }
+
+
+def _start_store(hosts: Hosts) -> str:
+    """Migrate, start the processes of all hosts, and return an administrator's token."""
+    first, *others = (*WEB, *WORKERS)
+    (hosts.folder / first).mkdir(mode=0o700)
+    hosts.run_command(first, "migrate")
+    words = ("token", "--email", "drill@example.org", "--groups", "store_admin")
+    token = hosts.run_command(first, *words, "--hours", TOKEN_HOURS)
+    for host in others:
+        (hosts.folder / host).mkdir(mode=0o700)
+        shutil.copytree(hosts.folder / first / "secrets", hosts.folder / host / "secrets")
+    for host in WEB:
+        serve = ("-m", "gunicorn", "-c", "api/gunicorn.py", "web.wsgi:application")
+        hosts.start(host, [sys.executable, *serve], **hosts.environ(host))
+    for host in WORKERS:
+        for queues in (QUEUES, "deliver", "clock"):
+            command = [sys.executable, "-m", "workers", *queues.split()]
+            hosts.start(host, command, **hosts.environ(host))
+    until(lambda: all(_answers(f"{_api(hosts, host)}/readyz") for host in WEB), STARTING_S)
+    return token
+
+
+def _api(hosts: Hosts, host: str) -> str:
+    return f"http://{hosts.network.address(host)}:{PORT}"
+
+
+def _answers(url: str) -> bool:
+    with suppress(httpx.HTTPError):
+        return httpx.get(url, trust_env=False, timeout=10.0).status_code == 200
+    return False
+
+
+@contextmanager
+def _running(folder: Path, seed: int) -> Iterator[Hosts]:
+    credentials = {
+        "AWS_ACCESS_KEY_ID": secrets.token_hex(10),
+        "AWS_SECRET_ACCESS_KEY": secrets.token_hex(20),
+        "AWS_REGION": "us-east-1",
+    }
+    with joined(HOSTS, seed) as network:
+        hosts = Hosts(network, folder, credentials)
+        try:
+            yield hosts
+        finally:
+            for host in (*WEB, *WORKERS, *ENGINES):
+                hosts.kill(host)
+
+
+class Partitions:
+    """Carries the cuts out while deposits go on."""
+
+    def __init__(self, hosts: Hosts, deposited: Sequence[DepositedBundle], bundles: int) -> None:
+        self._hosts, self._deposited, self._bundles = hosts, deposited, bundles
+        self._thread = threading.Thread(target=self._carry_out, daemon=True)
+        self.error: BaseException | None = None
+
+    def __enter__(self) -> "Partitions":
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._thread.join(PATIENCE_S)
+        if self.error is not None:
+            raise self.error
+
+    def _carry_out(self) -> None:
+        try:
+            for share, host, others, seconds in CUTS:
+                self._wait_for(share * self._bundles)
+                self._cut(host, others, seconds)
+        except BaseException as error:
+            self.error = error
+
+    def _wait_for(self, count: float) -> None:
+        until(lambda: len(self._deposited) >= count, PATIENCE_S)
+
+    def _cut(self, host: str, others: Sequence[str], seconds: float) -> None:
+        network, count = self._hosts.network, len(self._deposited)
+        network.cut(host, others)
+        what = (
+            f"cut off from {len(others)} hosts" if len(others) > 1 else f"cut off from {others[0]}"
+        )
+        if not seconds:
+            self._hosts.kill(host)
+            click.echo(f"hosts: {host} is lost for good after {count} bundles")
+            return
+        time.sleep(seconds)
+        network.heal(host, others)
+        click.echo(
+            f"hosts: {host} was {what} for {seconds:.0f} s"
+            f" after {count} bundles; now {len(self._deposited)} are acknowledged"
+        )
+
+
+def _deposit(hosts: Hosts, token: str, bundles: int, rng: Random) -> list[DepositedBundle]:
+    """Deposit through both web hosts while hosts are cut off; return what was acknowledged."""
+    waiting = samples.bundles(bundles, rng, large_every=bundles + 1)
+    deposited: list[DepositedBundle] = []
+    with ExitStack() as stack:
+        stack.enter_context(Partitions(hosts, deposited, bundles))
+        futures = []
+        for number, host in enumerate(WEB):
+            service = ApiClient.open(_api(hosts, host), token, retry_for_s=PATIENCE_S)
+            depositor = Depositor(service, str(uuid.uuid4()))
+            depositor.create_area()
+            some = waiting[number :: len(WEB)]
+            deposits = stack.enter_context(depositor.depositing(some, deposited.append))
+            futures += deposits.futures
+        for future in futures:
+            future.result(2 * PATIENCE_S)
+    return deposited
+
+
+def _wait_for_work(stores: Stores, inbox: Receiver, fqids: set[str]) -> Iterator[str]:
+    """Wait until nothing is left to do and all was told; what is left after a while."""
+    deadline = time.monotonic() + PATIENCE_S
+
+    def left() -> list[str]:
+        with stores.catalog.read() as tx:
+            rows = [f"open: {rows} rows of {step}" for step, rows in jobs.count_open(tx).items()]
+            if pending := deliveries.count_pending(tx):
+                rows.append(f"{pending} deliveries are neither made nor given up")
+        paths = notification_checks.SUBSCRIBERS
+        return rows + [f"{path} lacks some" for path in paths if fqids - inbox.fqids(path)]
+
+    while (lines := left()) and time.monotonic() < deadline:
+        time.sleep(1.0)
+    yield from lines
+
+
+def _find_faults(
+    hosts: Hosts, token: str, inbox: Receiver, deposited: list[DepositedBundle], rng: Random
+) -> Iterator[str]:
+    given = hosts.environ("web1")
+    os.environ.update(hosts.credentials)
+    named = {name: raw for name, raw in given.items() if name.startswith("STORE_")}
+    settings = config.load_settings({**named, "STORE_HOME": str(hosts.folder / HERE)})
+    stores = connect(replace(settings, secret_key=hosts.secret), notices=MemoryPubSub())
+    fqids = {one.fqid for one in deposited}
+    buckets = _open_buckets(hosts)
+    try:
+        yield from _wait_for_work(stores, inbox, fqids)
+        # What is compared now would take long on a slow network, and finds the same.
+        hosts.network.impair(delay_s=0.0, loss=0.0)
+        yield from checks.wanting(stores)
+        yield from checks.tidied(stores, buckets)
+        for host in WEB:
+            service = ApiClient.open(_api(hosts, host), token)
+            yield from checks.unreadable(service, deposited, rng)
+            for replica in stores.replicas:
+                if missing := fqids - service.list_bundles(replica):
+                    yield f"{host} does not list {len(missing)} bundles of {replica}"
+        yield from checks.misplaced(buckets, deposited)
+        yield from checks.uncatalogued(stores, buckets)
+        yield from notification_checks.faults(inbox, fqids)
+    finally:
+        stores.catalog.close()
+
+
+@click.command()
+@click.option("--seed", type=int, help="Repeat the drill of this seed.")
+@click.option("--bundles", default=80, show_default=True)
+@click.option("--keep", is_flag=True, help="Leave the folder with homes and logs behind.")
+def drill(seed: int | None, bundles: int, keep: bool) -> None:
+    """Deposit on seven hosts while the network fails and one host is lost; then count."""
+    seed = secrets.randbelow(2**31) if seed is None else seed
+    lacking = [name for name in ("ip", "cc") if shutil.which(name) is None]
+    if os.geteuid() != 0 or lacking:
+        sys.exit(f"hosts: needs root, and the programs ip and cc (lacks {lacking})")
+    for one in (postgres, redis, s3):
+        if lacks := one.missing():
+            sys.exit(f"hosts: this machine lacks {lacks}")
+        one.install(engine.CACHE)
+    click.echo(f"hosts: seed {seed}, {bundles} bundles, {DELAY_S * 2_000:.0f} ms, {LOSS:.0%} loss")
+    began, rng = time.monotonic(), Random(seed)
+    folder = Path(tempfile.mkdtemp(prefix="hosts-"))
+    folder.chmod(0o711)
+    try:
+        built = ("cc", "-shared", "-fPIC", "-O", "-o", str(folder / SKEWED_CLOCK))
+        subprocess.run(
+            [*built, str(Path(__file__).with_name("skewed_clock.c")), "-ldl"], check=True
+        )
+        with _running(folder, seed) as hosts:
+            _start_engines(hosts)
+            for bucket in _open_buckets(hosts).values():
+                bucket.create()
+            token = _start_store(hosts)
+            click.echo(f"hosts: {len(HOSTS)} hosts run after {time.monotonic() - began:.0f} s")
+            hosts.network.impair(delay_s=DELAY_S, loss=LOSS)
+            address = hosts.network.address(HERE)
+            accept = notification_checks.Reluctance()
+            key = secrets.token_urlsafe(24)
+            with running_receiver(key, host=address, accept=accept) as inbox:
+                service = ApiClient.open(_api(hosts, "web1"), token, retry_for_s=PATIENCE_S)
+                notification_checks.subscribe(service, inbox)
+                deposited = _deposit(hosts, token, bundles, rng)
+                click.echo(
+                    f"hosts: {len(deposited)} acknowledged after {time.monotonic() - began:.0f} s"
+                )
+                found = list(_find_faults(hosts, token, inbox, deposited, rng))
+                click.echo(f"hosts: {notification_checks.Told.of(inbox.accepted)}")
+    finally:
+        if keep:
+            click.echo(f"hosts: {folder}")
+        else:
+            shutil.rmtree(folder, ignore_errors=True)
+    for fault in found[:25]:
+        click.echo(f"hosts: FAIL {fault}")
+    took_s = time.monotonic() - began
+    click.echo(f"hosts: {'failed' if found else 'held'} after {took_s:.0f} s (seed {seed})")
+    sys.exit(1 if found else 0)
+
+
+if __name__ == "__main__":
+    drill()

@@ -4,7 +4,9 @@ import logging
 import os
 import re
 import signal
+import tempfile
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -76,11 +78,18 @@ class Server:
         self._engine.dispose()
 
 
+@contextmanager
+def reachable_folder() -> Iterator[Path]:
+    """A folder for servers that run as another user: each start of pytest closes its own ones."""
+    with tempfile.TemporaryDirectory(prefix="standby-") as name:
+        yield Path(name)
+
+
 @pytest.fixture(scope="module", params=["own"] if POSTGRES and postgres.missing() is None else [])
-def servers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Server, Server]]:
+def servers() -> Iterator[tuple[Server, Server]]:
     """A migrated primary and its standby."""
-    home = tmp_path_factory.mktemp("servers")
     with (
+        reachable_folder() as home,
         postgres.running(home, **UNSYNCED) as first,
         postgres.following(home, first.url, **UNSYNCED) as second,
     ):
@@ -330,7 +339,7 @@ def test_pages_are_old_for_visitors_only(
 
 @pytest.mark.spec("SBY-09")
 def test_only_a_standby_of_the_catalog_is_read(
-    servers: tuple[Server, Server], standby: Server, tmp_path: Path
+    servers: tuple[Server, Server], standby: Server
 ) -> None:
     primary, _ = servers
 
@@ -343,7 +352,10 @@ def test_only_a_standby_of_the_catalog_is_read(
         return state.reason
 
     assert reason(POSTGRES, standby.url) == "it is a standby of another database server"
-    with postgres.following(tmp_path, primary.url, **UNSYNCED) as following:
+    with (
+        reachable_folder() as home,
+        postgres.following(home, primary.url, **UNSYNCED) as following,
+    ):
         promoted = Server(following)
         assert promoted.ask("SELECT pg_promote()")
         assert reason(primary.url, promoted.url) == "it is not a standby"

@@ -539,8 +539,8 @@ def _fail_task(
 ) -> None:
     with stores.catalog.write() as tx:
         ingest.finish(tx, row.id, state="FAILED", cause=cause)
-        quotas.count_change(tx, stores, {row.author: Amount(-row.size, -1)})
         catalog_jobs.finish(tx, claim)
+        quotas.count_change(tx, stores, {row.author: Amount(-row.size, -1)})
     # Wake requests that wait for the file to write a bundle.
     topics = (flow.file_topic(replica, row.fqid) for replica in REPLICAS)
     stores.pubsub.publish(flow.task_topic(row.id), *topics)

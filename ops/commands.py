@@ -6,6 +6,7 @@ from datetime import UTC, datetime
 from auth.secret_files import SECRETS_FOLDER, STORE_SECRET_NAME, load_secret
 from config import Settings
 from ops.home import require_writable
+from storage.blobs.clients import AMBIENT_ACCESS, SourceAccess
 from storage.catalog import Catalog, revisions
 from storage.connect import connect
 from storage.encryption import instance_id
@@ -62,10 +63,11 @@ def require_release(catalog: Catalog) -> None:
         raise DomainError(OUTDATED_CATALOG)
 
 
-def open_stores(settings: Settings) -> Stores:
+def open_stores(settings: Settings, source_access: SourceAccess = AMBIENT_ACCESS) -> Stores:
     """The stores, with the secret that this home keeps."""
     require_home(settings)
-    stores = connect(replace(settings, secret_key=read_secret_key(settings)))
+    keyed = replace(settings, secret_key=read_secret_key(settings))
+    stores = connect(keyed, source_access=source_access)
     require_release(stores.catalog)
     return stores
 

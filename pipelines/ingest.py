@@ -221,24 +221,55 @@ def _record_tasks(
     All tasks are of one author.
     """
     with stores.catalog.write() as tx:
-        versions.lock_heads(tx, files.KIND, [fqid.uuid for fqid in tasks])
-        results = _find_existing(tx, tasks)
-        results |= _join_open_tasks(
-            tx, {fqid: row for fqid, row in tasks.items() if fqid not in results}
-        )
-        new = [row for fqid, row in tasks.items() if fqid not in results]
-        if stores.quotas is not None and new:
-            errors = quotas.take(tx, stores, new[0].author, [Amount(row.size, 1) for row in new])
-            results |= {
-                row.fqid: error for row, error in zip(new, errors, strict=True) if error is not None
-            }
-            new = [row for row in new if row.fqid not in results]
-        ingest.insert_all(tx, new)
-        follow = {row.fqid: _verify_job(row) for row in new}
-        catalog_jobs.insert(tx, follow.values(), request_id=request_id)
+        return _open_tasks(tx, stores, tasks, request_id)
+
+
+def _open_tasks(
+    tx: Tx, stores: Stores, tasks: Mapping[FQID, IngestTaskRow], request_id: str
+) -> dict[FQID, AcceptedIngest | DomainError]:
+    versions.lock_heads(tx, files.KIND, [fqid.uuid for fqid in tasks])
+    results = _find_existing(tx, tasks)
+    results |= _join_open_tasks(
+        tx, {fqid: row for fqid, row in tasks.items() if fqid not in results}
+    )
+    new = [row for fqid, row in tasks.items() if fqid not in results]
+    if stores.quotas is not None and new:
+        errors = quotas.take(tx, stores, new[0].author, [Amount(row.size, 1) for row in new])
+        results |= {
+            row.fqid: error for row, error in zip(new, errors, strict=True) if error is not None
+        }
+        new = [row for row in new if row.fqid not in results]
+    ingest.insert_all(tx, new)
+    follow = {row.fqid: _verify_job(row) for row in new}
+    catalog_jobs.insert(tx, follow.values(), request_id=request_id)
     return results | {
         row.fqid: AcceptedIngest(row.fqid, row.id, (follow[row.fqid],)) for row in new
     }
+
+
+def claim_task(
+    stores: Stores, new: IngestRequest, info: BlobInfo, author: str, *, lease_s: float
+) -> JobClaim | None:
+    """Record a task of a source whose `info` declares the checksums, and claim its job at once.
+
+    No worker runs the job before the lease ends. None if the file is stored already; errors as in
+    `start_task`. An open task of the same content is taken over from the process that had it.
+    """
+    row = _make_task(new, info, author, (METADATA_PREFIX,))
+    with stores.catalog.write() as tx:
+        accepted = _open_tasks(tx, stores, {row.fqid: row}, "import")[row.fqid]
+        if isinstance(accepted, DomainError):
+            raise accepted
+        if accepted.task_id is None:
+            return None
+        job = _verify_job(replace(row, id=accepted.task_id))
+        catalog_jobs.insert(tx, [job], request_id="import")
+        claim = catalog_jobs.claim(
+            tx, job, token=formats.new_uuid(), lease_s=lease_s, max_claims=MAX_SOURCE_ATTEMPTS
+        )
+        if claim is None:
+            raise Unavailable("The store takes no work until `python -m ops reconcile` has run.")
+    return claim
 
 
 def _find_existing(

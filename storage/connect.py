@@ -9,6 +9,7 @@ from sqlalchemy import make_url
 
 from config import Settings, SettingsError
 from storage import engines
+from storage.blobs.clients import AMBIENT_ACCESS, SourceAccess
 from storage.blobs.folder import FolderBlobs
 from storage.blobs.plain_folder import PlainFolder
 from storage.blobs.sources import SourceSettings, UrlSources
@@ -27,7 +28,12 @@ PROBE_PREFIX = "probe/"
 """A prefix without objects."""
 
 
-def connect(settings: Settings, *, notices: PubSub | None = None) -> Stores:
+def connect(
+    settings: Settings,
+    *,
+    notices: PubSub | None = None,
+    source_access: SourceAccess = AMBIENT_ACCESS,
+) -> Stores:
     """Open every store; call it after forking. SettingsError for unusable settings."""
     check_secrets(settings)
     home = settings.home.absolute()
@@ -55,15 +61,7 @@ def connect(settings: Settings, *, notices: PubSub | None = None) -> Stores:
         catalog=catalog,
         search=search,
         pubsub=notices or engines.open_pubsub(settings),
-        sources=UrlSources(
-            SourceSettings(
-                areas=areas,
-                external_bases=_external_bases(settings),
-                staging_roots=settings.staging_roots,
-                own_buckets=tuple(replicas.values()),
-                limits=engines.cloud_limits(settings),
-            )
-        ),
+        sources=_open_sources(settings, areas, replicas, source_access),
         open_destination=_make_destination_opener(home, replicas),
         documents=ByteCache(settings.document_cache_bytes),
         base_url=settings.external_url or settings.internal_url,
@@ -92,6 +90,24 @@ def read_default_quotas(settings: Settings) -> DefaultQuotas | None:
         Limits(settings.group_quota_bytes or None, settings.group_quota_files or None),
     )
     return defaults if settings.quotas or any(map(any, defaults)) else None
+
+
+def _open_sources(
+    settings: Settings,
+    areas: BlobStore,
+    replicas: Mapping[Replica, BlobStore],
+    access: SourceAccess,
+) -> UrlSources:
+    return UrlSources(
+        SourceSettings(
+            areas=areas,
+            external_bases=_external_bases(settings),
+            staging_roots=settings.staging_roots,
+            own_buckets=tuple(replicas.values()),
+            limits=engines.cloud_limits(settings),
+            access=access,
+        )
+    )
 
 
 def make_write_probes(

@@ -4,12 +4,12 @@ Only this module has imports inside functions: a process that serves folders nev
 clients of S3, Google Cloud Storage, OpenSearch or Redis.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Protocol, runtime_checkable
 from urllib.parse import unquote, urlsplit
 
 from config import Settings, SettingsError
-from storage.blobs.clients import CloudLimits, SourceReader
+from storage.blobs.clients import CloudLimits, SourceAccess, SourceReader
 from storage.blobs.folder import FolderBlobs
 from storage.blobs.signed_urls import UrlSigner
 from storage.catalog import Catalog, revisions
@@ -17,6 +17,7 @@ from storage.datagrams import open_socket_folder
 from storage.encryption import derive_keys
 from storage.model import Replica
 from storage.protocols import (
+    BlobInfo,
     BlobStore,
     CredentialIssuer,
     MetadataSchema,
@@ -96,11 +97,11 @@ def open_credential_issuer(settings: Settings) -> CredentialIssuer | None:
     return None
 
 
-def open_s3_reader(limits: CloudLimits) -> SourceReader[Any]:
+def open_s3_reader(limits: CloudLimits, access: SourceAccess) -> SourceReader[Any]:
     """Open a reader of depositors' objects in S3."""
     from storage.blobs.s3_client import open_s3_source_reader
 
-    return open_s3_source_reader(limits)
+    return open_s3_source_reader(limits, access)
 
 
 def open_s3_source(bucket: str, key: str, reader: Callable[[], SourceReader[Any]]) -> SourceObject:
@@ -110,11 +111,20 @@ def open_s3_source(bucket: str, key: str, reader: Callable[[], SourceReader[Any]
     return S3Source(bucket, key, lambda: reader().client)
 
 
-def open_gcs_reader(limits: CloudLimits) -> SourceReader[Any]:
+def list_s3_sources(
+    bucket: str, prefix: str, reader: Callable[[], SourceReader[Any]]
+) -> Iterator[BlobInfo]:
+    """List a depositor's objects in S3."""
+    from storage.blobs import s3
+
+    return s3.list_s3_sources(bucket, prefix, lambda: reader().client)
+
+
+def open_gcs_reader(limits: CloudLimits, access: SourceAccess) -> SourceReader[Any]:
     """Open a reader of depositors' objects in Google Cloud Storage."""
     from storage.blobs.gcs_client import open_gcs_source_reader
 
-    return open_gcs_source_reader(limits)
+    return open_gcs_source_reader(limits, access)
 
 
 def open_gcs_source(bucket: str, key: str, reader: Callable[[], SourceReader[Any]]) -> SourceObject:
@@ -122,6 +132,15 @@ def open_gcs_source(bucket: str, key: str, reader: Callable[[], SourceReader[Any
     from storage.blobs.gcs import GcsSource
 
     return GcsSource(bucket, key, lambda: reader().client)
+
+
+def list_gcs_sources(
+    bucket: str, prefix: str, reader: Callable[[], SourceReader[Any]]
+) -> Iterator[BlobInfo]:
+    """List a depositor's objects in Google Cloud Storage."""
+    from storage.blobs import gcs
+
+    return gcs.list_gcs_sources(bucket, prefix, lambda: reader().client)
 
 
 def open_search_index(settings: Settings, replica: Replica) -> SearchIndex:

@@ -345,6 +345,13 @@ class Sources(Protocol):
         the configured folders.
         """
 
+    def list(self, url: str) -> Iterator[BlobInfo]:
+        """List the objects below `s3://bucket/prefix` or `gs://bucket/prefix`, in byte order.
+
+        Only `key`, `size`, `pin` and `modified_us` are promised. Invalid for another URL, Forbidden
+        for the store's own buckets; errors of the bucket as in SourceObject.
+        """
+
     def resolve_area_key(self, url: str) -> str | None:
         """Return the key in the area store that this URL names in any spelling, or None."""
 

@@ -49,6 +49,16 @@ class PerProcess(Generic[T]):
             return made[1]
 
 
+@dataclass(frozen=True, slots=True)
+class SourceAccess:
+    """How depositors' buckets are read; `s3_endpoint` None means the ambient one."""
+
+    anonymous: bool = False
+    s3_endpoint: str | None = None
+
+
+AMBIENT_ACCESS = SourceAccess()
+
 CREDENTIALS_RETRY_S = 60.0
 """Seconds between two searches for credentials while there are none."""
 
@@ -60,11 +70,13 @@ class SourceReader(Generic[T]):
     client: T
     signed: bool
     created_at: float = field(default_factory=time.monotonic)
+    anonymous: bool = False
 
     @property
     def is_expired(self) -> bool:
         """Return whether to look for credentials again."""
-        return not self.signed and time.monotonic() - self.created_at > CREDENTIALS_RETRY_S
+        is_searched = not (self.signed or self.anonymous)
+        return is_searched and time.monotonic() - self.created_at > CREDENTIALS_RETRY_S
 
 
 @contextmanager

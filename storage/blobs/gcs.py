@@ -226,9 +226,7 @@ class GcsBlobs:
                 if blob.name.startswith(HIDDEN_PREFIX):
                     break
                 if blob.name != after:
-                    stored_us = int(blob.updated.timestamp() * 1_000_000)
-                    pin = str(blob.generation)
-                    yield BlobInfo(blob.name, blob.size, pin, modified_us=stored_us)
+                    yield _make_listed_info(blob)
             else:
                 return
 
@@ -303,6 +301,21 @@ def _check_gcs_key(key: str) -> None:
     check_key(key)
     if key in (".", "..") or key.startswith(HIDDEN_PREFIX):
         raise errors.Invalid(f"object key: {key!r} is reserved in GCS buckets")
+
+
+def list_gcs_sources(
+    bucket: str, prefix: str, client: Callable[[], GcsClient]
+) -> Iterator[BlobInfo]:
+    """List a depositor's objects; see Sources."""
+    with translate_source_errors(_is_unreadable_at_start):
+        source = GcsBucketClient(bucket, client, own=False)
+        for blob in gcs_objects.list_objects(source, prefix, start="", fields=_LIST_FIELDS):
+            yield _make_listed_info(blob)
+
+
+def _make_listed_info(blob: Blob) -> BlobInfo:
+    stored_us = int(blob.updated.timestamp() * 1_000_000)
+    return BlobInfo(blob.name, blob.size, str(blob.generation), modified_us=stored_us)
 
 
 class GcsSource:

@@ -8,6 +8,7 @@ import io
 import os
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from itertools import count
@@ -28,7 +29,13 @@ from requests.adapters import HTTPAdapter
 from urllib3.exceptions import HTTPError
 
 from storage import errors
-from storage.blobs.clients import CloudLimits, SourceReader, canonical_endpoint
+from storage.blobs.clients import (
+    AMBIENT_ACCESS,
+    CloudLimits,
+    SourceAccess,
+    SourceReader,
+    canonical_endpoint,
+)
 from storage.protocols import BLOCK
 
 T = TypeVar("T")
@@ -233,14 +240,15 @@ def _error_message(response: Response | None) -> str:
         return response.text.strip()[:500]
 
 
-def open_gcs_source_reader(limits: CloudLimits) -> SourceReader[GcsClient]:
-    """Open a client with the ambient credentials, anonymous without them."""
-    try:
-        return SourceReader(GcsClient(GcsServer(), limits), signed=True)
-    except DefaultCredentialsError:
-        return SourceReader(
-            GcsClient(GcsServer(), limits, credentials=_anonymous_credentials()), signed=False
-        )
+def open_gcs_source_reader(
+    limits: CloudLimits, access: SourceAccess = AMBIENT_ACCESS
+) -> SourceReader[GcsClient]:
+    """Open a client with the ambient credentials; anonymous without, or if `access` says so."""
+    if not access.anonymous:
+        with suppress(DefaultCredentialsError):
+            return SourceReader(GcsClient(GcsServer(), limits), signed=True)
+    client = GcsClient(GcsServer(), limits, credentials=_anonymous_credentials())
+    return SourceReader(client, signed=False, anonymous=access.anonymous)
 
 
 def make_signing_credentials(credentials: Any, request: Any) -> Any:

@@ -285,11 +285,7 @@ class S3Blobs:
 
     def list(self, prefix: str, *, after: str = "") -> Iterator[BlobInfo]:
         """See BlobStore; pins are ETags, in versioned buckets too."""
-        for page in self._bucket.pages("list_objects_v2", Prefix=prefix, StartAfter=after):
-            for entry in page.get("Contents", ()):
-                info = make_info(entry["Key"], int(entry["Size"]), {"ETag": entry["ETag"]})
-                at = entry.get("LastModified")
-                yield dataclasses.replace(info, modified_us=at and int(at.timestamp() * 1_000_000))
+        return _list_objects(self._bucket, prefix, after)
 
     def delete(self, key: str, *, pin: str | None = None) -> None:
         """See BlobStore; deletes older versions, too."""
@@ -356,6 +352,22 @@ class S3Blobs:
         pages = self._bucket.pages("list_multipart_uploads")
         uploads = [upload for page in pages for upload in page.get("Uploads", ())]
         return sum(abort_if_stale(self._bucket, upload, now - older_than_s) for upload in uploads)
+
+
+def _list_objects(bucket: S3BucketClient, prefix: str, after: str = "") -> Iterator[BlobInfo]:
+    for page in bucket.pages("list_objects_v2", Prefix=prefix, StartAfter=after):
+        for entry in page.get("Contents", ()):
+            info = make_info(entry["Key"], int(entry["Size"]), {"ETag": entry["ETag"]})
+            at = entry.get("LastModified")
+            yield dataclasses.replace(info, modified_us=at and int(at.timestamp() * 1_000_000))
+
+
+def list_s3_sources(
+    bucket: str, prefix: str, connect: Callable[[], S3Connection]
+) -> Iterator[BlobInfo]:
+    """List a depositor's objects; see Sources."""
+    with translate_source_errors(_is_unreadable_at_start):
+        yield from _list_objects(S3BucketClient(bucket, connect, own=False), prefix)
 
 
 class S3Source:

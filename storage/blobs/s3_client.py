@@ -13,7 +13,13 @@ from botocore.config import Config
 from botocore.exceptions import BotoCoreError, ClientError, ParamValidationError
 
 from storage import errors
-from storage.blobs.clients import CloudLimits, SourceReader, canonical_endpoint
+from storage.blobs.clients import (
+    AMBIENT_ACCESS,
+    CloudLimits,
+    SourceAccess,
+    SourceReader,
+    canonical_endpoint,
+)
 from storage.blobs.s3_obstore import ObstoreCalls
 
 _DEFAULT_REGION: Final = "us-east-1"
@@ -35,12 +41,17 @@ class S3Server:
     profile: str | None = None
 
 
-def open_s3_source_reader(limits: CloudLimits) -> "SourceReader[S3Connection]":
+def open_s3_source_reader(
+    limits: CloudLimits, access: SourceAccess = AMBIENT_ACCESS
+) -> "SourceReader[S3Connection]":
     """Open a reader with the ambient credentials, region and endpoint; unsigned without
-    credentials."""
+    credentials, and if `access` is anonymous."""
+    server = S3Server(endpoint=access.s3_endpoint)
+    if access.anonymous:
+        return SourceReader(S3Connection(server, limits, signed=False), False, anonymous=True)
     with _translate_errors():
         signed = boto3.session.Session().get_credentials() is not None
-    return SourceReader(S3Connection(S3Server(), limits, signed=signed), signed)
+    return SourceReader(S3Connection(server, limits, signed=signed), signed)
 
 
 class S3Connection:

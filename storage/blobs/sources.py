@@ -19,7 +19,7 @@ from urllib.parse import unquote, urlsplit
 
 from storage import engines, keys
 from storage.blobs import folder_files
-from storage.blobs.clients import CloudLimits, PerProcess
+from storage.blobs.clients import CloudLimits, PerProcess, SourceAccess
 from storage.blobs.folder_files import file_pin
 from storage.errors import (
     Forbidden,
@@ -146,6 +146,7 @@ class SourceSettings:
     staging_roots: tuple[str, ...] = ()
     own_buckets: tuple[BlobStore, ...] = ()
     limits: CloudLimits = field(default_factory=CloudLimits)
+    access: SourceAccess = field(default_factory=SourceAccess)
 
 
 class UrlSources:
@@ -153,9 +154,9 @@ class UrlSources:
 
     def __init__(self, settings: SourceSettings) -> None:
         self._settings = settings
-        limits, is_expired = settings.limits, attrgetter("is_expired")
-        self._s3 = PerProcess(lambda: engines.open_s3_reader(limits), expired=is_expired)
-        self._gcs = PerProcess(lambda: engines.open_gcs_reader(limits), expired=is_expired)
+        limits, access, is_expired = settings.limits, settings.access, attrgetter("is_expired")
+        self._s3 = PerProcess(lambda: engines.open_s3_reader(limits, access), expired=is_expired)
+        self._gcs = PerProcess(lambda: engines.open_gcs_reader(limits, access), expired=is_expired)
         self._roots = tuple(os.path.realpath(root) for root in settings.staging_roots)
 
     def open(self, url: str) -> SourceObject:
@@ -175,6 +176,18 @@ class UrlSources:
             case "file":
                 return self._open_file(url)
         raise Invalid(f"source_url: scheme {scheme} is not supported", code="unknown_source_schema")
+
+    def list(self, url: str) -> Iterator[BlobInfo]:
+        """See Sources."""
+        scheme, _, rest = url.partition("://")
+        bucket, _, prefix = rest.partition("/")
+        if scheme not in ("s3", "gs") or not _BUCKET_NAME.fullmatch(bucket):
+            raise Invalid(f"source: must be s3://bucket/prefix or gs://bucket/prefix (got {url})")
+        if self.is_own_bucket(url):
+            raise Forbidden("source: must not be a bucket of the store")
+        if scheme == "s3":
+            return engines.list_s3_sources(bucket, prefix, self._s3)
+        return engines.list_gcs_sources(bucket, prefix, self._gcs)
 
     def resolve_area_key(self, url: str) -> str | None:
         """See Sources."""

@@ -1,0 +1,132 @@
+"""The command `import`."""
+
+from contextlib import closing
+from urllib.parse import urlsplit
+
+import click
+
+from auth.login.users import parse_user_email
+from auth.tokens.issuance import administrator_email
+from config import Settings
+from ops.commands import open_stores
+from ops.output import CommandOutput, OutputTable, prints_output
+from pipelines.imports import (
+    FolderCollector,
+    ImportRequest,
+    ImportResult,
+    import_files,
+    is_present,
+    list_sources,
+)
+from storage.blobs.clients import SourceAccess
+from storage.errors import Unavailable
+from storage.model import REPLICAS, Replica
+from storage.stores import Stores
+
+
+@click.command(name="import")
+@click.argument("source")
+@click.option("--replica", type=click.Choice(REPLICAS), help="By default that of the scheme.")
+@click.option(
+    "--bundle-by",
+    type=click.Choice(["none", "folder"]),
+    default="none",
+    show_default=True,
+    help="Make a bundle of the objects of each folder.",
+)
+@click.option("--owner", help="E-mail address of the owner; by default the administrator.")
+@click.option("--creator-uid", type=click.IntRange(0), default=0, show_default=True)
+@click.option("--endpoint", help="URL of the S3 service, if it is not Amazon's.")
+@click.option("--limit", type=click.IntRange(1), help="Only the first objects.")
+@click.option("--dry-run", is_flag=True, help="Show what would be imported.")
+@click.pass_obj
+@prints_output
+def import_bucket(
+    settings: Settings,
+    source: str,
+    replica: Replica | None,
+    bundle_by: str,
+    owner: str | None,
+    creator_uid: int,
+    endpoint: str | None,
+    limit: int | None,
+    dry_run: bool,
+) -> CommandOutput:
+    """Import the objects of a public bucket: s3://bucket/prefix or gs://bucket/prefix.
+
+    Requests carry no credentials. Each object is read twice: to compute its checksums, which are
+    compared with those that the bucket states, and to store and verify it. Objects that fail are
+    listed, and the exit code is 1. Repeat the command to go on: what is here is not imported again.
+    """
+    if endpoint and urlsplit(endpoint).scheme not in ("http", "https"):
+        raise click.BadParameter("must be an http or https URL", param_hint="--endpoint")
+    if bundle_by == "folder" and limit:
+        raise click.UsageError("--limit cuts folders: it cannot be used with --bundle-by folder.")
+    if settings.read_only:
+        raise Unavailable("STORE_READ_ONLY is set.", code="read_only")
+    request = ImportRequest(
+        source,
+        replica or ("gcp" if source.startswith("gs:") else "aws"),
+        parse_user_email(owner or administrator_email(settings)),
+        creator_uid,
+        endpoint or "",
+        limit,
+    )
+    stores = open_stores(settings, SourceAccess(anonymous=True, s3_endpoint=endpoint))
+    with closing(stores.catalog):
+        if dry_run:
+            return _show_sources(stores, request)
+        folders = FolderCollector() if bundle_by == "folder" else None
+        return _summarize(stores, request, folders)
+
+
+def _show_sources(stores: Stores, request: ImportRequest) -> CommandOutput:
+    rows = [
+        (one.url, one.fqid.uuid, one.fqid.version, one.info.size, is_present(stores, one))
+        for one in list_sources(stores, request)
+    ]
+    columns = ("source", "uuid", "version", "size", "present")
+    new = [row for row in rows if not row[4]]
+    return CommandOutput(
+        {"objects": OutputTable("Objects", columns, rows)},
+        f"{len(new)} objects with {sum(row[3] for row in new)} bytes would be imported",
+    )
+
+
+def _summarize(
+    stores: Stores, request: ImportRequest, folders: FolderCollector | None
+) -> CommandOutput:
+    """Import everything, and count the outcomes."""
+    counts = {"imported": 0, "present": 0, "failed": 0}
+    size, failed = 0, list[ImportResult]()
+    for source, result in import_files(stores, request, list_sources(stores, request)):
+        counts[result.outcome] += 1
+        size += result.size if result.outcome == "imported" else 0
+        if result.outcome == "failed":
+            failed.append(result)
+        if folders:
+            folders.add(source, result.outcome)
+    written = list(folders.write_bundles(stores, request)) if folders else []
+    failed += [one for one in written if one.outcome == "failed"]
+    whole = [one for one in written if one.outcome != "failed"]
+    return CommandOutput(
+        {
+            **counts,
+            "bytes": size,
+            "bundles": OutputTable(
+                "Bundles",
+                ("folder", "uuid", "version"),
+                [(one.url, *one.fqid) for one in whole],
+                hidden_if_empty=True,
+            ),
+            "failures": OutputTable(
+                "Not imported",
+                ("source", "reason"),
+                [(one.url, one.reason) for one in failed],
+                hidden_if_empty=True,
+            ),
+        },
+        f"imported {counts['imported']} objects with {size} bytes;"
+        f" {counts['present']} were here, {counts['failed']} failed; {len(whole)} bundles",
+        error=f"{len(failed)} objects or bundles were not imported" if failed else "",
+    )

@@ -348,7 +348,7 @@ def _find_faults(
 
 @click.command()
 @click.option("--seed", type=int, help="Repeat the drill of this seed.")
-@click.option("--bundles", default=80, show_default=True)
+@click.option("--bundles", default=250, show_default=True)
 @click.option("--keep", is_flag=True, help="Leave the folder with homes and logs behind.")
 def drill(seed: int | None, bundles: int, keep: bool) -> None:
     """Deposit on seven hosts while the network fails and one host is lost; then count."""

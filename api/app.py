@@ -53,6 +53,7 @@ from storage.engines import open_rate_limiter
 from storage.errors import exit_on_error
 from storage.metrics import find_shared_folder
 from storage.stores import Stores
+from storage.tracing import Tracer
 
 OPERATIONS = operations_of(
     bundles,
@@ -127,7 +128,7 @@ def _build_services(
     cursor_key, *former_keys = derive_keys(settings.secret_keys, b"page pointers")
     stores = replace(stores, memory=new_memory_budget())
     access = StoreAuthorizer(
-        open_decision_point(settings, stores.catalog),
+        open_decision_point(settings, stores.catalog, stores.tracer),
         settings.deployment,
         settings.authorized_domains,
         settings.closed_operations,
@@ -175,10 +176,11 @@ def exit_on_boot_failure() -> AbstractContextManager[None]:
     return exit_on_error(lambda _: _BOOT_FAILED_EXIT_CODE)
 
 
-def build_auth_app(settings: Settings, catalog: Catalog) -> Flask:
+def build_auth_app(settings: Settings, catalog: Catalog, tracer: Tracer | None = None) -> Flask:
     """Build the authorization service from settings."""
     verify = build_catalog_verifier(settings, catalog, GrantChecker(catalog, time.time))
-    return create_auth_app(settings, catalog, verify=verify, rates=open_rate_limiter(settings))
+    rates = open_rate_limiter(settings)
+    return create_auth_app(settings, catalog, verify=verify, rates=rates, tracer=tracer)
 
 
 def build_catalog_verifier(

@@ -22,6 +22,7 @@ from auth.tokens.verification import (
 from config import Settings
 from storage.catalog import Catalog
 from storage.errors import Invalid
+from storage.tracing import Tracer
 
 
 def build_verifier(
@@ -62,7 +63,9 @@ def _build_key_ring(
     return KeyRing(partial(fetch, address), clock, ages)
 
 
-def open_decision_point(settings: Settings, catalog: Catalog) -> DecisionPoint:
+def open_decision_point(
+    settings: Settings, catalog: Catalog, tracer: Tracer | None = None
+) -> DecisionPoint:
     """Open the decision point that the settings select: the catalog or a remote service."""
     if not settings.policies_url:
         return LocalDecisionPoint(catalog, settings)
@@ -79,7 +82,7 @@ def open_decision_point(settings: Settings, catalog: Catalog) -> DecisionPoint:
     # Half of the threads stay free for requests that need no decision of the service.
     http = HttpClient(settings.policies_timeout_s, connections=max(1, settings.api_threads // 2))
     return RemoteDecisionPoint(
-        PolicyServiceClient(url, tokens, http),
+        PolicyServiceClient(url, tokens, http, tracer or Tracer()),
         DecisionCache(settings.policies_kept),
         settings.policies_check_ms / 1000,
     )

@@ -11,7 +11,7 @@ import threading
 import time
 from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import lru_cache
 from pathlib import Path
 from typing import Annotated, NamedTuple, TypeVar
@@ -38,6 +38,7 @@ from auth.service_accounts import (
 from auth.tokens.verification import TOKEN_REVOKED
 from storage.errors import Forbidden, Invalid, Unauthorized, Unavailable
 from storage.model import Principal
+from storage.tracing import Attribute, Span, Tracer, current_traceparent
 
 TOKEN_LIFE_S = 120
 """Short, which limits the damage of a leaked token."""
@@ -155,6 +156,7 @@ class PolicyServiceClient:
     url: str
     tokens: StoreTokenSigner
     http: HttpClient
+    tracer: Tracer = field(default_factory=Tracer)
 
     def version(self) -> str:
         """Return the current policy version; raise Unavailable."""
@@ -197,11 +199,16 @@ class PolicyServiceClient:
         headers = {"Authorization": f"Bearer {self.tokens.current()}"}
         if body:
             headers["Content-Type"] = "application/json"
+        span = self._start_span()
+        if span.traceparent:
+            headers["traceparent"] = span.traceparent
         try:
             answer = self.http.request(method, self.url + path, headers, body, max_bytes=max_bytes)
         except Unavailable as error:
+            _end_span(span, method, path, None)
             cause = type(error.__cause__).__name__
             raise _unavailable_error(f"does not answer: {cause}") from error
+        _end_span(span, method, path, answer.status)
         if answer.status == 401:
             self.tokens.forget()
         if answer.status != 200:
@@ -211,6 +218,18 @@ class PolicyServiceClient:
             retry_after_s = min(max(seconds, 1), LONGEST_RETRY_S)
             raise _unavailable_error(f"answers {answer.status}{account}", retry_after_s)
         return answer.body
+
+    def _start_span(self) -> Span:
+        traceparent = current_traceparent()
+        return self.tracer.start("client", traceparent) if traceparent else Span()
+
+
+def _end_span(span: Span, method: str, path: str, status: int | None) -> None:
+    """Record a question to the service; `status` is None if there was no answer."""
+    attributes: dict[str, Attribute] = {"http.request.method": method, "http.route": path}
+    if status is not None:
+        attributes["http.response.status_code"] = status
+    span.end(f"{method} {path}", attributes, failed=status != 200)
 
 
 def _parse_answer(kind: type[A], body: bytes) -> A:

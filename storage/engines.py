@@ -187,13 +187,16 @@ def open_rate_limiter(settings: Settings) -> RateLimiter | None:
     return RedisRateLimiter(settings.redis_url)
 
 
-def open_tracer(settings: Settings) -> Tracer:
-    """Return the tracer of this process; without a collector it records nothing."""
+def open_tracer(settings: Settings, service: str = "store") -> Tracer:
+    """Return the tracer of this process; without a collector it records nothing.
+
+    `service` is the name of the process in traces.
+    """
     if not settings.traces_url:
         return Tracer()
     from storage.opentelemetry_traces import CollectorTracer
 
-    return CollectorTracer(settings.traces_url, settings.traces_ratio)
+    return CollectorTracer(settings.traces_url, settings.traces_ratio, service=service)
 
 
 def open_mailer(settings: Settings) -> Callable[[str, str, str], None] | None:

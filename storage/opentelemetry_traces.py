@@ -11,7 +11,7 @@ from opentelemetry.context import Context
 from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
 from opentelemetry.sdk.resources import Resource
 from opentelemetry.sdk.trace import TracerProvider
-from opentelemetry.sdk.trace.export import BatchSpanProcessor
+from opentelemetry.sdk.trace.export import BatchSpanProcessor, SpanExporter
 from opentelemetry.sdk.trace.sampling import ParentBased, TraceIdRatioBased
 from opentelemetry.trace import Span as OpenTelemetrySpan
 from opentelemetry.trace import SpanKind as OpenTelemetryKind
@@ -61,14 +61,22 @@ class CollectorTracer(Tracer):
 
     records = True
 
-    def __init__(self, url: str, ratio: float) -> None:
+    def __init__(
+        self,
+        url: str,
+        ratio: float,
+        *,
+        service: str = "store",
+        exporter: SpanExporter | None = None,
+    ) -> None:
+        """`service` is the name of the process; `exporter` replaces the one that sends to `url`."""
         share = TraceIdRatioBased(ratio)
         # The id of a trace decides, so all processes agree, and no client can exceed the share.
         provider = TracerProvider(
             sampler=ParentBased(share, remote_parent_sampled=share),
             resource=Resource(
                 {
-                    "service.name": "store",
+                    "service.name": service,
                     "service.version": VERSION,
                     "service.instance.id": f"{socket.gethostname()}:{os.getpid()}",
                 }
@@ -76,7 +84,7 @@ class CollectorTracer(Tracer):
             shutdown_on_exit=False,
         )
         processor = BatchSpanProcessor(
-            OTLPSpanExporter(endpoint=url, timeout=EXPORT_TIMEOUT_S),
+            exporter or OTLPSpanExporter(endpoint=url, timeout=EXPORT_TIMEOUT_S),
             max_queue_size=QUEUE_SPANS,
             max_export_batch_size=QUEUE_SPANS,
             schedule_delay_millis=EXPORT_INTERVAL_MS,

@@ -49,6 +49,11 @@ def bind_traceparent(traceparent: str) -> Iterator[None]:
         _traceparent.reset(token)
 
 
+def current_traceparent() -> str:
+    """Return the trace context of the current request; empty if it is not recorded."""
+    return _traceparent.get()
+
+
 def join_request(request_id: str) -> str:
     """Return a request id as jobs keep it: with the current trace context, if there is one."""
     traceparent = _traceparent.get()

@@ -37,7 +37,7 @@ with exit_on_boot_failure():
     _storage_app = build_app(
         _settings, _stores, HintSender(open_socket_folder(_settings.home), _stores.pubsub)
     )
-    _auth_app = build_auth_app(_settings, _stores.catalog)
+    _auth_app = build_auth_app(_settings, _stores.catalog, _stores.tracer)
 _auth_port = str(_settings.port + 1)
 
 

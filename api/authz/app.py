@@ -43,9 +43,10 @@ from storage.connect import make_write_probes
 from storage.encryption import derive_keys
 from storage.metrics import find_shared_folder
 from storage.rate_limits import RateLimiter
+from storage.tracing import Tracer
 
 OPERATION_PREFIX = "auth_"
-"""Begins the names of operations in metrics."""
+"""Begins the names of operations in metrics and traces."""
 PUBLIC_PATHS = frozenset({CONFIGURATION_PATH, "/.well-known/oauth-authorization-server", KEYS_PATH})
 CLIENT_PATHS = frozenset({"/oauth/token", "/oauth/revoke", "/oauth/userinfo"})
 PAGE_PATHS = ("/oauth/authorize", "/oauth/consent", "/login", "/logout", "/device")
@@ -184,6 +185,7 @@ def create_auth_app(
     rates: RateLimiter | None = None,
     clock: Callable[[], float] = time.time,
     request_ids: Callable[[], str] = new_request_id,
+    tracer: Tracer | None = None,
 ) -> Flask:
     """Create the application, and signing keys if this home has none."""
     services = build_auth_services(settings, catalog, verify, rates, clock)
@@ -196,6 +198,7 @@ def create_auth_app(
         counter=RequestMetrics(find_shared_folder()),
         prefix=OPERATION_PREFIX,
         page=lambda status, text: render_message(text, status=status),
+        tracer=tracer,
     )
     register_operations(
         app, OPERATIONS, partial(make_view, services=services, context_type=AuthRequestContext)

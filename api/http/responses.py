@@ -168,12 +168,12 @@ def register_conventions(
 ) -> None:
     """Register everything of this module; what is registered first sees a response last.
 
-    `prefix` begins the names of operations that are counted.
+    `prefix` begins the names of operations that are counted and traced.
     """
     app.url_map.merge_slashes = False
     _observe_requests(app, request_ids, counter, prefix)
     if tracer is not None and tracer.records:
-        _trace_requests(app, tracer)
+        _trace_requests(app, tracer, prefix)
     register_compression(app)
     register_cors(app, find_origins)
     register_errors(app, page)
@@ -257,7 +257,7 @@ def _count_blocks(blocks: Iterator[bytes], count: Callable[[int], None]) -> Iter
         yield block
 
 
-def _trace_requests(app: Flask, tracer: Tracer) -> None:
+def _trace_requests(app: Flask, tracer: Tracer, prefix: str) -> None:
     """Record each request but probes and scrapes, and keep its trace context with its jobs."""
 
     @app.before_request
@@ -270,7 +270,7 @@ def _trace_requests(app: Flask, tracer: Tracer) -> None:
     @app.after_request
     def end_span(response: Response) -> Response:
         if "span" in g:
-            _end_span(g.span, response.status_code)
+            _end_span(g.span, prefix + g.get("operation", "none"), response.status_code)
         return response
 
     @app.teardown_request
@@ -279,9 +279,8 @@ def _trace_requests(app: Flask, tracer: Tracer) -> None:
             g.pop("trace_context").__exit__(None, None, None)
 
 
-def _end_span(span: Span, status: int) -> None:
+def _end_span(span: Span, name: str, status: int) -> None:
     """Record a request by its route: a path may name files."""
-    name = g.get("operation", "none")
     span.end(
         name,
         {

@@ -10,6 +10,8 @@ from typing import Any
 import pytest
 from flask import Flask, request
 from flask.testing import FlaskClient
+from opentelemetry.sdk.trace import ReadableSpan
+from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 from werkzeug.test import TestResponse
 
 from api.app import create_app
@@ -26,7 +28,9 @@ from config import Settings
 from storage.catalog import Catalog, oauth
 from storage.catalog.oauth import GrantRow
 from storage.catalog.sql import parse
+from storage.opentelemetry_traces import CollectorTracer
 from storage.stores import Stores
+from storage.tracing import Tracer
 from tests.api.authz.builders import of_user, policy
 from tests.api.builders import VERSION, uuid_of
 from tests.auth.accounts.builders import People, a_policy
@@ -35,6 +39,7 @@ from tests.auth.misbehaving_services import STORE, Script, credentials_file, han
 from tests.catalogs import Spares
 from tests.conftest import Outbox, keyed
 from tests.http_server import serving, serving_late
+from tests.waiting import until
 
 ADA = "ada@example.org"
 OPEN = f"/v1/bundles/{uuid_of(1)}?replica=aws&version={VERSION}"
@@ -101,7 +106,22 @@ def service_catalog(spares: Spares, tmp_path: Path) -> Iterator[Catalog]:
 
 
 @pytest.fixture
-def service(service_catalog: Catalog, tmp_path: Path, signing_file: Path) -> Iterator[Service]:
+def spans() -> InMemorySpanExporter:
+    return InMemorySpanExporter()
+
+
+@pytest.fixture
+def tracer(request: pytest.FixtureRequest, spans: InMemorySpanExporter) -> Tracer:
+    """Records all requests if the test says so, else none."""
+    if getattr(request, "param", False):
+        return CollectorTracer("", 1.0, exporter=spans)
+    return Tracer()
+
+
+@pytest.fixture
+def service(
+    service_catalog: Catalog, tmp_path: Path, signing_file: Path, tracer: Tracer
+) -> Iterator[Service]:
     with ExitStack() as running:
         url, put = running.enter_context(serving_late())
         settings = Settings(
@@ -110,7 +130,7 @@ def service(service_catalog: Catalog, tmp_path: Path, signing_file: Path) -> Ite
             secret_key="the secret of the service for tests",
             administrators=("root@example.org",),
         )
-        app = _service_app(settings, service_catalog)
+        app = _service_app(settings, service_catalog, tracer)
         client = app.test_client()
         made = Service(url, settings, service_catalog, client, running.close)
         app.before_request(lambda: made.asked.append(request.path))
@@ -119,11 +139,11 @@ def service(service_catalog: Catalog, tmp_path: Path, signing_file: Path) -> Ite
         yield made
 
 
-def _service_app(settings: Settings, catalog: Catalog) -> Flask:
+def _service_app(settings: Settings, catalog: Catalog, tracer: Tracer) -> Flask:
     accounts = ServiceAccounts(catalog, lifetime_s=600)
     logins = GrantChecker(catalog, time.time)
     verify = build_verifier(settings, time.time, accounts=accounts, grants=logins).verify
-    return create_auth_app(settings, catalog, verify=verify)
+    return create_auth_app(settings, catalog, verify=verify, tracer=tracer)
 
 
 def _register(service: Service, file: Path) -> None:
@@ -181,7 +201,9 @@ Started = Callable[..., Store]
 
 
 @pytest.fixture
-def start(settings: Settings, stores: Stores, job_queue: Outbox, tmp_path: Path) -> Started:
+def start(
+    settings: Settings, stores: Stores, job_queue: Outbox, tmp_path: Path, tracer: Tracer
+) -> Started:
     """Starts a store whose authorization service is at that address."""
 
     def started(issuer: str, *, clock: Callable[[], float] = time.time, **changed: Any) -> Store:
@@ -193,7 +215,8 @@ def start(settings: Settings, stores: Stores, job_queue: Outbox, tmp_path: Path)
             policies_credentials=str(credentials_file(tmp_path)),
         )
         verify = build_verifier(apart, time.time).verify
-        app = create_app(apart, stores, job_queue=job_queue, verify=verify, clock=clock)
+        traced = replace(stores, tracer=tracer)
+        app = create_app(apart, traced, job_queue=job_queue, verify=verify, clock=clock)
         return Store(app.test_client())
 
     return started
@@ -521,3 +544,72 @@ def test_keys_of_other_issuers_never_replace_service_keys(
         token_id="t",
     )
     assert store.write(forged).status_code == 401
+
+
+TRACE, CALLER = "0af7651916cd43dd8448eb211c80319c", "b7ad6b7169203331"
+QUESTION = f"POST {EVALUATE}"
+
+
+def parent_of(span: ReadableSpan) -> str:
+    return f"{span.parent.span_id:016x}" if span.parent else ""
+
+
+def id_of(span: ReadableSpan) -> str:
+    return f"{span.get_span_context().span_id:016x}"
+
+
+def of_trace(spans: InMemorySpanExporter) -> dict[str, ReadableSpan]:
+    """The spans of the caller's trace by name."""
+    found = spans.get_finished_spans()
+    return {
+        span.name: span for span in found if f"{span.get_span_context().trace_id:032x}" == TRACE
+    }
+
+
+@pytest.mark.spec("OPS-03")
+@pytest.mark.parametrize("tracer", [True], indirect=True)
+def test_trace_goes_on_in_the_service(
+    store: Store, service: Service, spans: InMemorySpanExporter
+) -> None:
+    ingester(service)
+    written = store.write(service.person(), traceparent=f"00-{TRACE}-{CALLER}-01")
+    assert written.status_code == 201
+    operations = {"post_area", QUESTION, "auth_post_v1_policies_evaluate"}
+    until(lambda: operations <= of_trace(spans).keys())
+    found = of_trace(spans)
+    request_span, question = found["post_area"], found[QUESTION]
+    assert parent_of(request_span) == CALLER
+    assert parent_of(question) == id_of(request_span)
+    assert parent_of(found["auth_post_v1_policies_evaluate"]) == id_of(question)
+    text = " ".join(str(dict(span.attributes or {})) for span in spans.get_finished_spans())
+    for hidden in ("@", "Bearer", "://", uuid_of(1)):
+        assert hidden not in text, hidden
+
+
+@pytest.mark.spec("OPS-03")
+@pytest.mark.parametrize("tracer", [True], indirect=True)
+def test_question_without_an_answer_is_a_failed_span(
+    store: Store, service: Service, spans: InMemorySpanExporter
+) -> None:
+    ada = service.person()
+    assert store.write(ada).status_code == 403
+    service.stop()
+    refused = store.write(ada, 2, traceparent=f"00-{TRACE}-{CALLER}-01")
+    assert refused.status_code == 503
+    until(lambda: of_trace(spans).keys() >= {"post_area", QUESTION})
+    failed = of_trace(spans)[QUESTION]
+    assert not failed.status.is_ok
+    assert "http.response.status_code" not in (failed.attributes or {})
+
+
+@pytest.mark.spec("OPS-03")
+@pytest.mark.parametrize("tracer", [True], indirect=True)
+def test_request_that_is_not_recorded_is_asked_without_trace(
+    store: Store, service: Service, spans: InMemorySpanExporter
+) -> None:
+    ingester(service)
+    assert store.write(service.person(), traceparent=f"00-{TRACE}-{CALLER}-00").status_code == 201
+    # The service begins a trace of its own.
+    until(lambda: "auth_post_v1_policies_evaluate" in {s.name for s in spans.get_finished_spans()})
+    assert of_trace(spans) == {}
+    assert QUESTION not in {span.name for span in spans.get_finished_spans()}

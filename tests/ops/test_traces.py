@@ -98,6 +98,7 @@ def deposit(store: LocalStore, callback: str, headers: dict[str, str]) -> None:
 def traced(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Collected]:
     collected = Collected()
     wanted = {"put_file", "put_bundle", "verify", "sync", "index", "match", "deliver"}
+    wanted |= {"auth_get_jwks.json"}
     with ExitStack() as stack:
         url = stack.enter_context(serving(make_handler(collected)))
         settings = {"STORE_TRACES_URL": f"{url}/v1/traces"}
@@ -105,6 +106,8 @@ def traced(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Collected]:
         store = stack.enter_context(running_store(home, settings))
         asked = {"traceparent": TRACEPARENT, "X-Request-Id": "deposit-1"}
         deposit(store, f"{url}/callback?token={SECRET_QUERY}", asked)
+        keys = f"{store.auth}/.well-known/jwks.json"
+        httpx.get(keys, headers=asked, trust_env=False, timeout=30).raise_for_status()
         until(lambda: collected.deliveries and wanted <= collected.of_trace().keys())
         yield collected
         assert '"request_id": "deposit-1"' in (home / LOG).read_text()

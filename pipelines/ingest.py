@@ -161,7 +161,10 @@ def start_tasks(
     # In threads of this request, so that slow sources delay no other request.
     checked = run_in_own_threads(check_source, new, threads=SOURCE_CHECK_THREADS)
     tasks = {row.fqid: row for row in checked if isinstance(row, IngestTaskRow)}
-    results = _record_tasks(stores, tasks, request_id) if tasks else {}
+    results: dict[FQID, AcceptedIngest | DomainError] = {}
+    if tasks:
+        with stores.catalog.write() as tx:
+            results = _open_tasks(tx, stores, tasks, request_id)
     return [results[row.fqid] if isinstance(row, IngestTaskRow) else row for row in checked]
 
 
@@ -213,20 +216,13 @@ def _make_task(
     )
 
 
-def _record_tasks(
-    stores: Stores, tasks: Mapping[FQID, IngestTaskRow], request_id: str
+def _open_tasks(
+    tx: Tx, stores: Stores, tasks: Mapping[FQID, IngestTaskRow], request_id: str
 ) -> dict[FQID, AcceptedIngest | DomainError]:
     """Open a task for each version that neither exists nor is being verified, within the quota.
 
     All tasks are of one author.
     """
-    with stores.catalog.write() as tx:
-        return _open_tasks(tx, stores, tasks, request_id)
-
-
-def _open_tasks(
-    tx: Tx, stores: Stores, tasks: Mapping[FQID, IngestTaskRow], request_id: str
-) -> dict[FQID, AcceptedIngest | DomainError]:
     versions.lock_heads(tx, files.KIND, [fqid.uuid for fqid in tasks])
     results = _find_existing(tx, tasks)
     results |= _join_open_tasks(

@@ -6,6 +6,7 @@ machine's monotonic clock. So neither a reused process id nor a changed clock de
 
 import fcntl
 import os
+import socket
 import time
 from dataclasses import dataclass
 from pathlib import Path
@@ -42,6 +43,14 @@ class HeartbeatFile:
         """Remove the file."""
         self._path.unlink(missing_ok=True)
         os.close(self._handle)
+
+
+def notify_watchdog(address: str) -> None:
+    """Tell systemd's watchdog at this socket that the process makes progress (sd_notify)."""
+    path = f"\0{address[1:]}" if address.startswith("@") else address
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as sender:
+        sender.setblocking(False)
+        sender.sendto(b"WATCHDOG=1", path)
 
 
 def read_heartbeats(folder: Path, name: str) -> list[Heartbeat]:

@@ -68,7 +68,8 @@ def main(names: list[str]) -> None:
         process.relax_gc()
         log.info("%s runs", process_name)
         name = heartbeats.name_process(names)
-        heartbeats.beat_until(stop, settings.heartbeats_folder, name, checks)
+        socket = os.environ.get("NOTIFY_SOCKET", "")
+        heartbeats.beat_until(stop, settings.heartbeats_folder, name, checks, socket)
 
 
 if __name__ == "__main__":

@@ -7,7 +7,7 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Collection, Sequence
-from contextlib import closing
+from contextlib import closing, suppress
 from math import inf
 from pathlib import Path
 from typing import Any
@@ -16,7 +16,7 @@ from dramatiq import Broker, Worker
 from dramatiq.broker import MessageProxy
 from dramatiq.middleware import Middleware
 
-from storage.heartbeats import HEARTBEAT_S, HeartbeatFile
+from storage.heartbeats import HEARTBEAT_S, HeartbeatFile, notify_watchdog
 
 log = logging.getLogger(__name__)
 
@@ -34,8 +34,17 @@ def name_process(queues: Collection[str]) -> str:
     return "+".join(sorted(queues)) or ALL_QUEUES
 
 
-def beat_until(stop: threading.Event, folder: Path, name: str, checks: Sequence[FindStuck]) -> None:
-    """Write heartbeats until the event is set, except while a check finds something stuck."""
+def beat_until(
+    stop: threading.Event,
+    folder: Path,
+    name: str,
+    checks: Sequence[FindStuck],
+    notify_socket: str = "",
+) -> None:
+    """Write heartbeats until the event is set, except while a check finds something stuck.
+
+    `notify_socket` is that of systemd's watchdog, if there is one.
+    """
     try:
         file = HeartbeatFile(folder, name)
     except OSError as error:
@@ -48,9 +57,16 @@ def beat_until(stop: threading.Event, folder: Path, name: str, checks: Sequence[
             stuck = next(filter(None, (check() for check in checks)), None)
             if stuck is None:
                 file.beat()
+                _notify(notify_socket)
             elif stuck != before:
                 log.error("no heartbeat: %s", stuck)
             before = stuck
+
+
+def _notify(notify_socket: str) -> None:
+    if notify_socket:
+        with suppress(OSError):
+            notify_watchdog(notify_socket)
 
 
 class JobWatch(Middleware):

@@ -31,6 +31,15 @@ def test_verification_finds_unknown_setting(tmp_path: Path) -> None:
     assert "UMaks" in analyze("verify", "--man=no", wrong).stderr
 
 
+def test_unit_with_watchdog_is_valid(tmp_path: Path) -> None:
+    unit, added = tmp_path / UNIT.name, tmp_path / f"{UNIT.name}.d"
+    unit.write_text(UNIT.read_text())
+    added.mkdir()
+    (added / "watchdog.conf").write_text((UNIT.parent / "store-worker.conf").read_text())
+    checked = analyze("verify", "--man=no", unit)
+    assert (checked.returncode, checked.stderr) == (0, "")
+
+
 def test_unit_is_confined() -> None:
     checked = analyze("security", "--offline=true", f"--threshold={MOST_EXPOSURE}", UNIT)
     assert checked.returncode == 0, checked.stdout

@@ -2,8 +2,10 @@
 
 import json
 import signal
+import socket
 import subprocess
 import sys
+import tempfile
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
@@ -104,6 +106,24 @@ def test_worker_that_ends_leaves_no_heartbeat(tmp_path: Path) -> None:
     stop.set()
     beating.join()
     assert [*folder.iterdir()] == []
+
+
+def test_worker_tells_the_watchdog_of_systemd(
+    tmp_path: Path, put_catalog: Callable[[Path], None]
+) -> None:
+    put_catalog(tmp_path)
+    with (
+        redis_server.fake() as port,
+        socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as watchdog,
+        tempfile.TemporaryDirectory(dir="/tmp") as folder,
+    ):
+        # The path of a socket has a hundred characters at most.
+        address = f"{folder}/notify"
+        watchdog.bind(address)
+        watchdog.settimeout(PATIENCE_S)
+        engines = {"STORE_REDIS_URL": f"redis://127.0.0.1:{port}/0", "NOTIFY_SOCKET": address}
+        with running(tmp_path, "workers", "sync", **engines):
+            assert watchdog.recv(100) == b"WATCHDOG=1"
 
 
 def test_probe_is_fast_to_start(tmp_path: Path) -> None:

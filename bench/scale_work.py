@@ -266,6 +266,9 @@ def list_calls_of_reports() -> Mapping[str, Call]:
         "statistics.list_latest_bundles": lambda tx, k: statistics.list_latest_bundles(
             tx, "aws", limit=10
         ),
+        "statistics.list_published_bundles": lambda tx, k: statistics.list_published_bundles(
+            tx, "aws", before=None, limit=50
+        ),
         "statistics.list_bundles_of_author": lambda tx, k: statistics.list_bundles_of_author(
             tx, k.owner, limit=10
         ),

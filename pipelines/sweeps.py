@@ -16,8 +16,19 @@ from pipelines import bundles, collections, files, journal_copies, manifests
 from pipelines.flow import Heartbeat, Step, parse_version_ref
 from pipelines.integrity import delete_late_records
 from storage import keys
-from storage.catalog import Tx, documents, ingest, integrity, jobs, now_us, purges, versions
+from storage.catalog import (
+    Tx,
+    documents,
+    ingest,
+    integrity,
+    jobs,
+    now_us,
+    purges,
+    replication,
+    versions,
+)
 from storage.catalog import files as file_rows
+from storage.catalog.replication import DivergedVersion
 from storage.errors import ConflictError, NotFoundError
 from storage.model import FQID, REPLICAS, Job, JobClaim, Replica
 from storage.protocols import BlobInfo
@@ -106,6 +117,8 @@ def iterate_pages(
 
 def sweep_replicas(stores: Stores, *, repair: bool = True) -> list[SweepResult]:
     """Compare every bucket with the catalog; without `repair` nothing is written."""
+    if repair:
+        _recheck_diverged(stores)
     return [
         *(
             _sweep_records(stores, kind, replica, repair=repair)
@@ -115,6 +128,28 @@ def sweep_replicas(stores: Stores, *, repair: bool = True) -> list[SweepResult]:
         *(_sweep_blobs(stores, replica, repair=repair) for replica in REPLICAS),
         *(_sweep_journals(stores, replica, repair=repair) for replica in REPLICAS),
     ]
+
+
+def _recheck_diverged(stores: Stores) -> None:
+    """Enqueue jobs that compare diverged records again: the right ones may have been put back."""
+    with stores.catalog.read() as tx:
+        diverged = replication.list_diverged(tx, limit=SWEEP_BATCH)
+        checks = [job for one in diverged for job in _find_checks(tx, one)]
+    if checks:
+        with stores.catalog.write() as tx:
+            jobs.insert_new(tx, checks)
+
+
+def _find_checks(tx: Tx, one: DivergedVersion) -> Iterator[Job]:
+    """Yield the job that puts a record into its bucket if it is absent, and else compares it."""
+    fqid = FQID.parse(one.name)
+    for kind in keys.KINDS:
+        if one.kind == kind and versions.find_published_id(tx, kind, fqid) is not None:
+            yield Job(Step.SYNC, one.replica, f"{kind}:{fqid}")
+        if one.kind == "tombstone" and versions.find_tombstone(tx, kind, *fqid) is not None:
+            for job in manifests.tombstone_jobs(kind, *fqid):
+                if job.replica == one.replica:
+                    yield job
 
 
 def sweep_indexes(stores: Stores, *, repair: bool = True) -> list[SweepResult]:

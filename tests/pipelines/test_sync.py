@@ -178,6 +178,57 @@ def test_differing_record_in_target_raises_alarm_and_stays(own: Stores) -> None:
         bundles.find(own, "gcp", fqid.uuid, None)
 
 
+@pytest.mark.spec("REP-05")
+def test_sweep_notices_that_a_differing_record_was_replaced_by_the_right_one(own: Stores) -> None:
+    fqid = write(own, make_file(own, b"abc"))
+    key = keys.record_key("bundle", fqid)
+    right = b"".join(own.replicas["aws"].read(key))
+    own.replicas["gcp"].put(key, other_record(right))
+    copy(own, "bundle", fqid)
+    own.replicas["gcp"].delete(key)
+    own.replicas["gcp"].put(key, right)
+    sweeps.sweep_replicas(own, repair=False)
+    job = Job(flow.Step.SYNC, "gcp", f"bundle:{fqid}")
+    with own.catalog.read() as tx:
+        assert not jobs.exists(tx, job)
+    sweeps.sweep_replicas(own)
+    with own.catalog.read() as tx:
+        assert jobs.exists(tx, job)
+    copy(own, "bundle", fqid)
+    with own.catalog.read() as tx:
+        assert versions.count_diverged(tx) == 0
+    assert bundles.find(own, "gcp", fqid.uuid, None).fqid == fqid
+
+
+@pytest.mark.spec("REP-05")
+@pytest.mark.parametrize("whole", [True, False])
+def test_sweep_notices_that_a_differing_tombstone_was_replaced(own: Stores, whole: bool) -> None:
+    fqid = write(own, make_file(own, b"abc"))
+    buried = None if whole else fqid.version
+    bundles.delete(own, "aws", fqid.uuid, buried, reason="wrong", author=AUTHOR)
+    key = keys.tombstone_key("bundle", fqid.uuid, buried)
+    (job,) = [
+        one
+        for one in manifests.tombstone_jobs("bundle", fqid.uuid, buried or "")
+        if one.replica == "gcp"
+    ]
+    manifests.write_tombstone(own, claim(own, job), lambda _: None)
+    right = b"".join(own.replicas["gcp"].read(key))
+    own.replicas["gcp"].delete(key)
+    own.replicas["gcp"].put(key, right.replace(b"wrong", b"other"))
+    manifests.write_tombstone(own, claim(own, job), lambda _: None)
+    with own.catalog.read() as tx:
+        assert versions.count_diverged(tx) == 1
+    own.replicas["gcp"].delete(key)
+    own.replicas["gcp"].put(key, right)
+    sweeps.sweep_replicas(own)
+    with own.catalog.read() as tx:
+        assert jobs.exists(tx, job)
+    manifests.write_tombstone(own, claim(own, job), lambda _: None)
+    with own.catalog.read() as tx:
+        assert versions.count_diverged(tx) == 0
+
+
 @pytest.mark.spec("BUN-28")
 def test_waits_for_files_of_other_replica_and_names_absent_ones(own: Stores) -> None:
     elsewhere = make_file(own, b"abc", origin="gcp")

@@ -55,6 +55,13 @@ CATALOG_CONNECTIONS = Gauge(
     registry=REGISTRY,
     multiprocess_mode="livesum",
 )
+CATALOG_POOL_USED = Gauge(
+    "store_catalog_pool_used_ratio",
+    "Share of a process's connections to the catalog that are in use; the highest of all processes",
+    ("process",),
+    registry=REGISTRY,
+    multiprocess_mode="livemax",
+)
 CATALOG_STANDBY_LAG = Gauge(
     "store_catalog_standby_lag_seconds",
     "How far the standby was behind the catalog, at most; the highest of all processes",
@@ -127,6 +134,7 @@ COUNTED_METRICS = (
     BUCKET_SECONDS,
     SEARCH_SECONDS,
     CATALOG_CONNECTIONS,
+    CATALOG_POOL_USED,
     CATALOG_STANDBY_LAG,
     CATALOG_READS,
     CLAIMS_LOST,
@@ -141,6 +149,7 @@ COUNTED_METRICS = (
 """Every metric of this module, for the documentation."""
 
 _shared_folder: Path | None = None
+_process = "other"
 
 
 def share_metrics(folder: Path, process: str) -> None:
@@ -149,7 +158,8 @@ def share_metrics(folder: Path, process: str) -> None:
     `process` is the kind of this process, which has just started. The library's own variable, if
     it is set, names another folder.
     """
-    global _shared_folder
+    global _shared_folder, _process
+    _process = process
     _shared_folder = Path(os.environ.setdefault(FOLDER_VARIABLE, str(folder)))
     _shared_folder.mkdir(parents=True, exist_ok=True)
     merge_ended_processes(_shared_folder)
@@ -161,6 +171,11 @@ def share_metrics(folder: Path, process: str) -> None:
 def find_shared_folder() -> Path | None:
     """Return the folder that this process counts into; None if it counts in memory."""
     return _shared_folder
+
+
+def find_process() -> str:
+    """Return the kind of this process; `other` if it shares no metrics."""
+    return _process
 
 
 def render_metrics(folder: Path) -> bytes:

@@ -8,7 +8,13 @@ from typing import Any
 
 from prometheus_client import Histogram
 
-from storage.errors import AlreadyExists, DomainError, NotFoundError, Unavailable
+from storage.errors import (
+    AlreadyExists,
+    DomainError,
+    NotFoundError,
+    TimeLimitExceeded,
+    Unavailable,
+)
 from storage.metrics import BUCKET_SECONDS, SEARCH_SECONDS
 from storage.protocols import BlobStore, SearchIndex
 
@@ -19,7 +25,7 @@ BUCKET_VERBS = (
 BUCKET_STREAMS = ("read", "list")
 SEARCH_VERBS = ("write", "search", "count_facets", "list_fields", "get", "ping")
 SEARCH_STREAMS = ("list_ids",)
-OUTCOMES = ("ok", "absent", "exists", "refused", "unavailable", "failed")
+OUTCOMES = ("ok", "absent", "exists", "refused", "timeout", "unavailable", "failed")
 
 Observe = Callable[[float, BaseException | None], None]
 
@@ -68,6 +74,7 @@ _OUTCOME_BY_ERROR: Mapping[type[DomainError], str] = {
     NotFoundError: "absent",
     AlreadyExists: "exists",
     Unavailable: "unavailable",
+    TimeLimitExceeded: "timeout",
     DomainError: "refused",
 }
 

@@ -31,7 +31,7 @@ from storage.catalog.sql import Answer, Tx, now_us, upsert
 from storage.catalog.standby import CatalogStandby
 from storage.catalog.tables.jobs import meta
 from storage.errors import CatalogDamagedError, Unavailable
-from storage.metrics import CATALOG_CONNECTIONS, CATALOG_READS
+from storage.metrics import CATALOG_CONNECTIONS, CATALOG_POOL_USED, CATALOG_READS, find_process
 
 log = logging.getLogger(__name__)
 TransactionKind = Literal["reading", "durable", "passing"]
@@ -257,18 +257,23 @@ def _begin_on_postgresql(connection: Connection, kind: TransactionKind) -> None:
 def _count_connections(engine: Engine, limits: PoolLimits) -> None:
     """Keep the metrics of the pool, whenever a connection is taken or returned."""
     in_use, idle = (CATALOG_CONNECTIONS.labels(state) for state in ("in_use", "idle"))
-    CATALOG_CONNECTIONS.labels("limit").set(limits.connections + limits.overflow)
+    used, limit = CATALOG_POOL_USED.labels(find_process()), limits.connections + limits.overflow
+    CATALOG_CONNECTIONS.labels("limit").set(limit)
 
     def take(*_: Any) -> None:
         # Of the pool of now: `dispose` replaces it.
         pool: Any = engine.pool
-        in_use.set(pool.checkedout())
+        taken = pool.checkedout()
+        in_use.set(taken)
+        used.set(taken / limit)
         idle.set(pool.checkedin())
 
     def give_back(*_: Any) -> None:
         # The connection that is being returned still counts as taken.
         pool: Any = engine.pool
-        in_use.set(pool.checkedout() - 1)
+        taken = pool.checkedout() - 1
+        in_use.set(taken)
+        used.set(taken / limit)
         idle.set(pool.checkedin() + 1)
 
     event.listen(engine, "checkout", take)

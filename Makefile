@@ -150,6 +150,10 @@ drill-upgrade: $(DEV_READY) $(COMPILED) ## Of the drill, the upgrade of the last
 drill-hosts: $(DEV_READY) $(COMPILED) ## Seven hosts in network namespaces on a bad network (root; SEED=<n>)
 	$(BIN)/python -m tests.drill.hosts $(SEEDED)
 
+.PHONY: drill-alerts
+drill-alerts: $(DEV_READY) $(COMPILED) ## Provoke each alert of deploy/alerts.yml in running stores (STAGE=<name> for one)
+	$(IN_MEMORY) $(BIN)/python -m tests.drill.alerts $(if $(STAGE),--stage $(STAGE)) $(SEEDED)
+
 .PHONY: bench
 bench: $(DEV_READY) $(COMPILED) ## Measure into bench/RESULTS.md (BESIDE=<commit> in turns with it)
 	$(BIN)/python -m bench $(if $(BESIDE),--beside $(BESIDE))

@@ -70,6 +70,7 @@ class Stand:
     hands: dict[str, Hand] = field(default_factory=dict)
     proxy: fault_proxy.Proxy | None = None
     struck: str = ""
+    engines: Mapping[str, Running] = field(default_factory=dict)
 
 
 @contextmanager
@@ -119,7 +120,7 @@ def _endpoint(server: Running) -> str:
 
 
 def _stand(started: Mapping[str, Running], proxy: fault_proxy.Proxy | None, struck: str) -> Stand:
-    stand = Stand(proxy=proxy, struck=struck)
+    stand = Stand(proxy=proxy, struck=struck, engines=started)
     settings = dict(SETTINGS)
     environ: dict[str, str] = {}
     buckets: dict[str, Bucket] = {}

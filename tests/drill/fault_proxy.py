@@ -47,11 +47,13 @@ class Mode(StrEnum):
 class Proxy:
     """Listens on loopback for one server. Set `mode` at any time, it holds for the next block, or
     `target`, which holds for the next connection. With `only` those connections alone are harmed
-    whose latest request begins so. `asked` has the first line of every request."""
+    whose latest request begins so. `asked` has the first line of every request. `slow_s` are the
+    bounds of the delay of a request while it is slow, seconds."""
 
     def __init__(self, host: str, port: int, rng: Random) -> None:
         self.mode = Mode.PASS
         self.only = b""
+        self.slow_s = SLOW_S
         self.asked: list[bytes] = []
         self.harmed: dict[Mode, int] = dict.fromkeys(Mode, 0)
         self.port = 0
@@ -149,7 +151,7 @@ class Proxy:
                 hears.transport.abort()
                 return
             if mode is Mode.SLOW:
-                await asyncio.sleep(self._rng.uniform(*SLOW_S))
+                await asyncio.sleep(self._rng.uniform(*self.slow_s))
             told.write(block)
             await told.drain()
 

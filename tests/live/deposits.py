@@ -140,7 +140,7 @@ class Depositor:
             ThreadPoolExecutor(UPLOADS, "upload") as uploads,
             ThreadPoolExecutor(completions, "complete") as completing,
         ):
-            uploaded = [uploads.submit(self._upload, bundle) for bundle in bundles]
+            uploaded = [uploads.submit(self.upload, bundle) for bundle in bundles]
             futures = [
                 completing.submit(lambda one: acknowledge(self._complete(*one.result())), one)
                 for one in uploaded
@@ -153,9 +153,10 @@ class Depositor:
 
     def deposit(self, bundle: SampleBundle) -> DepositedBundle:
         """Deposit one bundle, and wait until it is acknowledged."""
-        return self._complete(*self._upload(bundle))
+        return self._complete(*self.upload(bundle))
 
-    def _upload(self, bundle: SampleBundle) -> tuple[SampleBundle, str, tuple[DepositedFile, ...]]:
+    def upload(self, bundle: SampleBundle) -> tuple[SampleBundle, str, tuple[DepositedFile, ...]]:
+        """Upload the files of a bundle; return its version and what the store took in."""
         version = create_version()
         return bundle, version, tuple(self._put(bundle, one, version) for one in bundle.files)
 

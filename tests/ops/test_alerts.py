@@ -10,6 +10,8 @@ from api.http.metrics import RequestMetrics
 from api.metrics import PART_STATES, SAMPLED_METRICS
 from ops.procfile import ROOT
 from tests import monitoring
+from tests.drill import alerts as drill
+from tests.live.prometheus import shorten_durations
 from tests.monitoring import find_metrics, list_panels, read_alerts, read_dashboards
 
 pytestmark = pytest.mark.spec("OPS-02")
@@ -67,6 +69,24 @@ def test_alert_has_severity_duration_and_summary(alert: dict[str, Any]) -> None:
 def test_states_of_parts_exist(alert: dict[str, Any]) -> None:
     for selector in re.findall(r"store_part\{([^}]*)\}", alert["expr"]):
         assert set(re.findall(r'state="(\w+)"', selector)) <= {*PART_STATES}
+
+
+def test_drill_provokes_each_alert_or_says_why_not() -> None:
+    provoked = [
+        alert
+        for stage in drill.STAGES
+        for sequence in stage.sequences
+        for scenario in sequence
+        for alert in scenario.alerts
+    ]
+    assert sorted([*provoked, *drill.UNPROVOKED]) == sorted(ALERTS)
+
+
+def test_drill_shortens_durations_and_nothing_else() -> None:
+    rules = "for: 5m\nexpr: rate(a[10m]) > 900 and b[1h] > 2 * 3600\nfor: 1d\nsummary: for 5m."
+    assert shorten_durations(rules) == (
+        "for: 15s\nexpr: rate(a[30s]) > 900 and b[45s] > 2 * 3600\nfor: 45s\nsummary: for 5m."
+    )
 
 
 def test_every_alert_has_a_section_of_the_runbook() -> None:

@@ -5,11 +5,14 @@ import os
 import shutil
 import subprocess
 from pathlib import Path
+from random import Random
 
 import pytest
 import yaml
 
 from tests import monitoring
+from tests.drill import alert_causes
+from tests.drill.alerts import Report, Scenario, Stage, run_stages
 from tests.engines.prometheus import VARIABLE
 from tests.monitoring import DEPLOY
 
@@ -66,3 +69,12 @@ def test_expressions_of_dashboards_can_be_parsed(tmp_path: Path) -> None:
         json.dumps({"groups": [{"name": "dashboards", "rules": rules}]}), encoding="utf-8"
     )
     assert f"{len(rules)} rules found" in run_promtool("check", "rules", page)
+
+
+def test_alert_fires_for_its_cause_and_clears_without_it(tmp_path: Path) -> None:
+    alert, how = "StoreDiskRefusesWrites", "a folder moved away"
+    scenario = Scenario((alert,), how, alert_causes.folder_away)
+    report = Report()
+    run_stages([Stage("store", {}, ((scenario,),))], tmp_path, Random(1), report)
+    assert report.faults == []
+    assert [alert in line for line in report.lines] == [True]

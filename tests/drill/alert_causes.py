@@ -1,0 +1,377 @@
+"""The causes of alerts in a running store: each block begins with the cause, and mends it."""
+
+import os
+import shutil
+import signal
+import threading
+import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import httpx
+import orjson
+import psycopg
+
+from config.settings import FILE_VARIABLE
+from examples.webhooks import running_receiver
+from ops.local_store import CommandError, LocalStore
+from pipelines import records
+from storage import keys
+from storage.catalog.sql import execute
+from storage.model import FQID, REPLICAS
+from storage.stores import Stores
+from store_client import create_version
+from tests.damage import flip, other_record, path_of
+from tests.drill import environment
+from tests.drill.fault_proxy import Mode
+from tests.live.api import MATCH_ALL, ApiClient
+from tests.live.deposits import (
+    CREATOR_UID,
+    DepositedBundle,
+    Depositor,
+    SampleBundle,
+    make_file,
+    make_metadata_file,
+)
+from tests.scrubs import age
+from tests.waiting import until
+
+SETTINGS_FILE = "[metadata]\nsearch_fields = {fields}\n"
+FEW_FIELDS, ENOUGH_FIELDS = 5, 10_000
+"""Fields of a document that search takes: fewer than each has, and the default."""
+HOUR_US = 3_600_000_000
+READERS = 12
+"""Clients that read at the same time."""
+
+
+@dataclass(frozen=True)
+class Ground:
+    """A running store, the address of its metrics, and the engines under it."""
+
+    store: LocalStore
+    service: ApiClient
+    target: str
+    stand: environment.Stand
+
+    @contextmanager
+    def opened(self) -> Iterator[Stores]:
+        """Open the store's own stores beside it."""
+        with environment.opened(self.store, self.stand) as stores:
+            yield stores
+
+    @contextmanager
+    def stopped(self, name: str) -> Iterator[None]:
+        """Stop a process of the store, with its children, until the block ends."""
+        pid = self.store.read_processes()["processes"][name]["pid"]
+        os.killpg(pid, signal.SIGSTOP)
+        try:
+            yield
+        finally:
+            os.killpg(pid, signal.SIGCONT)
+
+    def deposit(self, replica: str = "aws", **metadata: Any) -> DepositedBundle:
+        """Deposit a bundle; it is in one replica afterwards."""
+        depositor = Depositor(self.service, str(uuid.uuid4()), replica)
+        depositor.create_area()
+        return depositor.deposit(_make_bundle(metadata))
+
+    def set_back(self, statement: str, **values: Any) -> None:
+        """Change times in the catalog, as if they were longer ago."""
+        with self.opened() as stores, stores.catalog.write() as tx:
+            execute(tx, statement, values)
+
+    @contextmanager
+    def readers(self, method: str, path: str, **request: Any) -> Iterator[None]:
+        """Let clients send the same request again and again, whatever the answer is."""
+        over = threading.Event()
+
+        def read() -> None:
+            while not over.is_set():
+                with suppress(httpx.TransportError):
+                    self.service.send_once(method, path, timeout=60.0, **request)
+
+        threads = [threading.Thread(target=read) for _ in range(READERS)]
+        for thread in threads:
+            thread.start()
+        try:
+            yield
+        finally:
+            over.set()
+            for thread in threads:
+                thread.join()
+
+
+def _make_bundle(metadata: dict[str, Any]) -> SampleBundle:
+    label = str(uuid.uuid4())
+    content = {"label": label, **metadata}
+    files = make_metadata_file("a.json", content), make_file("b.txt", "text/plain", label.encode())
+    return SampleBundle(label, files)
+
+
+def _is_everywhere(ground: Ground, one: DepositedBundle) -> bool:
+    return all(one.fqid in ground.service.list_bundles(replica) for replica in REPLICAS)
+
+
+# Backups and integrity ----------------------------------------------------------------------------
+
+
+def _back_up(ground: Ground) -> None:
+    ground.store.run_command("backup", str(ground.store.home.parent / f"{uuid.uuid4()}.backup"))
+
+
+@contextmanager
+def no_backup(ground: Ground) -> Iterator[None]:
+    """A store that was never backed up, until it is."""
+    yield
+    _back_up(ground)
+
+
+@contextmanager
+def old_backup(ground: Ground) -> Iterator[None]:
+    """A backup that is 37 hours older than it was."""
+    earlier = "UPDATE meta SET value = CAST(CAST(value AS bigint) - :past AS text)"
+    ground.set_back(f"{earlier} WHERE key = 'last_backup_us'", past=37 * HOUR_US)
+    yield
+    _back_up(ground)
+
+
+@contextmanager
+def damaged_copies(ground: Ground) -> Iterator[None]:
+    """Both copies of a file damaged, until one is put back."""
+    one = ground.deposit()
+    until(lambda: _is_everywhere(ground, one))
+    key = keys.blob_key(one.files[1].sha256)
+    with ground.opened() as stores:
+        paths = [path_of(stores.replicas[replica], key) for replica in REPLICAS]
+        until(lambda: all(path.exists() for path in paths))
+        intact = [path.read_bytes() for path in paths]
+        for path, data in zip(paths, intact, strict=True):
+            path.write_bytes(flip(data, -1))
+        with suppress(CommandError):  # it fails because damage is left
+            ground.store.run_command("verify", "--repair")
+        yield
+        paths[0].write_bytes(intact[0])
+    ground.store.run_command("verify", "--repair")
+
+
+@contextmanager
+def no_scrub(ground: Ground) -> Iterator[None]:
+    """Objects that were verified 46 days ago."""
+    with ground.opened() as stores:
+        age(stores, 46)
+    yield
+    ground.store.run_command("verify")
+
+
+@contextmanager
+def other_record_in_bucket(ground: Ground) -> Iterator[None]:
+    """A record that somebody else put into a bucket before the store did."""
+    one = ground.deposit()
+    fqid = FQID(str(uuid.uuid4()), create_version())
+    key = keys.record_key("bundle", fqid)
+    with ground.opened() as stores:
+        row = orjson.loads(
+            records.read_object(
+                stores.replicas["aws"], keys.record_key("bundle", FQID.parse(one.fqid))
+            )
+        )
+        files = [
+            {name: line[name] for name in ("uuid", "version", "name", "indexed")}
+            for line in row["manifest"]["files"]
+        ]
+        foreign = other_record(orjson.dumps({**row, **fqid._asdict()}))
+        stores.replicas["gcp"].put(key, foreign, content_type=records.CONTENT_TYPE)
+        ground.service.call(
+            "PUT",
+            f"/bundles/{fqid.uuid}",
+            params={"version": fqid.version, "replica": "aws"},
+            json={"creator_uid": CREATOR_UID, "files": files},
+        )
+        yield
+        right = records.read_object(stores.replicas["aws"], key)
+        path_of(stores.replicas["gcp"], key).unlink()
+        stores.replicas["gcp"].put(key, right, content_type=records.CONTENT_TYPE)
+
+
+@contextmanager
+def too_few_fields(ground: Ground) -> Iterator[None]:
+    """Fewer fields than a document has, until more are allowed and the index is rebuilt."""
+    ground.deposit()
+    yield
+    file = Path(ground.store.environ[FILE_VARIABLE])
+    file.write_text(SETTINGS_FILE.format(fields=ENOUGH_FIELDS), encoding="utf-8")
+    pid = ground.store.read_processes()["processes"]["worker"]["pid"]
+    os.kill(pid, signal.SIGTERM)
+    until(lambda: ground.store.read_processes()["processes"].get("worker", {}).get("starts") == 2)
+    ground.store.run_command("rebuild", "index")
+
+
+@contextmanager
+def damaged_before_its_copy(ground: Ground) -> Iterator[None]:
+    """A file damaged while the other bucket is away, so that it cannot be copied there."""
+    other = ground.store.home / "replicas" / "gcp"
+    away = other.rename(other.with_name("gcp.away"))
+    try:
+        one = ground.deposit()
+        with ground.opened() as stores:
+            path = path_of(stores.replicas["aws"], keys.blob_key(one.files[1].sha256))
+        intact = path.read_bytes()
+        path.write_bytes(flip(intact, -1))
+    finally:
+        shutil.rmtree(other, ignore_errors=True)
+        away.rename(other)
+    yield
+    path.write_bytes(intact)
+    ground.store.run_command("dead", "retry")
+
+
+@contextmanager
+def refusing_receiver(ground: Ground) -> Iterator[None]:
+    """A receiver that refuses every notification, until it accepts them."""
+    accepting = threading.Event()
+    key = str(uuid.uuid4())
+    with running_receiver(key, accept=lambda _: accepting.is_set()) as receiver:
+        body = {"callback_url": f"{receiver.url}/refusing", "hmac_secret_key": key}
+        ground.service.call("PUT", "/subscriptions", params={"replica": "aws"}, json=body)
+        for _ in range(3):
+            ground.deposit()
+        until(lambda: receiver.rejected)
+        yield
+        accepting.set()
+        until(lambda: receiver.accepted)
+
+
+# The service --------------------------------------------------------------------------------------
+
+
+@contextmanager
+def folder_away(ground: Ground) -> Iterator[None]:
+    """The folder of upload areas is gone, as when it is not mounted, while clients write."""
+    folder, over, area = ground.store.home / "areas", threading.Event(), uuid.uuid4()
+    ground.service.call("POST", f"/area/{area}")
+    away = folder.rename(folder.with_name("areas.away"))
+
+    def write() -> None:
+        while not over.wait(0.2):
+            ground.service.send_once("PUT", f"/area/{area}/files/a.txt", content=b"a")
+
+    writer = threading.Thread(target=write)
+    writer.start()
+    try:
+        yield
+    finally:
+        over.set()
+        writer.join()
+        away.rename(folder)
+
+
+@contextmanager
+def stopped_api(ground: Ground) -> Iterator[None]:
+    """An API that does not run."""
+    with ground.stopped("web"):
+        yield
+
+
+@contextmanager
+def stopped_worker(ground: Ground) -> Iterator[None]:
+    """A worker that does not run, with a job that has been due for 20 minutes."""
+    depositor = Depositor(ground.service, str(uuid.uuid4()))
+    depositor.create_area()
+    with ground.stopped("worker"):
+        depositor.upload(_make_bundle({}))
+        ground.set_back("UPDATE todo SET due_us = due_us - :past", past=HOUR_US // 3)
+        yield
+
+
+@contextmanager
+def read_only(ground: Ground) -> Iterator[None]:
+    """Read-only mode."""
+    ground.store.run_command("read-only", "on")
+    yield
+    ground.store.run_command("read-only", "off")
+
+
+# Engines ------------------------------------------------------------------------------------------
+
+
+@contextmanager
+def failing_bucket(ground: Ground) -> Iterator[None]:
+    """A bucket that answers 503, and lacks a version that was deposited two hours ago."""
+    proxy = ground.stand.proxy
+    assert proxy is not None
+    proxy.only, proxy.mode = b"PUT /aws/", Mode.REFUSE
+    try:
+        ground.deposit("gcp")
+        proxy.only = b""
+        back = "UPDATE todo SET born_us = born_us - :past WHERE step = 'sync' AND replica = 'aws'"
+        ground.set_back(back, past=2 * HOUR_US)
+        yield
+    finally:
+        proxy.only, proxy.mode = b"", Mode.PASS
+
+
+@contextmanager
+def slow_bucket(ground: Ground) -> Iterator[None]:
+    """A bucket that answers after 4 to 6 seconds."""
+    proxy = ground.stand.proxy
+    assert proxy is not None
+    proxy.slow_s, proxy.mode = (4.0, 6.0), Mode.SLOW
+    try:
+        yield
+    finally:
+        proxy.mode = Mode.PASS
+
+
+@contextmanager
+def stopped_search(ground: Ground) -> Iterator[None]:
+    """A search engine that does not run, while clients search."""
+    pid, query = ground.stand.engines["opensearch"].pid, {"es_query": MATCH_ALL}
+    with ground.readers("POST", "/search", params={"replica": "aws"}, json=query):
+        os.kill(pid, signal.SIGSTOP)
+        try:
+            yield
+        finally:
+            os.kill(pid, signal.SIGCONT)
+
+
+@contextmanager
+def slow_catalog(ground: Ground) -> Iterator[None]:
+    """A session that locks bundles for 5 seconds, again and again, while clients read them."""
+    with _locked(ground, "bundles", for_s=5.0):
+        yield
+
+
+@contextmanager
+def locked_catalog(ground: Ground) -> Iterator[None]:
+    """A session that locks the tables of bundles and jobs, while clients read."""
+    with _locked(ground, "bundles, todo, meta", for_s=25.0):
+        yield
+
+
+@contextmanager
+def _locked(ground: Ground, tables: str, *, for_s: float) -> Iterator[None]:
+    one = ground.deposit("gcp")
+    over = threading.Event()
+
+    def lock() -> None:
+        url = ground.stand.engines["postgres"].url.replace("+psycopg", "")
+        with psycopg.connect(url, autocommit=True) as connection:
+            while not over.is_set():
+                with connection.transaction():
+                    connection.execute(f"LOCK TABLE {tables} IN ACCESS EXCLUSIVE MODE")
+                    over.wait(for_s)
+                over.wait(0.1)
+
+    fqid = FQID.parse(one.fqid)
+    holder = threading.Thread(target=lock)
+    params = {"version": fqid.version, "replica": "gcp"}
+    with ground.readers("GET", f"/bundles/{fqid.uuid}", params=params):
+        holder.start()
+        try:
+            yield
+        finally:
+            over.set()
+            holder.join()

@@ -157,7 +157,9 @@ def _build_services(
         unseal=subscription_secrets.open,
         job_queue=job_queue,
         metrics=RequestMetrics(find_shared_folder()),
-        read_only=ReadOnlyMode(stores.catalog, always=settings.read_only),
+        read_only=ReadOnlyMode(
+            stores.catalog, always=settings.read_only, mirror_of=settings.mirror_of
+        ),
         integrity=open_report_cache(stores, settings.scrub_period_days),
         backlog=open_backlog_cache(stores),
         access=access,

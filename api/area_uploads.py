@@ -16,7 +16,6 @@ from marshmallow import fields, validate
 
 from api.areas import TAG, open_incoming_file, source_url
 from api.bundles import absolute_url
-from api.http.dispatch import READ_ONLY_RETRY_S
 from api.http.limits import check_rate_limit
 from api.http.loading import read_blocks
 from api.http.operation import ResponseDoc, Services, StoreContext, json_response, operation
@@ -487,8 +486,7 @@ def register_signed_uploads(app: Flask, services: Services) -> None:
         if not isinstance(blobs, FolderBlobs) or blobs.signer.bucket != bucket:
             raise Forbidden("Nothing is put into this bucket.")
         grant = blobs.signer.verify_upload(key, request.args)
-        if reason := services.read_only.reason():
-            raise Unavailable(reason, code="read_only", retry_after_s=READ_ONLY_RETRY_S)
+        services.read_only.require_writable()
         return _store_upload(services, grant)
 
 

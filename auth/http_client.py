@@ -12,7 +12,8 @@ import ssl
 import threading
 import time
 import weakref
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from typing import Any, NoReturn
 
@@ -75,6 +76,15 @@ class HttpResponse:
         return self.raise_for_status()
 
 
+@dataclass(frozen=True)
+class HttpStream:
+    """A response whose body is read in blocks; names of headers are in lower case."""
+
+    status: int
+    headers: Mapping[str, str]
+    blocks: Iterator[bytes]
+
+
 class HttpClient:
     """Sends requests for many threads, each within `timeout_s` from start to last byte.
 
@@ -117,8 +127,43 @@ class HttpClient:
             except STALE_CONNECTION_ERRORS:
                 return self._send(self._pool, method, url, headers, body, max_bytes)
         except REQUEST_FAILURES as error:
-            where = _without_query(url)
-            raise Unavailable(f"{where} cannot be read: {type(error).__name__}") from error
+            raise _make_unavailable(url, error) from error
+
+    @contextmanager
+    def stream(self, method: str, url: str, headers: Mapping[str, str]) -> Iterator["HttpStream"]:
+        """Send a request and yield the response, whose body may be of any size and duration.
+
+        Each step takes at most `timeout_s`. Unavailable if one fails.
+        """
+        with ExitStack() as stack:
+            try:
+                self._deadline.at = time.monotonic() + self._timeout_s
+                pool = self._pool or stack.enter_context(self._create_pool())
+                sent = [*{"Accept-Encoding": "identity", **headers}.items()]
+                timeouts = dict.fromkeys(("connect", "read", "write", "pool"), self._timeout_s)
+                response = stack.enter_context(
+                    pool.stream(method, url, headers=sent, extensions={"timeout": timeouts})
+                )
+            except REQUEST_FAILURES as error:
+                raise _make_unavailable(url, error) from error
+            received = {
+                name.decode("latin-1").lower(): value.decode("latin-1")
+                for name, value in response.headers
+            }
+            yield HttpStream(response.status, received, self._read_blocks(url, response))
+
+    def _read_blocks(self, url: str, response: httpcore.Response) -> Iterator[bytes]:
+        blocks = response.iter_stream()
+        while True:
+            # The thread that reads may be another one than that which sent the request.
+            self._deadline.at = time.monotonic() + self._timeout_s
+            try:
+                block = next(blocks, None)
+            except REQUEST_FAILURES as error:
+                raise _make_unavailable(url, error) from error
+            if block is None:
+                return
+            yield block
 
     def _send(
         self,
@@ -156,6 +201,10 @@ class HttpClient:
             retries=0,
             network_backend=self._backend,
         )
+
+
+def _make_unavailable(url: str, error: Exception) -> Unavailable:
+    return Unavailable(f"{_without_query(url)} cannot be read: {type(error).__name__}")
 
 
 def _without_query(url: str) -> str:

@@ -150,6 +150,9 @@ class Settings:
     signed_url_s: int = _setting(3600, "lifetime of a presigned URL, seconds")
     direct_file_urls: bool = _setting(False, "allow direct URLs on a file:// replica")
     read_only: bool = _setting(False, "refuse every write with 503 read_only")
+    mirror_of: str = _setting(
+        "", "URL of the store that this one mirrors: refuse every write with 403 read_only_mirror"
+    )
     rate_per_minute: int = _setting(0, "rate limit per principal, requests a minute; 0: none")
     rate_burst: int = _setting(100, "burst per principal, requests")
     rate_anonymous_per_minute: int = _setting(

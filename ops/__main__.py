@@ -34,6 +34,7 @@ COMMANDS = {
     "backup": "ops.backups:backup",
     "restore": "ops.backups:restore",
     "quotas": "ops.quotas:quota_commands",
+    "mirror": "ops.mirrors:mirror",
     "import": "ops.imports:import_bucket",
     "usage": "ops.usage:print_usage",
     "users": "ops.accounts:users",

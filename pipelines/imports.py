@@ -137,15 +137,24 @@ def _import_file(stores: Stores, request: ImportRequest, source: ImportSource) -
             return ImportResult(source.url, source.fqid, "present", size)
         declared = _declare(stores, source)
         new = IngestRequest(source.fqid, request.replica, source.url, request.creator_uid)
-        claim = ingest.claim_task(stores, new, declared, request.owner, lease_s=LEASE_S)
-        if claim is not None:
-            ingest.verify(stores, claim, _make_heartbeat(stores, claim))
-            cause = ingest.get_task(stores, claim.job.ref).cause
-            if cause:
-                return ImportResult(source.url, source.fqid, "failed", size, str(cause["detail"]))
+        deposit_file(stores, new, declared, request.owner)
     except DomainError as error:
         return ImportResult(source.url, source.fqid, "failed", size, error.detail)
     return ImportResult(source.url, source.fqid, "imported", size)
+
+
+def deposit_file(stores: Stores, new: IngestRequest, info: BlobInfo, owner: str) -> None:
+    """Verify, store and publish a file in this process; `info` declares the checksums.
+
+    Raise Unprocessable if the bytes differ, else errors as in `ingest.start_task`.
+    """
+    claim = ingest.claim_task(stores, new, info, owner, lease_s=LEASE_S)
+    if claim is None:
+        return
+    ingest.verify(stores, claim, _make_heartbeat(stores, claim))
+    cause = ingest.get_task(stores, claim.job.ref).cause
+    if cause:
+        raise Unprocessable(str(cause["detail"]), code=str(cause["code"]))
 
 
 def _declare(stores: Stores, source: ImportSource) -> BlobInfo:

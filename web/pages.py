@@ -17,7 +17,7 @@ from markupsafe import Markup
 
 from api.authz.context import AuthServices
 from api.http.auth import Guard, Q, RequestContext
-from api.http.dispatch import READ_ONLY_RETRY_S, disable_head
+from api.http.dispatch import disable_head
 from api.http.errors import REQUEST_ID_HEADER
 from api.http.form_files import UploadedFiles
 from api.http.limits import check_rate_limit
@@ -30,7 +30,7 @@ from auth.secret_values import ValueSealer, is_equal_secret
 from pipelines.facets import FacetFieldCaches
 from pipelines.report_cache import ReportCache
 from pipelines.statistics import StoreStatistics
-from storage.errors import Forbidden, Invalid, Unauthorized, Unavailable
+from storage.errors import Forbidden, Invalid, Unauthorized
 from storage.model import Principal
 from web import formats, static_files
 from web.live import PAUSE_S, START, LivePage, read_changes, wants_stream
@@ -317,8 +317,8 @@ def _serve_page(one: Page, site: Site, path: dict[str, str]) -> Response:
         raise Unauthorized("Log in first.")
     if one.method == "POST":
         _check_form(site, session, uploads=one.uploads)
-    if not one.while_read_only and (reason := services.read_only.reason()):
-        raise Unavailable(reason, code="read_only", retry_after_s=READ_ONLY_RETRY_S)
+    if not one.while_read_only:
+        services.read_only.require_writable()
     query = load_query(one.query, request.args)
     base = services.base(request)
     context: PageContext[Any] = PageContext(

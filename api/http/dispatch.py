@@ -18,12 +18,10 @@ from api.http.loading import MISSING_FIELD, load_body, load_path, load_query, re
 from api.http.operation import PATH_PARAMETER, SMALL_BODY_BYTES, Operation, read_stale
 from api.http.responses import apply_etag
 from config import Settings
-from storage.errors import Invalid, TooLarge, Unauthorized, Unavailable
+from storage.errors import Invalid, TooLarge, Unauthorized
 from storage.json_codec import MemoryBudget
 from storage.model import Principal
 from storage.rate_limits import RateLimiter
-
-READ_ONLY_RETRY_S = 60
 
 
 class RequestServices(Protocol):
@@ -68,8 +66,8 @@ def make_view(
         # Refuse what needs no body, before reading it.
         if operation.identified and principal is None and requirement is not None:
             raise Unauthorized(f"{operation.name} needs {requirement}")
-        if writes and (reason := services.read_only.reason()):
-            raise Unavailable(reason, code="read_only", retry_after_s=READ_ONLY_RETRY_S)
+        if writes:
+            services.read_only.require_writable()
         base = services.base(request)
         if in_query := [name for name in parameters if name not in path]:
             path |= _read_path_parameters(in_query)

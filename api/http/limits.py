@@ -19,7 +19,7 @@ from flask import Request, g
 from api.http.auth import client_address
 from config import Settings
 from storage.catalog import Catalog, store_state
-from storage.errors import TooManyRequests, Unavailable
+from storage.errors import Forbidden, TooManyRequests, Unavailable
 from storage.json_codec import SMALL_BYTES, MemoryBudget
 from storage.model import Principal
 from storage.rate_limits import Rate, RateLimiter, rate_limit_key
@@ -192,6 +192,7 @@ def reserve_memory(budget: MemoryBudget, size: int) -> None:
     g.reservation = reservation
 
 
+READ_ONLY_RETRY_S = 60
 READ_ONLY_CACHE_S = 1.0
 """How long the reason is cached, so that not every write reads it from the catalog."""
 
@@ -202,10 +203,19 @@ class ReadOnlyMode:
 
     catalog: Catalog
     always: bool = False
+    mirror_of: str = ""
     clock: Callable[[], float] = time.monotonic
     _read_at: float = field(default=float("-inf"), init=False)
     _reason: str | None = field(default=None, init=False)
     _lock: Lock = field(default_factory=Lock, init=False)
+
+    def require_writable(self) -> None:
+        """Raise Forbidden in a mirror, Unavailable in read-only mode."""
+        if self.mirror_of:
+            detail = f"This store is a read-only mirror of {self.mirror_of}: write there."
+            raise Forbidden(detail, code="read_only_mirror")
+        if reason := self.reason():
+            raise Unavailable(reason, code="read_only", retry_after_s=READ_ONLY_RETRY_S)
 
     def reason(self) -> str | None:
         """Return why writes are refused, or None if they are accepted."""

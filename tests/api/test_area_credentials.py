@@ -401,6 +401,9 @@ def test_read_only_store_rejects_presigned_uploads(
     refused = opened(settings, stores, job_queue, read_only=True).put(url, data=b"x")
     assert (refused.status_code, refused.json["code"]) == (503, "read_only")
     assert json.loads(refused.data)["status"] == 503
+    mirror = opened(settings, stores, job_queue, mirror_of="https://source.example.org")
+    refused = mirror.put(url, data=b"x")
+    assert (refused.status_code, refused.json["code"]) == (403, "read_only_mirror")
 
 
 @pytest.mark.spec("ARU-40")

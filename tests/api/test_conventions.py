@@ -572,6 +572,19 @@ def test_every_operation_that_writes_is_refused_while_read_only(closed, stores, 
     assert int(answer.headers["Retry-After"]) > 0
 
 
+@pytest.mark.spec("OPS-61", "ERR-60")
+def test_a_mirror_refuses_every_write_and_names_its_source(settings, stores, job_queue) -> None:
+    own = replace(settings, mirror_of="https://source.example.org")
+    mirror = create_app(own, stores, job_queue=job_queue, verify=verify).test_client()
+    for one in OPERATIONS:
+        if one.method in READING or one.name in READS_BY_POST:
+            continue
+        answer = asked(mirror, one)
+        assert (answer.status_code, answer.json["code"]) == (403, "read_only_mirror"), one.name
+        assert "https://source.example.org" in answer.json["detail"]
+    assert mirror.get("/v1/bundles/all?replica=aws").status_code == 200
+
+
 @pytest.mark.spec("CON-22")
 def test_routes_accept_only_operations(app) -> None:
     """So that none is forgotten where writes are refused."""

@@ -1,0 +1,191 @@
+"""The command `mirror`: a second store follows a running one."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from ops.local_store import LocalStore, running_store
+from ops.mirrors import HttpStore
+from ops.procfile import ROOT
+from pipelines import bundles
+from storage import keys
+from storage.catalog import bundles as bundle_rows
+from storage.model import FQID
+from tests.builders import new_uuid, version
+from tests.ops.commands import opened, run_json, typed
+from tests.waiting import until
+
+pytestmark = pytest.mark.spec("OPS-61")
+
+CONTENTS = {"a.json": b'{"a": 1}', "b.txt": b"the content of a data file"}
+
+
+@pytest.fixture(scope="module")
+def source(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalStore]:
+    with running_store(tmp_path_factory.mktemp("source"), {}) as found:
+        yield found
+
+
+@pytest.fixture(scope="module")
+def http(source: LocalStore) -> Iterator[httpx.Client]:
+    with httpx.Client(
+        base_url=f"{source.api}/v1",
+        headers={"Authorization": f"Bearer {source.token}", "Prefer": "wait=30"},
+        trust_env=False,
+        timeout=90,
+    ) as client:
+        yield client
+
+
+@pytest.fixture
+def deposited(http: httpx.Client) -> FQID:
+    """A new bundle of two files in the source, whose event is in the feed."""
+    area, entries = new_uuid(), []
+    assert http.post(f"/area/{area}").status_code == 201
+    for name, content in CONTENTS.items():
+        staged = http.put(f"/area/{area}/files/{name}", content=content)
+        uuid, at = new_uuid(), version()
+        body = {"source_url": staged.json()["url"], "creator_uid": 7}
+        put = http.put(f"/files/{uuid}", params={"version": at, "replica": "aws"}, json=body)
+        assert put.status_code in (200, 201, 202), put.text
+        indexed = name.endswith(".json")
+        entries.append({"uuid": uuid, "version": at, "name": name, "indexed": indexed})
+    fqid = FQID(new_uuid(), version())
+    params = {"version": fqid.version, "replica": "aws"}
+    body = {"creator_uid": 8, "files": entries}
+
+    def put_bundle() -> bool:
+        return http.put(f"/bundles/{fqid.uuid}", params=params, json=body).status_code in (200, 201)
+
+    until(put_bundle)
+    wait_for_event(http, fqid, "CREATE")
+    return fqid
+
+
+def wait_for_event(http: httpx.Client, fqid: FQID, kind: str) -> None:
+    def is_listed() -> bool:
+        answer = http.get(
+            "/events/feed",
+            params={"replica": "aws", "after": ""},
+            headers={"Prefer": "wait=0"},
+        ).json()
+        return any(
+            (one["event_type"], one["bundle_uuid"]) == (kind, fqid.uuid) for one in answer["events"]
+        )
+
+    until(is_listed)
+
+
+def words(source: LocalStore, fqid: FQID) -> tuple[str, ...]:
+    return ("mirror", source.api, "--token", source.token, "--prefix", fqid.uuid, "--once")
+
+
+def read_mirror(home: Path, fqid: FQID) -> tuple[Mapping[str, Any], dict[str, bytes]] | None:
+    """The manifest of a bundle in the mirror, and its contents by name."""
+    stores = opened(home)
+    with stores.catalog.read() as tx:
+        row, is_buried = bundle_rows.find_with_tombstone(tx, fqid)
+    if row is None or is_buried or not row.published:
+        return None
+    manifest = json.loads(bundles.build_manifest(stores, row))
+    blobs = stores.replicas["aws"]
+    return manifest, {
+        one["name"]: b"".join(blobs.read(keys.blob_key(one["sha256"]))) for one in manifest["files"]
+    }
+
+
+def test_copies_bundles_with_equal_bytes_once(
+    home: Path, source: LocalStore, http: httpx.Client, deposited: FQID
+) -> None:
+    assert run_json(*words(source, deposited)) == {"bundles": 1, "deleted": 0}
+    mirrored = read_mirror(home, deposited)
+    assert mirrored is not None
+    params = {"version": deposited.version, "replica": "aws"}
+    answer = http.get(f"/bundles/{deposited.uuid}", params=params).json()["bundle"]
+    assert mirrored[0]["files"] == answer["files"]
+    assert mirrored[0]["creator_uid"] == answer["creator_uid"] == 8
+    assert mirrored[1] == CONTENTS
+    assert run_json(*words(source, deposited)) == {"bundles": 0, "deleted": 0}
+
+
+def test_follows_deletions(
+    home: Path, source: LocalStore, http: httpx.Client, deposited: FQID
+) -> None:
+    run_json(*words(source, deposited))
+    answer = http.request(
+        "DELETE",
+        f"/bundles/{deposited.uuid}",
+        params={"replica": "aws", "version": deposited.version},
+        json={"reason": "withdrawn"},
+    )
+    assert answer.status_code == 200, answer.text
+    wait_for_event(http, deposited, "TOMBSTONE")
+    assert run_json(*words(source, deposited)) == {"bundles": 0, "deleted": 1}
+    assert read_mirror(home, deposited) is None
+
+
+@pytest.mark.parametrize("flips", [1, 99])
+def test_refuses_flipped_bytes_and_reads_again(
+    home: Path, source: LocalStore, deposited: FQID, monkeypatch: pytest.MonkeyPatch, flips: int
+) -> None:
+    read, left = HttpStore.read_content, dict[str, int]()
+
+    def flip(self: HttpStore, url: str, headers: Mapping[str, str]) -> Iterator[bytes]:
+        content = bytearray(b"".join(read(self, url, headers)))
+        left[url] = left.get(url, flips) - 1
+        if left[url] >= 0:
+            content[0] ^= 1
+        yield bytes(content)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(HttpStore, "read_content", flip)
+        result = typed(*words(source, deposited))
+    if flips == 1:
+        assert result.exit_code == 0, result.output
+    else:
+        assert result.exit_code == 1
+        assert "was declared as" in result.output
+        assert read_mirror(home, deposited) is None
+        assert run_json(*words(source, deposited))["bundles"] == 1
+    mirrored = read_mirror(home, deposited)
+    assert mirrored is not None
+    assert mirrored[1] == CONTENTS
+
+
+def test_goes_on_after_a_kill(home: Path, source: LocalStore, deposited: FQID) -> None:
+    program = (
+        "import os, signal, sys\n"
+        "from pipelines import mirrors\n"
+        "mirrors.bundles.put = lambda *args, **more: os.kill(os.getpid(), signal.SIGKILL)\n"
+        "from ops.__main__ import cli\n"
+        "cli(sys.argv[1:])\n"
+    )
+    killed = subprocess.run(
+        [sys.executable, "-c", program, *words(source, deposited)],
+        cwd=ROOT,
+        env={**os.environ, "STORE_HOME": str(home)},
+        check=False,
+        capture_output=True,
+    )
+    assert killed.returncode == -signal.SIGKILL, killed.stderr
+    assert read_mirror(home, deposited) is None
+    assert run_json(*words(source, deposited))["bundles"] == 1
+    mirrored = read_mirror(home, deposited)
+    assert mirrored is not None
+    assert mirrored[1] == CONTENTS
+
+
+def test_rejects_a_bad_url_and_token(home: Path, source: LocalStore, tmp_path: Path) -> None:
+    assert typed("mirror", "ftp://example.org").exit_code == 2
+    (tmp_path / "token").write_text("x\n")
+    refused = typed("mirror", source.api, "--token-file", str(tmp_path / "token"), "--once")
+    assert refused.exit_code == 1
+    assert "answers 401" in refused.output

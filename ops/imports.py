@@ -52,9 +52,9 @@ def import_bucket(
     limit: int | None,
     dry_run: bool,
 ) -> CommandOutput:
-    """Import the objects of a public bucket: s3://bucket/prefix or gs://bucket/prefix.
+    """Import the objects of a public bucket.
 
-    Requests carry no credentials. Each object is read twice: to compute its checksums, which are
+    SOURCE is s3://bucket/prefix or gs://bucket/prefix. Requests carry no credentials. Each object is read twice: to compute its checksums, which are
     compared with those that the bucket states, and to store and verify it. Objects that fail are
     listed, and the exit code is 1. Repeat the command to go on: what is here is not imported again.
     """

@@ -194,7 +194,7 @@ def mirror(
     owner: str | None,
     follow: bool,
 ) -> CommandOutput:
-    """Copy the bundles of the store at URL, and follow its events.
+    """Copy another store and follow its events.
 
     Files and bundles keep uuid and version, and every byte is verified. Deletions follow. The place
     in the feed is kept in the catalog: repeat the command to go on. Set STORE_MIRROR_OF in this

@@ -54,9 +54,10 @@ def import_bucket(
 ) -> CommandOutput:
     """Import the objects of a public bucket.
 
-    SOURCE is s3://bucket/prefix or gs://bucket/prefix. Requests carry no credentials. Each object is read twice: to compute its checksums, which are
-    compared with those that the bucket states, and to store and verify it. Objects that fail are
-    listed, and the exit code is 1. Repeat the command to go on: what is here is not imported again.
+    SOURCE is s3://bucket/prefix or gs://bucket/prefix. Requests carry no credentials. Each object
+    is read twice: to compute its checksums, which are compared with those that the bucket states,
+    and to store and verify it. Objects that fail are listed, and the exit code is 1. Repeat the
+    command to go on: what is here is not imported again.
     """
     if endpoint and urlsplit(endpoint).scheme not in ("http", "https"):
         raise click.BadParameter("must be an http or https URL", param_hint="--endpoint")

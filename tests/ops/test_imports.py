@@ -23,6 +23,7 @@ from storage.model import FQID
 from storage.pubsub import MemoryPubSub
 from storage.stores import Stores
 from tests.ops.commands import opened, run, run_json, typed
+from tests.storage.blobs.backend_gcs import running
 from tests.storage.blobs.s3_server import found, lasting_s3
 
 pytestmark = pytest.mark.spec("OPS-60")
@@ -187,3 +188,28 @@ def test_goes_on_after_a_kill(home: Path, bucket: str) -> None:
     after = run_json(*words(bucket))
     assert (after["imported"], after["present"], after["failed"]) == (3, 0, 0)
     assert run_json(*words(bucket))["present"] == 3
+
+
+def test_imports_from_google_cloud_storage(
+    home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Objects there have generations and CRC-32Cs; the file goes into the replica of the scheme."""
+    with running(tmp_path) as gcs:
+        monkeypatch.setenv("STORAGE_EMULATOR_HOST", gcs.endpoint)
+        credentials = list[str]()
+        monkeypatch.setattr(
+            type(gcs.tokens), "expect", lambda _self, sent: credentials.append(sent)
+        )
+        gcs.objects.make_bucket("public")
+        for name in ("data/a.txt", "data/b.txt", "other"):
+            gcs.objects.put("public", {"name": name}, name.encode(), {})
+        planned = run_json("import", "gs://public/data/", "--dry-run")["objects"]
+        assert run_json("import", "gs://public/data/")["imported"] == 2
+        again = run_json("import", "gs://public/data/")
+    assert (again["imported"], again["present"], again["failed"]) == (0, 2, 0)
+    assert set(credentials) == {""}
+    stores = opened(home)
+    with stores.catalog.read() as tx:
+        rows = files.find_all(tx, [FQID(one["uuid"], one["version"]) for one in planned])
+    blobs = [stores.replicas["gcp"].read(keys.blob_key(row.checksums.sha256)) for row in rows]
+    assert {b"".join(blob) for blob in blobs} == {b"data/a.txt", b"data/b.txt"}

@@ -1,7 +1,6 @@
 """The causes of alerts in a running store: each block begins with the cause, and mends it."""
 
 import os
-import shutil
 import signal
 import threading
 import uuid
@@ -213,16 +212,15 @@ def too_few_fields(ground: Ground) -> Iterator[None]:
 def damaged_before_its_copy(ground: Ground) -> Iterator[None]:
     """A file damaged while the other bucket is away, so that it cannot be copied there."""
     other = ground.store.home / "replicas" / "gcp"
-    away = other.rename(other.with_name("gcp.away"))
-    try:
-        one = ground.deposit()
-        with ground.opened() as stores:
+    with ground.opened() as stores:  # which makes folders that are absent
+        away = other.rename(other.with_name("gcp.away"))
+        try:
+            one = ground.deposit()
             path = path_of(stores.replicas["aws"], keys.blob_key(one.files[1].sha256))
-        intact = path.read_bytes()
-        path.write_bytes(flip(intact, -1))
-    finally:
-        shutil.rmtree(other, ignore_errors=True)
-        away.rename(other)
+            intact = path.read_bytes()
+            path.write_bytes(flip(intact, -1))
+        finally:
+            away.rename(other)
     yield
     path.write_bytes(intact)
     ground.store.run_command("dead", "retry")

@@ -195,7 +195,6 @@ def _reverse_host(base: str) -> str:
 @operation(
     "GET",
     f"{ROOT}/objects/{{object_id}}",
-    may_lag=True,
     tag=TAG,
     query=ReadObject,
     responses={200: ResponseDoc("The object.", DrsObject), 202: _PENDING},
@@ -306,7 +305,6 @@ def _list_access_methods(
 @operation(
     "GET",
     f"{ROOT}/objects/{{object_id}}/access/{{access_id}}",
-    may_lag=True,
     tag=TAG,
     responses={200: ResponseDoc("Where the bytes are.", AccessUrl), 202: _PENDING},
     errors=(404,),

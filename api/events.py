@@ -267,7 +267,6 @@ def _format_event(row: SequencedEvent) -> dict[str, Any]:
 @operation(
     "GET",
     "/events/{uuid}",
-    may_lag=True,
     tag=TAG,
     query=ReadEvent,
     responses={200: ResponseDoc("The document.", EventDocument)},

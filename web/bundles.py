@@ -69,7 +69,7 @@ class BundleParameters(VersionPageParameters):
     after: Annotated[str, TextField(load_default="", validate=max_length(MAX_TEXT))]
 
 
-@page("GET", "/bundles/<uuid>", access="get_bundle", query=BundleParameters, may_lag=True)
+@page("GET", "/bundles/<uuid>", access="get_bundle", query=BundleParameters)
 def show_bundle(context: PageContext[BundleParameters]) -> Response:
     """Show a bundle version, or say why it is not there."""
     query = context.query
@@ -322,7 +322,7 @@ class HistoryParameters(VersionPageParameters):
     before: Annotated[str | None, version_field(load_default=None)]
 
 
-@page("GET", "/bundles/<uuid>/versions", query=HistoryParameters, may_lag=True)
+@page("GET", "/bundles/<uuid>/versions", query=HistoryParameters)
 def list_bundle_versions(context: PageContext[HistoryParameters]) -> Response:
     """List the versions of a bundle that the caller may read, and their events."""
     uuid, query = context.uuid, context.query
@@ -368,7 +368,7 @@ class DiffParameters:
     version: Annotated[str, version_field(required=True, data_key="to")]
 
 
-@page("GET", "/bundles/<uuid>/diff", query=DiffParameters, may_lag=True)
+@page("GET", "/bundles/<uuid>/diff", query=DiffParameters)
 def compare_bundle_versions(context: PageContext[DiffParameters]) -> Response:
     """Show the differences of two versions of a bundle, each of which is authorized."""
     uuid, query = context.uuid, context.query

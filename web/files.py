@@ -28,7 +28,7 @@ class FilePageParameters(FileParameters):
     search_after: Annotated[str | None, page_token_field()]
 
 
-@page("GET", "/files/<uuid>", access="get_file", query=FilePageParameters, may_lag=True)
+@page("GET", "/files/<uuid>", access="get_file", query=FilePageParameters)
 def show_file(context: PageContext[FilePageParameters]) -> Response:
     """Show a file version."""
     query, uuid = context.query, context.uuid

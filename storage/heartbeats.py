@@ -4,10 +4,12 @@ A file is locked as long as its process lives, and holds the time of its last he
 machine's monotonic clock. So neither a reused process id nor a changed clock deceives a reader.
 """
 
+import errno
 import fcntl
 import os
 import socket
 import time
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -25,15 +27,22 @@ class Heartbeat:
 
 
 class HeartbeatFile:
-    """The file of this process; `name` says what it does."""
+    """The file of this process; `name` says what it does. OSError if it cannot be written."""
 
     def __init__(self, folder: Path, name: str) -> None:
         folder.mkdir(parents=True, exist_ok=True, mode=0o700)
         _remove_ended(folder)
         self._path = folder / f"{name}.{os.getpid()}"
         self._handle = os.open(self._path, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
-        self.beat()
-        fcntl.flock(self._handle, fcntl.LOCK_EX)
+        try:
+            fcntl.flock(self._handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            self.beat()
+            if not self._path.exists():
+                # Another process that started took it for one of a process that has ended.
+                raise OSError(errno.ESTALE, os.strerror(errno.ESTALE))
+        except BaseException:
+            os.close(self._handle)
+            raise
 
     def beat(self) -> None:
         """Write the current time."""
@@ -45,12 +54,12 @@ class HeartbeatFile:
         os.close(self._handle)
 
 
-def notify_watchdog(address: str) -> None:
-    """Tell systemd's watchdog at this socket that the process makes progress (sd_notify)."""
+def notify_systemd(address: str) -> None:
+    """Tell systemd at this socket that the process has started and makes progress (sd_notify)."""
     path = f"\0{address[1:]}" if address.startswith("@") else address
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as sender:
         sender.setblocking(False)
-        sender.sendto(b"WATCHDOG=1", path)
+        sender.sendto(b"READY=1\nWATCHDOG=1", path)
 
 
 def read_heartbeats(folder: Path, name: str) -> list[Heartbeat]:
@@ -67,9 +76,13 @@ def _read_heartbeat(path: Path, pid: int) -> Heartbeat | None:
     try:
         if not _is_locked(handle):
             return None
-        written = float(os.pread(handle, _TIME_LENGTH, 0))
+        text = os.pread(handle, _TIME_LENGTH, 0)
     finally:
         os.close(handle)
+    if len(text) < _TIME_LENGTH:
+        # It is being created.
+        return None
+    written = float(text)
     return Heartbeat(pid, max(0.0, time.monotonic() - written))
 
 
@@ -90,11 +103,15 @@ def _list_files(folder: Path) -> list[tuple[Path, str, int]]:
 
 
 def _remove_ended(folder: Path) -> None:
-    """Remove files of killed processes."""
-    for path, _, pid in _list_files(folder):
-        try:
-            os.kill(pid, 0)
-        except ProcessLookupError:
-            path.unlink(missing_ok=True)
-        except PermissionError:
-            continue
+    """Remove files of killed processes, which are not locked.
+
+    A process id says nothing: processes of other containers may share the folder.
+    """
+    for path, _, _ in _list_files(folder):
+        with suppress(OSError):
+            handle = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+            try:
+                if not _is_locked(handle):
+                    path.unlink(missing_ok=True)
+            finally:
+                os.close(handle)

@@ -3,6 +3,7 @@
 `python -m ops probe` reads them.
 """
 
+import errno
 import logging
 import threading
 import time
@@ -16,7 +17,7 @@ from dramatiq import Broker, Worker
 from dramatiq.broker import MessageProxy
 from dramatiq.middleware import Middleware
 
-from storage.heartbeats import HEARTBEAT_S, HeartbeatFile, notify_watchdog
+from storage.heartbeats import HEARTBEAT_S, HeartbeatFile, notify_systemd
 
 log = logging.getLogger(__name__)
 
@@ -31,7 +32,7 @@ OVERRUN_S = 300.0
 
 def name_process(queues: Collection[str]) -> str:
     """Return the name of a worker's heartbeat by its queues; without any, that of all queues."""
-    return "+".join(sorted(queues)) or ALL_QUEUES
+    return "+".join(sorted(set(queues))) or ALL_QUEUES
 
 
 def beat_until(
@@ -43,30 +44,57 @@ def beat_until(
 ) -> None:
     """Write heartbeats until the event is set, except while a check finds something stuck.
 
-    `notify_socket` is that of systemd's watchdog, if there is one.
+    `notify_socket` is that of systemd, if the process is a unit of it. It is notified even if
+    the file cannot be written.
     """
-    try:
-        file = HeartbeatFile(folder, name)
-    except OSError as error:
-        log.error("this process has no heartbeat: %s: %s", folder, error.strerror)
-        stop.wait()
-        return
     before: str | None = None
-    with closing(file):
-        while not stop.wait(HEARTBEAT_S):
+    with closing(_HeartbeatWriter(folder, name)) as writer:
+        while True:
             stuck = next(filter(None, (check() for check in checks)), None)
             if stuck is None:
-                file.beat()
+                writer.beat()
                 _notify(notify_socket)
             elif stuck != before:
                 log.error("no heartbeat: %s", stuck)
             before = stuck
+            if stop.wait(HEARTBEAT_S):
+                return
+
+
+class _HeartbeatWriter:
+    """Writes heartbeats; logs the first of several errors, which must not end the process."""
+
+    def __init__(self, folder: Path, name: str) -> None:
+        self._folder, self._name = folder, name
+        self._file: HeartbeatFile | None = None
+        self._has_failed = False
+
+    def beat(self) -> None:
+        try:
+            if self._file is None:
+                self._file = HeartbeatFile(self._folder, self._name)
+            else:
+                self._file.beat()
+        except OSError as error:
+            if not self._has_failed:
+                log.error("heartbeat: cannot be written: %s: %s", self._folder, error.strerror)
+            self._has_failed = True
+            if error.errno == errno.ESTALE:
+                self.close()
+        else:
+            self._has_failed = False
+
+    def close(self) -> None:
+        file, self._file = self._file, None
+        if file is not None:
+            with suppress(OSError):
+                file.close()
 
 
 def _notify(notify_socket: str) -> None:
     if notify_socket:
         with suppress(OSError):
-            notify_watchdog(notify_socket)
+            notify_systemd(notify_socket)
 
 
 class JobWatch(Middleware):

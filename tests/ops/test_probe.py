@@ -1,6 +1,8 @@
 """`probe`: heartbeats of real workers and of the scheduler."""
 
+import errno
 import json
+import os
 import signal
 import socket
 import subprocess
@@ -22,6 +24,7 @@ from storage.heartbeats import HEARTBEAT_S, HeartbeatFile, read_heartbeats
 from storage.stores import Stores
 from tests import redis_server
 from tests.waiting import PATIENCE_S, until
+from workers import heartbeats
 from workers.broker import MemoryBroker
 from workers.heartbeats import JobWatch, beat_until, name_process
 from workers.messages import MessageSender
@@ -123,7 +126,61 @@ def test_worker_tells_the_watchdog_of_systemd(
         watchdog.settimeout(PATIENCE_S)
         engines = {"STORE_REDIS_URL": f"redis://127.0.0.1:{port}/0", "NOTIFY_SOCKET": address}
         with running(tmp_path, "workers", "sync", **engines):
-            assert watchdog.recv(100) == b"WATCHDOG=1"
+            assert watchdog.recv(100) == b"READY=1\nWATCHDOG=1"
+
+
+def test_disk_that_refuses_heartbeats_ends_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(heartbeats, "HEARTBEAT_S", 0.01)
+    monkeypatch.chdir(tmp_path)
+    folder = Settings(home=tmp_path).heartbeats_folder
+    folder.write_text("no folder can be made here")
+    stop = threading.Event()
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as watchdog:
+        watchdog.bind("notify")
+        watchdog.settimeout(PATIENCE_S)
+        beating = threading.Thread(target=beat_until, args=(stop, folder, "sync", [], "notify"))
+        beating.start()
+        try:
+            for _ in range(3):
+                assert watchdog.recv(100) == b"READY=1\nWATCHDOG=1"
+            folder.unlink()
+            until(lambda: watchdog.recv(100) and run_probe(tmp_path, "sync")[0] == 0)
+            with monkeypatch.context() as broken:
+                broken.setattr(os, "pwrite", refuse_write)
+                for _ in range(100):
+                    assert watchdog.recv(100) == b"READY=1\nWATCHDOG=1"
+            assert beating.is_alive()
+        finally:
+            stop.set()
+            beating.join()
+    found = [record.getMessage() for record in caplog.records]
+    assert found == [
+        f"heartbeat: cannot be written: {folder}: {os.strerror(number)}"
+        for number in (errno.EEXIST, errno.ENOSPC)
+    ]
+
+
+def refuse_write(_handle: int, _data: bytes, _offset: int) -> int:
+    raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+
+def test_only_files_without_a_lock_are_removed(tmp_path: Path) -> None:
+    folder = Settings(home=tmp_path).heartbeats_folder
+    other = HeartbeatFile(folder, "sync")
+    # A process of another container has an id that no process here has.
+    (path,) = folder.iterdir()
+    elsewhere = path.rename(folder / f"sync.{2**31 - 1}")
+    ended = folder / f"sync.{os.getpid()}"
+    ended.write_text(elsewhere.read_text())
+    own = HeartbeatFile(folder, "index")
+    assert {file.name for file in folder.iterdir()} == {elsewhere.name, f"index.{os.getpid()}"}
+    assert len(read_heartbeats(folder, "sync")) == 1
+    with pytest.raises(BlockingIOError):
+        HeartbeatFile(folder, "index")
+    own.close()
+    other.close()
 
 
 def test_probe_is_fast_to_start(tmp_path: Path) -> None:
@@ -185,7 +242,7 @@ def test_job_beyond_its_time_limit_is_stuck() -> None:
     finally:
         end.set()
         worker.stop(timeout=5_000)
-    assert watch.find_stuck([worker]) == "a thread of jobs has ended"
+    until(lambda: watch.find_stuck([worker]) == "a thread of jobs has ended")
 
 
 def test_clock_is_stuck_without_turns(settings: Settings, stores: Stores) -> None:

@@ -1,25 +1,25 @@
 """The command `import`."""
 
 from contextlib import closing
-from urllib.parse import urlsplit
 
 import click
 
 from auth.login.users import parse_user_email
 from auth.tokens.issuance import administrator_email
 from config import Settings
+from config.parsing import is_plain_url
 from ops.commands import open_stores
 from ops.output import CommandOutput, OutputTable, prints_output
 from pipelines.imports import (
     FolderCollector,
     ImportRequest,
     ImportResult,
+    find_state,
     import_files,
-    is_present,
     list_sources,
 )
 from storage.blobs.clients import SourceAccess
-from storage.errors import Unavailable
+from storage.errors import Invalid, Unavailable
 from storage.model import REPLICAS, Replica
 from storage.stores import Stores
 
@@ -35,7 +35,7 @@ from storage.stores import Stores
     help="Make a bundle of the objects of each folder.",
 )
 @click.option("--owner", help="E-mail address of the owner; by default the administrator.")
-@click.option("--creator-uid", type=click.IntRange(0), default=0, show_default=True)
+@click.option("--creator-uid", type=click.IntRange(0, 2**63 - 1), default=0, show_default=True)
 @click.option("--endpoint", help="URL of the S3 service, if it is not Amazon's.")
 @click.option("--limit", type=click.IntRange(1), help="Only the first objects.")
 @click.option("--dry-run", is_flag=True, help="Show what would be imported.")
@@ -57,10 +57,14 @@ def import_bucket(
     SOURCE is s3://bucket/prefix or gs://bucket/prefix. Requests carry no credentials. Each object
     is read twice: to compute its checksums, which are compared with those that the bucket states,
     and to store and verify it. Objects that fail are listed, and the exit code is 1. Repeat the
-    command to go on: what is here is not imported again.
+    command to go on: what is stored is not imported again.
     """
-    if endpoint and urlsplit(endpoint).scheme not in ("http", "https"):
-        raise click.BadParameter("must be an http or https URL", param_hint="--endpoint")
+    if endpoint and not is_plain_url(endpoint):
+        raise click.BadParameter(
+            f"must be an http or https URL with a host (got {endpoint})", param_hint="--endpoint"
+        )
+    if endpoint and source.startswith("gs:"):
+        raise click.UsageError("--endpoint is for sources in S3: it needs s3://bucket/prefix.")
     if bundle_by == "folder" and limit:
         raise click.UsageError("--limit cuts folders: it cannot be used with --bundle-by folder.")
     if settings.read_only:
@@ -68,7 +72,7 @@ def import_bucket(
     request = ImportRequest(
         source,
         replica or ("gcp" if source.startswith("gs:") else "aws"),
-        parse_user_email(owner or administrator_email(settings)),
+        _parse_owner(owner) if owner else administrator_email(settings),
         creator_uid,
         endpoint or "",
         limit,
@@ -81,17 +85,29 @@ def import_bucket(
         return _summarize(stores, request, folders)
 
 
+def _parse_owner(owner: str) -> str:
+    try:
+        return parse_user_email(owner)
+    except Invalid as error:
+        raise click.BadParameter(f"{error.detail} (got {owner})", param_hint="--owner") from error
+
+
 def _show_sources(stores: Stores, request: ImportRequest) -> CommandOutput:
     rows = [
-        (one.url, one.fqid.uuid, one.fqid.version, one.info.size, is_present(stores, one))
+        (one.url, one.fqid.uuid, one.fqid.version, one.info.size, find_state(stores, request, one))
         for one in list_sources(stores, request)
     ]
-    columns = ("source", "uuid", "version", "size", "present")
-    new = [row for row in rows if not row[4]]
+    columns = ("source", "uuid", "version", "size", "state")
+    new = [row for row in rows if row[4] == "new"]
     return CommandOutput(
         {"objects": OutputTable("Objects", columns, rows)},
         f"{len(new)} objects with {sum(row[3] for row in new)} bytes would be imported",
+        error="" if rows else _explain_absence(request),
     )
+
+
+def _explain_absence(request: ImportRequest) -> str:
+    return f"no object below {request.source_url}"
 
 
 def _summarize(
@@ -109,7 +125,11 @@ def _summarize(
             folders.add(source, result.outcome)
     written = list(folders.write_bundles(stores, request)) if folders else []
     failed += [one for one in written if one.outcome == "failed"]
-    whole = [one for one in written if one.outcome != "failed"]
+    written_bundles = [one for one in written if one.outcome != "failed"]
+    new_bundles = [one for one in written_bundles if one.outcome == "imported"]
+    error = "" if any(counts.values()) else _explain_absence(request)
+    if failed:
+        error = f"{len(failed)} objects or bundles were not imported"
     return CommandOutput(
         {
             **counts,
@@ -117,7 +137,7 @@ def _summarize(
             "bundles": OutputTable(
                 "Bundles",
                 ("folder", "uuid", "version"),
-                [(one.url, *one.fqid) for one in whole],
+                [(one.url, *one.fqid) for one in written_bundles],
                 hidden_if_empty=True,
             ),
             "failures": OutputTable(
@@ -128,6 +148,7 @@ def _summarize(
             ),
         },
         f"imported {counts['imported']} objects with {size} bytes;"
-        f" {counts['present']} were here, {counts['failed']} failed; {len(whole)} bundles",
-        error=f"{len(failed)} objects or bundles were not imported" if failed else "",
+        f" {counts['present']} already stored, {counts['failed']} failed;"
+        f" {len(written_bundles)} bundles, {len(new_bundles)} new",
+        error=error,
     )

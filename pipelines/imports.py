@@ -5,6 +5,7 @@ is read once to compute them, compared with what its engine states, and then ver
 published as every deposit is.
 """
 
+import logging
 import re
 import time
 from collections import defaultdict, deque
@@ -27,13 +28,16 @@ from storage.errors import (
     ClaimLost,
     ConflictError,
     DomainError,
+    Invalid,
     SourceChanged,
     Unavailable,
     Unprocessable,
 )
-from storage.model import CHECKSUM_NAMES, FQID, JobClaim, Replica
+from storage.model import CHECKSUM_NAMES, FQID, FileVersion, JobClaim, Replica
 from storage.protocols import BlobInfo
 from storage.stores import Stores
+
+log = logging.getLogger(__name__)
 
 THREADS = 8
 """Objects that an import reads concurrently."""
@@ -42,6 +46,7 @@ LEASE_S = 120.0
 _MD5 = re.compile(r"[0-9a-f]{32}")
 
 Outcome = Literal["imported", "present", "failed"]
+State = Literal["new", "present", "unverified", "conflict"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,10 +91,15 @@ def list_sources(stores: Stores, request: ImportRequest) -> Iterator[ImportSourc
     root = f"{scheme}://{rest.partition('/')[0]}/"
     infos = (info for info in stores.sources.list(request.source_url) if not info.key.endswith("/"))
     for info in islice(infos, request.limit):
-        url = root + info.key
+        url = _escape(root + info.key)
         name = f"{request.endpoint}{url}#{info.etag or info.pin}"
         version = formats.version_from_us(info.modified_us or 0)
         yield ImportSource(url, FQID(str(uuid5(NAMESPACE_URL, name)), version), info)
+
+
+def _escape(text: str) -> str:
+    """Escape lone surrogates, which can be neither stored nor printed."""
+    return text.encode(errors="backslashreplace").decode()
 
 
 def import_files(
@@ -111,17 +121,25 @@ def import_files(
             yield done, result.result()
 
 
-def is_present(stores: Stores, source: ImportSource) -> bool:
-    """Return whether the object is here; ConflictError if its version has other content."""
-    with stores.catalog.read() as tx:
-        rows = file_rows.find_all(tx, [source.fqid])
-    if not rows or not rows[0].published:
-        return False
-    (row,) = rows
+def find_state(stores: Stores, request: ImportRequest, source: ImportSource) -> State:
+    """Return whether an object is stored, as far as its listing and the catalog tell.
+
+    `unverified` is a file of another depositor: its name can be predicted, so only the object's
+    bytes show whether it is the same.
+    """
+    row = _find_row(stores, source)
+    if row is None:
+        return "new"
     etag = _get_md5(source.info)
     if row.size != source.info.size or (etag and row.checksums.s3_etag != etag):
-        raise ConflictError(f"File {source.fqid} exists with other content.")
-    return True
+        return "conflict"
+    return "present" if row.author == request.owner else "unverified"
+
+
+def _find_row(stores: Stores, source: ImportSource) -> FileVersion | None:
+    with stores.catalog.read() as tx:
+        row = file_rows.find(tx, source.fqid)
+    return row if row and row.published else None
 
 
 def _get_md5(info: BlobInfo) -> str | None:
@@ -133,14 +151,38 @@ def _get_md5(info: BlobInfo) -> str | None:
 def _import_file(stores: Stores, request: ImportRequest, source: ImportSource) -> ImportResult:
     size = source.info.size
     try:
-        if is_present(stores, source):
-            return ImportResult(source.url, source.fqid, "present", size)
-        declared = _declare(stores, source)
-        new = IngestRequest(source.fqid, request.replica, source.url, request.creator_uid)
-        deposit_file(stores, new, declared, request.owner)
-    except DomainError as error:
-        return ImportResult(source.url, source.fqid, "failed", size, error.detail)
-    return ImportResult(source.url, source.fqid, "imported", size)
+        outcome = _deposit_source(stores, request, source)
+    except Exception as error:
+        return ImportResult(source.url, source.fqid, "failed", size, _explain(error))
+    return ImportResult(source.url, source.fqid, outcome, size)
+
+
+def _deposit_source(stores: Stores, request: ImportRequest, source: ImportSource) -> Outcome:
+    """Deposit an object unless it is stored; ConflictError if its version has other content."""
+    if _escape(source.info.key) != source.info.key:
+        raise Invalid("its key is not valid Unicode")
+    state = find_state(stores, request, source)
+    if state == "present":
+        return "present"
+    conflict = ConflictError(f"File {source.fqid} exists with other content.")
+    if state == "conflict":
+        raise conflict
+    declared = _declare(stores, source)
+    if row := _find_row(stores, source):
+        if declared.metadata != checksum_metadata(row.checksums):
+            raise conflict
+        return "present"
+    new = IngestRequest(source.fqid, request.replica, source.url, request.creator_uid)
+    deposit_file(stores, new, declared, request.owner)
+    return "imported"
+
+
+def _explain(error: Exception) -> str:
+    """Return why an object or a bundle failed, with the class of an unexpected error."""
+    if isinstance(error, DomainError):
+        return error.detail
+    log.exception("unexpected error during an import", exc_info=error)
+    return _escape(f"{type(error).__name__}: {error}")
 
 
 def deposit_file(stores: Stores, new: IngestRequest, info: BlobInfo, owner: str) -> None:
@@ -242,6 +284,6 @@ def _write_bundle(
     draft = BundleDraft(fqid, request.replica, request.creator_uid, entries)
     try:
         written = bundles.put(stores, draft, request.owner, request_id="import")
-    except DomainError as error:
-        return ImportResult(folder, fqid, "failed", reason=error.detail)
+    except Exception as error:
+        return ImportResult(folder, fqid, "failed", reason=_explain(error))
     return ImportResult(folder, fqid, "imported" if written.created else "present")

@@ -181,8 +181,10 @@ class UrlSources:
         """See Sources."""
         scheme, _, rest = url.partition("://")
         bucket, _, prefix = rest.partition("/")
-        if scheme not in ("s3", "gs") or not _BUCKET_NAME.fullmatch(bucket):
+        if scheme not in ("s3", "gs") or not bucket:
             raise Invalid(f"source: must be s3://bucket/prefix or gs://bucket/prefix (got {url})")
+        if not _BUCKET_NAME.fullmatch(bucket):
+            raise Invalid(f"source: bucket {bucket} must be at least 2 letters, digits, ., _ or -")
         if self.is_own_bucket(url):
             raise Forbidden("source: must not be a bucket of the store")
         if scheme == "s3":

@@ -4,6 +4,7 @@ import os
 import signal
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
@@ -13,18 +14,29 @@ import pytest
 
 from config import Settings
 from ops.procfile import ROOT
-from pipelines.imports import ImportRequest, import_files, list_sources
+from pipelines import areas, checksums
+from pipelines.area_files import checksum_metadata
+from pipelines.imports import (
+    ImportRequest,
+    ImportSource,
+    deposit_file,
+    import_files,
+    list_sources,
+)
+from pipelines.ingest import IngestRequest
 from pipelines.limits import SEGMENT_ENTRIES
 from storage import keys
 from storage.blobs.clients import SourceAccess
 from storage.catalog import bundles, files
 from storage.connect import connect
 from storage.model import FQID
+from storage.protocols import SourceObject
 from storage.pubsub import MemoryPubSub
 from storage.stores import Stores
 from tests.ops.commands import opened, run, run_json, typed
 from tests.storage.blobs.backend_gcs import running
 from tests.storage.blobs.s3_server import found, lasting_s3
+from tests.waiting import PATIENCE_S
 
 pytestmark = pytest.mark.spec("OPS-60")
 
@@ -128,6 +140,7 @@ def test_refuses_an_object_whose_etag_lies(home: Path, bucket: str) -> None:
         ("s3://", "must be s3://bucket/prefix"),
         ("data/folder", "must be s3://bucket/prefix"),
         ("https://example.org/x", "must be s3://bucket/prefix"),
+        ("s3://p/x", "bucket p must be at least 2 letters"),
         ("s3://no-such-bucket-here/x", "NoSuchBucket"),
     ],
 )
@@ -138,25 +151,112 @@ def test_rejects_bad_sources(home: Path, bucket: str, source: str, message: str)
     assert run_json("usage")["usage"] == []
 
 
-def test_rejects_a_bad_endpoint(home: Path, bucket: str) -> None:
-    result = typed("import", f"s3://{bucket}/", "--endpoint", "file:///etc")
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (("s3://bucket/", "--endpoint", "file:///etc"), "must be an http or https URL with a host"),
+        (("s3://bucket/", "--endpoint", "http://"), "must be an http or https URL with a host"),
+        (("gs://bucket/", "--endpoint", "http://localhost"), "--endpoint is for sources in S3"),
+        (("s3://bucket/", "--owner", "nobody here"), "--owner: Not an e-mail address"),
+        (("s3://bucket/", "--owner", "nobody here"), "(got nobody here)"),
+        (("s3://bucket/", "--creator-uid", "9" * 23), "--creator-uid"),
+    ],
+)
+def test_rejects_bad_options(home: Path, options: tuple[str, ...], message: str) -> None:
+    result = typed("import", *options)
     assert result.exit_code == 2
-    assert "must be an http or https URL" in result.output
+    assert message in " ".join(result.output.split())
+
+
+@pytest.mark.parametrize("more", [(), ("--dry-run",)])
+def test_fails_if_there_is_no_object(home: Path, bucket: str, more: tuple[str, ...]) -> None:
+    result = typed(*words(bucket, "nothing/", *more))
+    assert result.exit_code == 1
+    assert f"no object below s3://{bucket}/nothing/" in result.stderr
+
+
+def test_sums_up_what_was_new(home: Path, bucket: str) -> None:
+    run(*words(bucket, "data/a/", "--bundle-by", "folder"))
+    summary = run(*words(bucket, "", "--bundle-by", "folder")).splitlines()[-1]
+    assert summary == (
+        "imported 2 objects with 11 bytes; 2 already stored, 0 failed; 3 bundles, 2 new"
+    )
 
 
 def test_a_dry_run_changes_nothing(home: Path, bucket: str) -> None:
     planned = run_json(*words(bucket, "data/", "--dry-run"))["objects"]
     assert [one["size"] for one in planned] == [5, 2, 6]
-    assert not any(one["present"] for one in planned)
+    assert {one["state"] for one in planned} == {"new"}
     assert run_json("usage")["usage"] == []
     assert run_json(*words(bucket, "data/", "--limit", "1"))["imported"] == 1
-    assert [
-        one["present"] for one in run_json(*words(bucket, "data/", "--dry-run"))["objects"]
-    ] == [
-        True,
-        False,
-        False,
-    ]
+    planned = run_json(*words(bucket, "data/", "--dry-run"))["objects"]
+    assert [one["state"] for one in planned] == ["present", "new", "new"]
+
+
+def test_a_dry_run_shows_conflicts(home: Path, bucket: str) -> None:
+    stores, request = open_with_endpoint(home), make_request(bucket, "data/a/1")
+    (source,) = list_sources(stores, request)
+    take_name(stores, source, b"other bytes", "other@example.org")
+    planned = run_json(*words(bucket, "data/", "--dry-run"))["objects"]
+    assert [one["state"] for one in planned] == ["conflict", "new", "new"]
+    assert "conflict" in run(*words(bucket, "data/", "--dry-run"))
+
+
+def take_name(stores: Stores, source: ImportSource, content: bytes, author: str) -> None:
+    """Deposit these bytes, from an upload area, as the file that an object would become."""
+    area = str(uuid4())
+    areas.create(stores, area, author)
+    sums = checksums.compute_checksums([content], len(content)).checksums
+    key = keys.area_file_key(area, "file")
+    stores.areas.put(key, content, metadata=checksum_metadata(sums))
+    new = IngestRequest(source.fqid, "aws", stores.areas.direct_url(key), 0)
+    deposit_file(stores, new, stores.areas.head(key), author)
+
+
+@pytest.mark.parametrize(
+    ("etag", "content", "outcome"),
+    [
+        ("0123456789abcdef0123456789abcdef-2", b"false", "failed"),
+        ("0123456789abcdef0123456789abcdef-2", b"first", "present"),
+        ("8b04d5e3775d298e78455efc5ca404d5", b"false", "failed"),
+        ("8b04d5e3775d298e78455efc5ca404d5", b"first", "present"),
+    ],
+    ids=["other-multipart", "same-multipart", "other", "same"],
+)
+def test_compares_files_of_other_depositors(
+    home: Path, bucket: str, etag: str, content: bytes, outcome: str
+) -> None:
+    found(bucket, "data/a/1.txt")._etag = etag
+    stores, request = open_with_endpoint(home), make_request(bucket, "data/a/1")
+    (source,) = list_sources(stores, request)
+    assert source.info.etag == etag
+    take_name(stores, source, content, "other@example.org")
+    ((_, result),) = import_files(stores, request, iter([source]))
+    assert result.outcome == outcome
+    assert ("other content" in result.reason) == (outcome == "failed")
+
+
+def test_an_unexpected_error_fails_one_object(
+    home: Path, bucket: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stores, request = open_with_endpoint(home), make_request(bucket, "data/")
+    infos = list(stores.sources.list(request.source_url))
+    # A listing in JSON can have such a key.
+    broken = replace(infos[0], key="data/\udc80")
+    opened_source = stores.sources.open
+
+    def open_source(url: str) -> SourceObject:
+        if url.endswith("meta.json"):
+            raise ZeroDivisionError("of this test")
+        return opened_source(url)
+
+    monkeypatch.setattr(stores.sources, "list", lambda _: iter([broken, *infos]))
+    monkeypatch.setattr(stores.sources, "open", open_source)
+    results = [one for _, one in import_files(stores, request, list_sources(stores, request))]
+    assert [one.outcome for one in results] == ["failed", "imported", "failed", "imported"]
+    assert results[0].url.endswith("/data/\\udc80")
+    assert results[0].reason == "its key is not valid Unicode"
+    assert results[2].reason == "ZeroDivisionError: of this test"
 
 
 def test_is_refused_while_the_store_is_read_only(home: Path, bucket: str) -> None:
@@ -182,6 +282,7 @@ def test_goes_on_after_a_kill(home: Path, bucket: str) -> None:
         env={**os.environ, "STORE_HOME": str(home)},
         check=False,
         capture_output=True,
+        timeout=PATIENCE_S,
     )
     assert killed.returncode == -signal.SIGKILL
     assert run_json("usage")["usage"] == []

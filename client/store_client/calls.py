@@ -11,7 +11,7 @@ from urllib.parse import quote, urlencode
 
 from store_client.definition.arguments import check_arguments
 from store_client.definition.openapi import ApiOperation, OperationParameter
-from store_client.errors import AnswerObject, Damaged, Misused, StoreError, name_os_errors
+from store_client.errors import Damaged, Misused, StoreError, name_os_errors
 from store_client.http.session import HttpSession
 from store_client.http.urls import strip_query
 
@@ -152,7 +152,9 @@ def execute_call(session: HttpSession, call: OperationCall) -> Any:
     method = call.operation.method
     if call.content is None:
         return _decode_response(
-            session.request(method, call.url, **call.request_arguments()), call.operation
+            session.request(method, call.url, **call.request_arguments()),
+            call.operation,
+            session.object_type,
         )
     content = call.content
     headers = {"Content-Type": "application/octet-stream", **call.headers}
@@ -166,10 +168,12 @@ def execute_call(session: HttpSession, call: OperationCall) -> Any:
         repeatable=None if content.replayable else False,
     ) as answer:
         answer.read()
-        return _decode_response(answer, call.operation)
+        return _decode_response(answer, call.operation, session.object_type)
 
 
-def _decode_response(answer: "httpx.Response", operation: ApiOperation) -> Any:
+def _decode_response(
+    answer: "httpx.Response", operation: ApiOperation, object_type: type[dict[str, Any]]
+) -> Any:
     """The body; for HEAD the headers, for a redirect its location and headers."""
     headers = dict(answer.headers)
     if answer.has_redirect_location:
@@ -181,7 +185,7 @@ def _decode_response(answer: "httpx.Response", operation: ApiOperation) -> Any:
     kind = answer.headers.get("Content-Type", "").partition(";")[0].strip().lower()
     if kind == "application/json" or kind.endswith("+json"):
         try:
-            return answer.json(object_hook=AnswerObject)
+            return answer.json(object_hook=None if object_type is dict else object_type)
         except (ValueError, RecursionError) as error:
             raise Damaged(f"the answer of {strip_query(str(answer.url))} is not JSON") from error
     if kind == "text/html" and operation.service == "store":
@@ -195,7 +199,7 @@ def _decode_response(answer: "httpx.Response", operation: ApiOperation) -> Any:
 def iterate_pages(session: HttpSession, call: OperationCall) -> Iterator[tuple[Any, str]]:
     """The body of each page, and the key of its items."""
     for answer in session.pages(call.operation.method, call.url, **call.request_arguments()):
-        page = _decode_response(answer, call.operation)
+        page = _decode_response(answer, call.operation, session.object_type)
         yield page, answer.headers.get(CONTENT_KEY) or call.operation.paged
 
 

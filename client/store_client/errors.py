@@ -113,7 +113,7 @@ class MissingField(Damaged, KeyError):
 
 
 class AnswerObject(dict[str, Any]):
-    """A JSON object of an answer; MissingField for a field that it should have and has not."""
+    """A JSON object of an answer to a command; MissingField for a field that it lacks."""
 
     def __missing__(self, name: str) -> Any:
         raise MissingField(name)

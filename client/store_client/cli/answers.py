@@ -6,6 +6,7 @@
 """
 
 import importlib
+import json
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -154,7 +155,8 @@ def _select(value: Any, asked: AnswerOptions) -> list[Any]:
     try:
         if asked.jq:
             return list(program.input_value(value).all())
-        return [program.search(value)]
+        # JMESPath knows the types of JSON only, and none that derive from them.
+        return [program.search(json.loads(json.dumps(value, default=str)))]
     except ValueError as error:  # of jq; errors of JMESPath are ValueErrors, too
         raise Misused(f"the expression fails: {error}") from error
 

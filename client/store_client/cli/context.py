@@ -23,7 +23,7 @@ from store_client.cli import answers, output
 from store_client.cli.answers import FORMATS, AnswerOptions, check_expressions, parse_fields
 from store_client.cli.terminal import LEVELS, configure_logging, escape_text, silence_warnings
 from store_client.configuration import Configuration, load_configuration
-from store_client.errors import INTERRUPTED, Misused
+from store_client.errors import INTERRUPTED, AnswerObject, Misused
 
 if TYPE_CHECKING:
     from store_client.client import Client
@@ -90,7 +90,8 @@ class ProgramRun:
     def client(self, config: Configuration) -> "Client":
         """The client of that store in this run."""
         if config not in self._clients:
-            self._clients[config] = self.make(config)
+            made = self._clients[config] = self.make(config)
+            made.session.object_type = AnswerObject
         return self._clients[config]
 
     def close(self) -> None:

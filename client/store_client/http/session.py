@@ -50,6 +50,8 @@ class HttpSession:
         self.base_url = base_url
         self.tokens = tokens
         self.policy = policy
+        self.object_type: type[dict[str, Any]] = dict
+        """What JSON objects of answers are decoded as."""
         self._sleep = sleep
         self._transport = transport
         self._origins = {parse_origin(base_url)}

@@ -47,6 +47,16 @@ def test_pipe_gets_one_json_value_a_line(shelf: Shelf, admin: Typist) -> None:
     assert done.stderr == ""
 
 
+def test_expressions_apply_functions_to_objects(shelf: Shelf, admin: Typist) -> None:
+    done = admin.types("bundle", "show", shelf.liver, "--query", "length(keys(files[0])) > `3`")
+    assert done.stdout == "true\n", done.stderr
+
+
+def test_answers_of_the_library_are_plain_objects(shelf: Shelf) -> None:
+    found = shelf.client.call("get_bundle", uuid=shelf.liver, replica="aws")
+    assert type(found) is type(found["bundle"]) is dict
+
+
 def test_json_has_the_fields_that_are_asked_for(shelf: Shelf, admin: Typist) -> None:
     whole = admin.reads("bundle", "files", shelf.liver, "--json")
     assert "crc32c" in whole[0]

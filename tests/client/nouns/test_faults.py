@@ -161,9 +161,10 @@ def test_answers_are_right_or_there_are_none(
 
 
 KEYS = re.compile(r'"([A-Za-z_]+)":')
+REPEATABLE = [words for words in READING + WRITING if "delete" not in words]
 
 
-@pytest.mark.parametrize("words", READING + WRITING, ids=" ".join)
+@pytest.mark.parametrize("words", REPEATABLE, ids=" ".join)
 def test_absent_fields_of_answers_are_named(
     shelf: Shelf,
     names: dict[str, str],
@@ -182,7 +183,7 @@ def test_absent_fields_of_answers_are_named(
 
     monkeypatch.setattr(httpx.Response, "json", remember)
     calm = Typist(tmp_path / "calm", make_client, {URL: shelf.store.url})
-    assert run(calm, said).exit_code in (0, NotFound.exit_code)
+    assert run(calm, said).exit_code == 0
     for turn, key in enumerate(sorted(seen)):
 
         def rename(answer: httpx.Response, key: str = key, **said: Any) -> Any:

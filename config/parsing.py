@@ -24,6 +24,8 @@ SETTING_BOUNDS = {
     "backup_every_s": (60, 31_536_000),
     "backup_keep": (1, 10_000),
     "traces_ratio": (0.0, 1.0),
+    "catalog_connections": (1, 10_000),
+    "catalog_overflow": (0, 10_000),
     "catalog_read_max_lag_s": (0.5, 3_600.0),
 }
 """Minimum and maximum values with which a store can run."""

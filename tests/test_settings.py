@@ -184,6 +184,8 @@ def test_a_list_is_json_or_has_commas(raw: str) -> None:
         ("PORT", "80.5", 'must be a whole number (got "80.5")'),
         ("TICK_S", "0", "must be between 0.01 and 3600.0 (got 0.0)"),
         ("DELIVERY_THREADS", "0", "must be between 1 and 1000 (got 0)"),
+        ("CATALOG_CONNECTIONS", "0", "must be between 1 and 10000 (got 0)"),
+        ("CATALOG_OVERFLOW", "-1", "must be between 0 and 10000 (got -1)"),
         ("PORT", "\N{ARABIC-INDIC DIGIT THREE}", "must be a whole number (got"),
         ("PORT", "9" * 5000, "must be a whole number (got"),
         ("WAIT_S", "soon", 'must be a number (got "soon")'),

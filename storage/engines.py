@@ -114,7 +114,7 @@ def open_s3_source(bucket: str, key: str, reader: Callable[[], SourceReader[Any]
 def list_s3_sources(
     bucket: str, prefix: str, reader: Callable[[], SourceReader[Any]]
 ) -> Iterator[BlobInfo]:
-    """List a depositor's objects in S3."""
+    """List objects of a source bucket in S3."""
     from storage.blobs import s3
 
     return s3.list_s3_sources(bucket, prefix, lambda: reader().client)
@@ -137,7 +137,7 @@ def open_gcs_source(bucket: str, key: str, reader: Callable[[], SourceReader[Any
 def list_gcs_sources(
     bucket: str, prefix: str, reader: Callable[[], SourceReader[Any]]
 ) -> Iterator[BlobInfo]:
-    """List a depositor's objects in Google Cloud Storage."""
+    """List objects of a source bucket in Google Cloud Storage."""
     from storage.blobs import gcs
 
     return gcs.list_gcs_sources(bucket, prefix, lambda: reader().client)

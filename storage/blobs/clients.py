@@ -51,7 +51,7 @@ class PerProcess(Generic[T]):
 
 @dataclass(frozen=True, slots=True)
 class SourceAccess:
-    """How depositors' buckets are read; `s3_endpoint` None means the ambient one."""
+    """Credentials and endpoint for reading sources; `s3_endpoint` None means the ambient one."""
 
     anonymous: bool = False
     s3_endpoint: str | None = None
@@ -65,7 +65,7 @@ CREDENTIALS_RETRY_S = 60.0
 
 @dataclass(frozen=True, slots=True)
 class SourceReader(Generic[T]):
-    """A client for depositors' buckets, unsigned if the environment has no credentials."""
+    """A client for reading sources, unsigned if the environment has no credentials."""
 
     client: T
     signed: bool

@@ -306,7 +306,7 @@ def _check_gcs_key(key: str) -> None:
 def list_gcs_sources(
     bucket: str, prefix: str, client: Callable[[], GcsClient]
 ) -> Iterator[BlobInfo]:
-    """List a depositor's objects; see Sources."""
+    """List objects of a source bucket; see Sources."""
     with translate_source_errors(_is_unreadable_at_start):
         source = GcsBucketClient(bucket, client, own=False)
         for blob in gcs_objects.list_objects(source, prefix, start="", fields=_LIST_FIELDS):

@@ -365,7 +365,7 @@ def _list_objects(bucket: S3BucketClient, prefix: str, after: str = "") -> Itera
 def list_s3_sources(
     bucket: str, prefix: str, connect: Callable[[], S3Connection]
 ) -> Iterator[BlobInfo]:
-    """List a depositor's objects; see Sources."""
+    """List objects of a source bucket; see Sources."""
     with translate_source_errors(_is_unreadable_at_start):
         yield from _list_objects(S3BucketClient(bucket, connect, own=False), prefix)
 

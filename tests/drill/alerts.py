@@ -1,4 +1,4 @@
-"""The drill `python -m tests.drill.alerts`: each alert fires for its cause, and clears without it.
+"""The drill `python -m tests.drill.alerts`: alerts fire for their causes, and clear without them.
 
 Prometheus scrapes three stores and evaluates `deploy/alerts.yml`, in which only the durations are
 shorter (`tests.live.prometheus`). What would take days to grow old gets an earlier time in the
@@ -205,7 +205,7 @@ class Report:
 @click.option("--stage", "names", multiple=True, help="Only this stage; repeatable.")
 @click.option("--seed", type=int, default=1, show_default=True, help="Of the proxy's delays.")
 def drill(names: tuple[str, ...], seed: int) -> None:
-    """Provoke each alert, and wait until it fires and clears; exit with 1 if one does not."""
+    """Provoke alerts, and wait until each fires and clears; exit with 1 if one does not."""
     began = time.monotonic()
     if lacks := prometheus_package.missing():
         sys.exit(f"alerts: this machine lacks {lacks}")

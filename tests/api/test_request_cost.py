@@ -13,9 +13,9 @@ from bench import requests
 from bench.requests import Site, Trail
 
 MOST = {
-    "put_bundle": Trail(37, 146, 207, 14, reads=1, writes=2, syncs=2),
-    "put_bundle_again": Trail(28, 107, 133, 4, reads=2, writes=1, syncs=0),
-    "put_file": Trail(40, 164, 254, 10, reads=3, writes=1, syncs=0),
+    "put_bundle": Trail(37, 147, 208, 14, reads=1, writes=2, syncs=2),
+    "put_bundle_again": Trail(28, 108, 134, 4, reads=2, writes=1, syncs=0),
+    "put_file": Trail(40, 165, 255, 10, reads=3, writes=1, syncs=0),
     "get_file": Trail(32, 101, 126, 5, reads=2, writes=0, syncs=0),
     "get_file_bytes": Trail(14, 48, 57, 0, reads=0, writes=0, syncs=0),
     "get_bundle": Trail(26, 77, 91, 4, reads=2, writes=0, syncs=0),

@@ -85,7 +85,7 @@ def test_state_is_redrawn_on_a_terminal(home: Path) -> None:
             shown += os.read(ours, 4096)
         os.write(ours, b"\x03")
         process.send_signal(signal.SIGINT)
-        assert process.wait(timeout=30) == 0
+        assert process.wait(timeout=60) == 0
     os.close(ours)
     assert b"Traceback" not in shown
     assert b"Aborted" not in shown

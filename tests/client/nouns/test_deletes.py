@@ -160,6 +160,7 @@ def test_asks_on_a_terminal(shelf: Shelf, admin: Typist, tmp_path: Path, noun: s
             assert uuid in said.replace(" ", "")
             assert "cannot be undone" in said
             assert exists(shelf, admin, noun, uuid)
+            terminal.wait_until_it_sleeps()
             terminal.send(answer)
             assert terminal.end() == code, terminal.text
             assert ("Nothing was changed." in terminal.text) is (answer in {"\n", "n\n"})

@@ -82,6 +82,14 @@ class Terminal:
                 assert holds(self.text), f"it ended; the screen shows:\n{self.text}"
                 return
 
+    def wait_until_it_sleeps(self) -> None:
+        """Wait until the program waits for a key: Python loses a Ctrl-C just before it reads."""
+        stat = Path(f"/proc/{self._process.pid}/stat")
+        deadline = time.monotonic() + PATIENCE_S
+        while stat.read_text().rpartition(")")[2].split()[0] != "S":
+            assert time.monotonic() < deadline, f"is busy; the screen shows:\n{self.text}"
+            time.sleep(0.01)
+
     def end(self, limit_s: float = PATIENCE_S) -> int:
         """Wait for the end of the program; its exit code."""
         deadline = time.monotonic() + limit_s

@@ -29,6 +29,8 @@ SECRET_SETTINGS = ("secret_key", "secret_key_previous", "provider_secrets")
 URL_PASSWORD = re.compile(r"(?<=://)([^/@:]*):[^/@]+@")
 """The user and the password of a URL."""
 
+POSTGRESQL_SCHEME = "postgresql+psycopg://"
+
 
 class SettingsError(Exception):
     """A setting is unknown or has an invalid value; the message names it."""
@@ -431,6 +433,7 @@ class Settings:
                 " https://creativecommons.org/licenses/by/4.0/, or one line of text",
             )
         self._check_quotas()
+        self._check_standby()
         if self.traces_url and not is_plain_url(self.traces_url):
             raise SettingValueError(
                 "traces_url",
@@ -444,6 +447,19 @@ class Settings:
         for name in ("quota_bytes", "quota_files", "group_quota_bytes", "group_quota_files"):
             if getattr(self, name) < 0:
                 raise SettingValueError(name, "must not be negative")
+
+    def _check_standby(self) -> None:
+        """Refuse a standby without a catalog on PostgreSQL; never repeat a URL: passwords."""
+        if not self.catalog_read_url:
+            return
+        if not self.catalog_read_url.startswith(POSTGRESQL_SCHEME):
+            raise SettingValueError("catalog_read_url", f"must begin with {POSTGRESQL_SCHEME}")
+        if not self.catalog_url.startswith(POSTGRESQL_SCHEME):
+            raise SettingValueError(
+                "catalog_read_url",
+                "needs a catalog on PostgreSQL: STORE_CATALOG_URL must begin with"
+                f" {POSTGRESQL_SCHEME}",
+            )
 
     @property
     def metrics_folder(self) -> Path:

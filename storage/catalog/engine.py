@@ -15,7 +15,7 @@ import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext, suppress
 from copy import copy
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from types import MappingProxyType
 from typing import Any, Final, Literal
@@ -287,10 +287,10 @@ def _open_standby(url: str, primary_url: str, limits: PoolLimits, lag_s: float) 
             "STORE_CATALOG_READ_URL: needs a catalog on PostgreSQL (STORE_CATALOG_URL is SQLite)"
         )
     one = PoolLimits(1, 1, _STANDBY_WAIT_S)
+    # While a standby hangs, threads wait for it: never so many that none is left for the primary.
+    some = PoolLimits(max(1, limits.connections // 2), limits.overflow // 2, _STANDBY_WAIT_S)
     try:
-        engine = _create_postgresql_engine(
-            url, replace(limits, wait_s=_STANDBY_WAIT_S), _STANDBY_OPTIONS
-        )
+        engine = _create_postgresql_engine(url, some, _STANDBY_OPTIONS)
         measured = _create_postgresql_engine(url, one, _STANDBY_OPTIONS)
     except SettingsError as error:
         raise SettingsError(f"STORE_CATALOG_READ_URL: {error}") from error
@@ -342,7 +342,8 @@ class Catalog:
 
     def run_query(self, question: Callable[[Tx], Answer]) -> Answer:
         """Run a single query, which sees a snapshot without a transaction."""
-        is_again = False
+        # What fails on a standby is asked again on the primary.
+        is_again = self._reader is not self._engine
         with _translate_errors():
             while True:
                 try:
@@ -376,7 +377,8 @@ class Catalog:
 
         This spares a liveness check before each transaction.
         """
-        is_again = False
+        # What fails on a standby is asked again on the primary.
+        is_again = engine is not self._engine
         while True:
             connection = engine.connect()
             try:

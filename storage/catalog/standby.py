@@ -6,16 +6,20 @@ that was committed by then. While nothing can be measured, the age grows.
 """
 
 import logging
+import os
+import socket
 import threading
 import time
 from collections import deque
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Final
 
 from sqlalchemy import Engine, event, text
 from sqlalchemy.engine import ExceptionContext
 from sqlalchemy.exc import SQLAlchemyError
+from sqlalchemy.pool import ConnectionPoolEntry
 
 from storage.metrics import CATALOG_STANDBY_LAG
 
@@ -27,6 +31,17 @@ MEASUREMENTS_PER_LAG: Final = 4
 """Least measurements within the allowed lag."""
 MAX_SAMPLES: Final = 600
 """Positions of the primary that a standby has not replayed yet."""
+WATCH_INTERVAL_S: Final = 1.0
+"""Time between two looks for connections that hang."""
+MEASURE_LIMIT_S: Final = 5.0
+"""Longest time for the answer to a measurement."""
+READ_LIMIT_S: Final = 20.0
+"""Longest time that a read may take; then the primary is asked."""
+AVOID_S: Final = 60.0
+"""How long the primary is read after such a read: its disk may hang while it can be measured."""
+
+_SOCKET: Final = "socket"
+"""Key of a connection's socket in the data of the pool."""
 
 # No standby can have more than the flushed position. Names of log segments begin with the timeline.
 _PRIMARY_POSITION = text(
@@ -94,7 +109,77 @@ class CatalogStandby:
         """A time at which nothing was committed that the standby lacks."""
         self._problem = "it was not measured yet"
         self._was_usable: bool | None = None
+        self._avoided_until = float("-inf")
+        self._taken: dict[ConnectionPoolEntry, tuple[float, bool]] = {}
+        """Connections in use: since when, and whether for a read."""
+        self._watcher: threading.Thread | None = None
+        self._is_closed = threading.Event()
         event.listen(engine, "handle_error", self._note_failed_read)
+        self._follow_connections(engine, is_read=True)
+        self._follow_connections(measured, is_read=False)
+
+    def _follow_connections(self, engine: Engine, *, is_read: bool) -> None:
+        """Note which connections of the engine are in use, to end those that hang."""
+
+        def take(_connection: Any, record: ConnectionPoolEntry, *_: Any) -> None:
+            with self._lock:
+                self._taken[record] = (self._clock(), is_read)
+                if self._watcher is None:
+                    self._watcher = threading.Thread(
+                        target=self._watch, name="standby watcher", daemon=True
+                    )
+                    self._watcher.start()
+
+        def open_socket(connection: Any, record: ConnectionPoolEntry) -> None:
+            # A duplicate: the driver may close its own, whose number is then another file's.
+            record.info[_SOCKET] = socket.socket(fileno=os.dup(connection.fileno()))
+            take(connection, record)
+
+        def give_back(_connection: Any, record: ConnectionPoolEntry) -> None:
+            with self._lock:
+                self._taken.pop(record, None)
+
+        def close_socket(connection: Any, record: ConnectionPoolEntry) -> None:
+            give_back(connection, record)
+            if _SOCKET in record.info:
+                record.info.pop(_SOCKET).close()
+
+        # First of all: the preparation of a session may hang, too.
+        event.listen(engine, "connect", open_socket, insert=True)
+        event.listen(engine, "checkout", take)
+        event.listen(engine, "checkin", give_back)
+        event.listen(engine, "close", close_socket)
+
+    def _watch(self) -> None:
+        while not self._is_closed.wait(WATCH_INTERVAL_S):
+            try:
+                self._end_hanging()
+            except Exception:
+                log.exception("connections to the catalog's standby were not checked")
+
+    def _end_hanging(self) -> None:
+        """Shut down connections that hang, and all reads of a standby that may not be read.
+
+        Their threads get an error at once, and ask the primary.
+        """
+        with self._lock:
+            has_reads = any(is_read for _, is_read in self._taken.values())
+        is_usable = has_reads and self.is_usable()
+        now = self._clock()
+        with self._lock:
+            late = []
+            for record, (since, is_read) in self._taken.items():
+                limit_s = READ_LIMIT_S if is_read else MEASURE_LIMIT_S
+                is_late = now - since >= limit_s
+                if is_late and is_read:
+                    self._avoided_until = now + AVOID_S
+                if is_late or (is_read and not is_usable):
+                    late.append(record)
+            for record in late:
+                del self._taken[record]
+                # The socket may be closed by now.
+                with suppress(KeyError, OSError):
+                    record.info[_SOCKET].shutdown(socket.SHUT_RDWR)
 
     def is_usable(self) -> bool:
         """Return whether the standby answers and is not too far behind, as far as is known."""
@@ -112,7 +197,9 @@ class CatalogStandby:
         with self._lock:
             lag_s = self._clock() - self._current_at
             problem = self._problem
-            if not problem and lag_s == float("inf"):
+            if not problem and self._clock() < self._avoided_until:
+                problem = f"a read took longer than {READ_LIMIT_S:g} s"
+            elif not problem and lag_s == float("inf"):
                 problem = "it has not caught up yet"
             elif not problem and lag_s > self.max_lag_s:
                 problem = (
@@ -195,6 +282,7 @@ class CatalogStandby:
 
     def close(self) -> None:
         """Close all connections."""
+        self._is_closed.set()
         for engine in (self.engine, self._measured, self._primary):
             engine.dispose()
 

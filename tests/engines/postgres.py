@@ -78,12 +78,12 @@ def running(home: Path, **more: str) -> Iterator[Running]:
     ]
     made = as_account([*initdb, "--locale=C.UTF-8"])
     subprocess.run(made, cwd="/", check=True, stdout=subprocess.DEVNULL)
-    with _started(home, data, port, more) as service:
+    with _serve(home, data, port, more) as service:
         yield service
 
 
 @contextmanager
-def following(home: Path, primary: str, **more: str) -> Iterator[Running]:
+def standby(home: Path, primary: str, **more: str) -> Iterator[Running]:
     """Start a standby of that server, more settings in `more`; stop it at the end."""
     data, port, followed = home / "standby", ports.find_free_port(), urlsplit(primary)
     data.mkdir(mode=0o700)
@@ -93,12 +93,12 @@ def following(home: Path, primary: str, **more: str) -> Iterator[Running]:
     # Write what it needs to follow, and do not wait for the next checkpoint.
     copied += ["--write-recovery-conf", "--checkpoint=fast", "--no-sync"]
     subprocess.run(as_account(copied), cwd="/", check=True)
-    with _started(home, data, port, more) as service:
+    with _serve(home, data, port, more) as service:
         yield service
 
 
 @contextmanager
-def _started(home: Path, data: Path, port: int, more: Mapping[str, str]) -> Iterator[Service]:
+def _serve(home: Path, data: Path, port: int, more: Mapping[str, str]) -> Iterator[Service]:
     settings = {**SETTINGS, "port": str(port), "unix_socket_directories": "", **more}
     words = [word for name, value in settings.items() for word in ("-c", f"{name}={value}")]
     command = as_account([packages.found("postgres"), "-D", data, *words])

@@ -2,6 +2,7 @@
 
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 from collections.abc import Iterator
@@ -338,9 +339,12 @@ def test_a_url_that_names_no_server_is_refused_and_not_repeated(url: str) -> Non
 
 
 @pytest.fixture(params=["own"] if POSTGRES and postgres.missing() is None else [])
-def restarting(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Running]:
-    """A private server, since the test restarts it."""
-    with postgres.running(tmp_path) as running:
+def restarting() -> Iterator[Running]:
+    """A private server, since the test restarts it; its account cannot enter pytest's folders."""
+    with (
+        tempfile.TemporaryDirectory(prefix="restarting-") as home,
+        postgres.running(Path(home)) as running,
+    ):
         yield running
 
 

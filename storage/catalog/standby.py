@@ -102,7 +102,10 @@ class CatalogStandby:
         self._interval_s = min(MEASURE_INTERVAL_S, max_lag_s / MEASUREMENTS_PER_LAG)
         self._clock, self._start = clock, start
         self._lock = threading.Lock()
-        self._is_measuring, self._asked_at = False, float("-inf")
+        self._asked_at = float("-inf")
+        self._is_idle = threading.Event()
+        """Whether no measurement is under way."""
+        self._is_idle.set()
         self._history: tuple[int, str] | None = None
         self._samples: deque[tuple[float, int]] = deque(maxlen=MAX_SAMPLES)
         self._current_at = float("-inf")
@@ -185,9 +188,11 @@ class CatalogStandby:
         """Return whether the standby answers and is not too far behind, as far as is known."""
         now = self._clock()
         with self._lock:
-            is_due = not self._is_measuring and now - self._asked_at >= self._interval_s
+            is_due = now - self._asked_at >= self._interval_s
+            is_due = is_due and self._is_idle.is_set() and not self._is_closed.is_set()
             if is_due:
-                self._is_measuring, self._asked_at = True, now
+                self._is_idle.clear()
+                self._asked_at = now
         if is_due:
             self._start(self._measure_for_reads)
         return self.state().is_usable
@@ -271,8 +276,7 @@ class CatalogStandby:
         try:
             self.measure()
         finally:
-            with self._lock:
-                self._is_measuring = False
+            self._is_idle.set()
 
     def _note_failed_read(self, context: ExceptionContext) -> None:
         """Read from the primary after a lost connection, until the next measurement."""
@@ -282,7 +286,9 @@ class CatalogStandby:
 
     def close(self) -> None:
         """Close all connections."""
-        self._is_closed.set()
+        with self._lock:
+            self._is_closed.set()
+        self._is_idle.wait(MEASURE_LIMIT_S)
         for engine in (self.engine, self._measured, self._primary):
             engine.dispose()
 

@@ -35,7 +35,7 @@ from storage.pubsub import MemoryPubSub
 from storage.stores import Stores
 from tests.drill import checks, notification_checks, samples
 from tests.drill.buckets import S3Bucket
-from tests.drill.network import HERE, Network, joined
+from tests.drill.network import HERE, Network, create_network
 from tests.engines import engine, packages, postgres, redis, s3
 from tests.engines.versions import S3_SERVER
 from tests.live.api import ApiClient
@@ -226,7 +226,7 @@ def _running(folder: Path, seed: int) -> Iterator[Hosts]:
         "AWS_SECRET_ACCESS_KEY": secrets.token_hex(20),
         "AWS_REGION": "us-east-1",
     }
-    with joined(HOSTS, seed) as network:
+    with create_network(HOSTS, seed) as network:
         hosts = Hosts(network, folder, credentials)
         try:
             yield hosts
@@ -236,7 +236,7 @@ def _running(folder: Path, seed: int) -> Iterator[Hosts]:
 
 
 class Partitions:
-    """Carries the cuts out while deposits go on."""
+    """Cuts links between hosts and restores them while deposits go on."""
 
     def __init__(self, hosts: Hosts, deposited: Sequence[DepositedBundle], bundles: int) -> None:
         self._hosts, self._deposited, self._bundles = hosts, deposited, bundles

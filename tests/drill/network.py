@@ -76,7 +76,7 @@ class Network:
 
 
 @contextmanager
-def joined(hosts: Sequence[str], seed: int) -> Iterator[Network]:
+def create_network(hosts: Sequence[str], seed: int) -> Iterator[Network]:
     """Make the namespaces and the switch; remove them with the block."""
     prefix = f"store-{os.getpid()}-"
     numbers = {name: number for number, name in enumerate((HERE, *hosts), 1)}

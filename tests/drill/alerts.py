@@ -230,30 +230,24 @@ def drill(names: tuple[str, ...], seed: int) -> None:
 
 def run_stages(stages: Sequence[Stage], folder: Path, rng: Random, report: Report) -> None:
     """Run the stages beside each other."""
-    targets = {stage.name: ports.find_free_port() for stage in stages}
-    addresses = [f"127.0.0.1:{port}" for port in targets.values()]
     (folder / "prometheus").mkdir()
     with (
-        running_prometheus(folder / "prometheus", addresses) as server,
+        running_prometheus(folder / "prometheus") as server,
         ThreadPoolExecutor(len(stages)) as pool,
     ):
         # The thread that starts a store has to live as long as the store.
-        running = [
-            pool.submit(run_stage, stage, folder, targets[stage.name], server, rng, report)
-            for stage in stages
-        ]
+        running = [pool.submit(run_stage, stage, folder, server, rng, report) for stage in stages]
         for future in running:
             future.result()
 
 
-def run_stage(
-    stage: Stage, folder: Path, port: int, server: Prometheus, rng: Random, report: Report
-) -> None:
+def run_stage(stage: Stage, folder: Path, server: Prometheus, rng: Random, report: Report) -> None:
     """Start the store of a stage, and run its sequences beside each other."""
     with (
-        _opened(stage, folder, port, rng) as ground,
+        _opened(stage, folder, rng) as ground,
         ThreadPoolExecutor(len(stage.sequences)) as pool,
     ):
+        server.add_target(ground.target)
         click.echo(f"alerts: the store `{stage.name}` runs after {ground.store.started_in_s:.0f} s")
         running = [
             pool.submit(_run_sequence, scenarios, ground, server, report)
@@ -264,7 +258,7 @@ def run_stage(
 
 
 @contextmanager
-def _opened(stage: Stage, folder: Path, port: int, rng: Random) -> Iterator[Ground]:
+def _opened(stage: Stage, folder: Path, rng: Random) -> Iterator[Ground]:
     with ExitStack() as stack:
         stand = environment.Stand()
         if stage.has_engines:
@@ -276,6 +270,7 @@ def _opened(stage: Stage, folder: Path, port: int, rng: Random) -> Iterator[Grou
         home.mkdir(mode=0o700)
         file = folder / f"{stage.name}.toml"
         file.write_text(stage.file, encoding="utf-8")
+        port = ports.find_free_port()
         settings = {
             **stand.settings,
             **stage.settings,

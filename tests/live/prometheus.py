@@ -43,6 +43,14 @@ class Prometheus:
     """A running server."""
 
     url: str
+    targets: Path
+    """Folder of files that name targets, which it watches."""
+
+    def add_target(self, address: str) -> None:
+        """Scrape the store with this address of `/metrics` from now on."""
+        written = self.targets / f"{address}.new"
+        written.write_text(json.dumps([{"targets": [address]}]), encoding="utf-8")
+        written.rename(self.targets / f"{address}.json")
 
     def list_firing(self) -> list[Labels]:
         """Return the labels of all alerts that fire now."""
@@ -55,20 +63,17 @@ class Prometheus:
         wanted = {"alertname": alert, **labels}.items()
         return any(wanted <= one.items() for one in self.list_firing())
 
-    def is_scraping(self, targets: int) -> bool:
-        """Return whether so many stores answer it."""
-        answer = httpx.get(f"{self.url}/api/v1/targets", timeout=30.0, trust_env=False)
-        active = answer.raise_for_status().json()["data"]["activeTargets"]
-        return sum(target["health"] == "up" for target in active) == targets
-
 
 @contextmanager
-def running_prometheus(folder: Path, targets: list[str]) -> Iterator[Prometheus]:
-    """Run Prometheus on these addresses of `/metrics` until the block ends."""
+def running_prometheus(folder: Path) -> Iterator[Prometheus]:
+    """Run Prometheus until the block ends; it scrapes the targets that are added."""
     rules = (DEPLOY / "alerts.yml").read_text(encoding="utf-8")
     (folder / "alerts.yml").write_text(shorten_durations(rules), encoding="utf-8")
     every = f"{SCRAPE_S}s"
-    scrape = {"job_name": "store", "static_configs": [{"targets": targets}]}
+    targets = folder / "targets"
+    targets.mkdir()
+    watched = {"files": [f"{targets}/*.json"], "refresh_interval": "5s"}
+    scrape = {"job_name": "store", "file_sd_configs": [watched]}
     config = {
         "global": {"scrape_interval": every, "scrape_timeout": every, "evaluation_interval": "1s"},
         "rule_files": ["alerts.yml"],
@@ -88,7 +93,7 @@ def running_prometheus(folder: Path, targets: list[str]) -> Iterator[Prometheus]
     )
     try:
         wait_until(lambda: _is_ready(f"http://{address}/-/ready"), process, log)
-        yield Prometheus(f"http://{address}")
+        yield Prometheus(f"http://{address}", targets)
     finally:
         stop(process, signal.SIGTERM)
 

@@ -440,6 +440,10 @@ class Settings:
                 "must be an http or https URL without user and password (OpenTelemetry's variable"
                 " OTEL_EXPORTER_OTLP_HEADERS has headers for the collector)",
             )
+        if self.mirror_of and not is_plain_url(self.mirror_of):
+            raise SettingValueError(
+                "mirror_of", "must be an http or https URL without user and password"
+            )
         if self.allow_private_callbacks is None:
             object.__setattr__(self, "allow_private_callbacks", is_loopback(self.host))
 

@@ -1,28 +1,44 @@
 """The command `mirror`, and the HTTP client that reads the mirrored store."""
 
 import logging
+import os
 import re
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import closing
 from dataclasses import dataclass, field
-from typing import Any, NoReturn, TextIO
+from typing import NoReturn, TextIO, TypeVar
 from urllib.parse import quote, urlencode, urljoin, urlsplit
 
 import click
-import orjson
 
 from auth.http_client import HttpClient
 from auth.login.users import parse_user_email
 from auth.tokens.issuance import administrator_email
 from config import Settings
+from config.logs import configure_logging
+from config.parsing import is_plain_url
 from ops.commands import open_stores
 from ops.output import CommandOutput, prints_output
 from pipelines.area_files import checksum_metadata
-from pipelines.mirrors import MirroredFile, MirrorPlan, follow_page
+from pipelines.deliveries import parse_retry_after
+from pipelines.mirrors import (
+    BundleAnswer,
+    BundleEntry,
+    FeedPage,
+    FileHeaders,
+    MirroredBundle,
+    MirroredFile,
+    MirrorPlan,
+    decode_answer,
+    follow_page,
+    parse_headers,
+)
+from pipelines.ssrf_guard import check_address_text
 from storage.errors import DomainError, Invalid, NotFoundError, SourceChanged, Unavailable
 from storage.model import CHECKSUM_NAMES, FQID, REPLICAS, Checksums, Replica
 from storage.protocols import BlobInfo
+from storage.stores import Stores
 
 log = logging.getLogger(__name__)
 
@@ -30,11 +46,17 @@ TIMEOUT_S = 60.0
 """Longest silence of the mirrored store."""
 WAIT_S = 20
 """How long the mirrored store waits for news before it answers that there is none."""
+IDLE_S = 1.0
+"""Pause of `--follow` after no news, in case the mirrored store did not wait for them."""
 RETRY_S = 15.0
 """Pause of `--follow` after an error."""
 MAX_JSON_BYTES = 64 * 1024 * 1024
 READ_ATTEMPTS = 5
 """Requests for a file that the mirrored store is still copying."""
+MAX_ENTRIES = 1_000_000
+"""Most files of a bundle."""
+T = TypeVar("T")
+_PREFIX = re.compile(r"[0-9a-f-]{0,36}")
 _NEXT = re.compile(r'<([^>]+)>\s*;\s*rel="next"')
 
 
@@ -46,29 +68,32 @@ class HttpStore:
     replica: Replica
     token: str = field(repr=False)
     wait_s: int
-    http: HttpClient = field(default_factory=lambda: HttpClient(TIMEOUT_S))
+    http: HttpClient
 
-    def read_events(self, cursor: str) -> tuple[Sequence[Mapping[str, Any]], str]:
+    def read_events(self, cursor: str) -> FeedPage:
         """See MirroredStore; after the other store was restored, all events come again."""
         feed = self._make_url("events/feed", after=cursor)
         try:
-            found, _ = self._read_json(feed, {"Prefer": f"wait={self.wait_s}"})
+            page, _ = self._read_json(feed, FeedPage, {"Prefer": f"wait={self.wait_s}"})
         except Invalid:
             if not cursor:
                 raise
-            found, _ = self._read_json(self._make_url("events/feed", after=""))
-        return found["events"], found["cursor"]
+            page, _ = self._read_json(self._make_url("events/feed", after=""), FeedPage)
+        return page
 
-    def read_bundle(self, fqid: FQID) -> Mapping[str, Any]:
+    def read_bundle(self, fqid: FQID) -> MirroredBundle:
         """See MirroredStore."""
-        url: str | None = self._make_url(f"bundles/{fqid.uuid}", version=fqid.version)
-        entries: list[Any] = []
-        bundle: dict[str, Any] = {}
-        while url:
-            page, url = self._read_json(url)
-            bundle = page["bundle"]
-            entries += bundle["files"]
-        return {**bundle, "files": entries}
+        following: str | None = self._make_url(f"bundles/{fqid.uuid}", version=fqid.version)
+        entries: list[BundleEntry] = []
+        creator_uid = 0
+        while following:
+            url = following
+            answer, following = self._read_json(url, BundleAnswer)
+            creator_uid = answer.bundle.creator_uid
+            entries += answer.bundle.files
+            if len(entries) > MAX_ENTRIES or (following and not answer.bundle.files):
+                raise Unavailable(f"{_without_query(url)} answers with too many pages")
+        return MirroredBundle(creator_uid, entries)
 
     def file_url(self, fqid: FQID) -> str:
         """See MirroredStore."""
@@ -81,25 +106,28 @@ class HttpStore:
             if response.status != 200:
                 _raise_status(url, response.status)
             headers = response.headers
-        sums = Checksums(
-            **{name: headers[f"x-store-{name.replace('_', '-')}"] for name in CHECKSUM_NAMES}
-        )
+        names = {
+            name: f"x-store-{name.replace('_', '-')}" for name in FileHeaders.__struct_fields__
+        }
+        values = {name: headers[header] for name, header in names.items() if header in headers}
+        found = parse_headers(_without_query(url), values)
+        sums = Checksums(**{name: getattr(found, name) for name in CHECKSUM_NAMES})
         info = BlobInfo(
             key=str(fqid),
-            size=int(headers["x-store-size"]),
+            size=found.size,
             pin=sums.sha256,
-            content_type=headers["x-store-content-type"],
+            content_type=found.content_type,
             metadata=checksum_metadata(sums),
         )
-        return MirroredFile(info, int(headers["x-store-creator-uid"]))
+        return MirroredFile(info, found.creator_uid)
 
     def open(self, url: str) -> "HttpFile":
         """See Sources."""
         return HttpFile(self, url)
 
     def list(self, url: str) -> Iterator[BlobInfo]:
-        """See Sources; stores have no prefixes."""
-        raise Invalid(f"source: must be s3://bucket/prefix or gs://bucket/prefix (got {url})")
+        """See Sources; a store has no prefixes."""
+        raise NotImplementedError
 
     def resolve_area_key(self, url: str) -> str | None:
         """See Sources."""
@@ -110,7 +138,7 @@ class HttpStore:
         return False
 
     def read_content(self, url: str, headers: Mapping[str, str]) -> Iterator[bytes]:
-        """Yield a file's bytes from where the store redirects to."""
+        """Yield a file's bytes from where the store redirects to; the guard checks each address."""
         for _ in range(READ_ATTEMPTS):
             with self.http.stream("GET", url, {**headers, **self._authorize(url)}) as response:
                 if response.status in (200, 206):
@@ -118,10 +146,12 @@ class HttpStore:
                     return
                 if response.status not in (301, 302, 303, 307, 308):
                     _raise_status(url, response.status)
-                wait_s = min(float(response.headers.get("retry-after") or 0), TIMEOUT_S)
-                url = urljoin(url, response.headers["location"])
-            time.sleep(wait_s)
-        raise Unavailable(f"{url.partition('?')[0]} redirects too often")
+                retry_after = parse_retry_after(
+                    response.headers.get("retry-after"), now_us=time.time_ns() // 1000
+                )
+                url = _find_target(url, response.headers.get("location", ""))
+            time.sleep(max(0.0, min(retry_after or 0.0, TIMEOUT_S)))
+        raise Unavailable(f"{_without_query(url)} redirects too often")
 
     def _make_url(self, path: str, **query: str) -> str:
         return f"{self.url}/v1/{quote(path)}?{urlencode({'replica': self.replica, **query})}"
@@ -132,8 +162,8 @@ class HttpStore:
         return {"Authorization": f"Bearer {self.token}"} if is_api else {}
 
     def _read_json(
-        self, url: str, headers: Mapping[str, str] | None = None
-    ) -> tuple[dict[str, Any], str | None]:
+        self, url: str, expected: type[T], headers: Mapping[str, str] | None = None
+    ) -> tuple[T, str | None]:
         """Return the object of a response, and the URL of the next page."""
         with self.http.stream("GET", url, {**(headers or {}), **self._authorize(url)}) as response:
             if response.status not in (200, 206):
@@ -142,9 +172,14 @@ class HttpStore:
             for block in response.blocks:
                 body += block
                 if len(body) > MAX_JSON_BYTES:
-                    raise Unavailable(f"{url.partition('?')[0]} answers with too many bytes")
-            following = _NEXT.search(response.headers.get("link", ""))
-        return orjson.loads(body), following and following[1]
+                    raise Unavailable(f"{_without_query(url)} answers with too many bytes")
+            link = _NEXT.search(response.headers.get("link", ""))
+        if link and not link[1].startswith(f"{self.url}/v1/"):
+            raise Unavailable(
+                f"{_without_query(url)} continues at {_without_query(link[1])[:200]}, which does"
+                f" not begin with {self.url}/v1/"
+            )
+        return decode_answer(_without_query(url), body, expected), link and link[1]
 
 
 @dataclass(frozen=True)
@@ -165,8 +200,34 @@ class HttpFile:
         return self.store.read_content(self.url, {"Range": f"bytes={start}-"} if start else {})
 
 
+def _find_target(url: str, location: str) -> str:
+    """Return where a redirect leads; Unavailable if that is no URL, or not encrypted any more."""
+    try:
+        target = urljoin(url, location)
+    except ValueError:
+        target = ""
+    is_downgrade = url.startswith("https:") and not target.startswith("https:")
+    if not location or is_downgrade or not is_plain_url(target):
+        raise Unavailable(f"{_without_query(url)} redirects to no address that can be read")
+    return target
+
+
+def _without_query(url: str) -> str:
+    """Return what messages may name: the query of a presigned URL is a secret."""
+    return url.partition("?")[0]
+
+
+def normalize_store_url(url: str) -> str:
+    """Return one spelling of a store's URL."""
+    parts = urlsplit(url)
+    host, default = parts.hostname or "", {"http": 80, "https": 443}.get(parts.scheme)
+    name = f"[{host}]" if ":" in host else host
+    port = f":{parts.port}" if parts.port and parts.port != default else ""
+    return f"{parts.scheme}://{name}{port}{parts.path.rstrip('/')}"
+
+
 def _raise_status(url: str, status: int) -> NoReturn:
-    where = f"{url.partition('?')[0]} answers {status}"
+    where = f"{_without_query(url)} answers {status}"
     if status in (404, 410):
         raise NotFoundError(where)
     if status == 400:
@@ -197,30 +258,65 @@ def mirror(
     """Copy another store and follow its events.
 
     Files and bundles keep uuid and version, and every byte is verified. Deletions follow. The place
-    in the feed is kept in the catalog: repeat the command to go on. Set STORE_MIRROR_OF in this
-    store, so that its API refuses writes.
+    in the feed is kept in the catalog: repeat the command to go on. STORE_MIRROR_OF of this store
+    must be the same URL, so that its API refuses writes.
     """
-    if urlsplit(url).scheme not in ("http", "https") or not urlsplit(url).netloc:
-        raise click.BadParameter("must be an http or https URL", param_hint="URL")
+    url = _check_url(settings, url)
+    if not _PREFIX.fullmatch(prefix.lower()):
+        raise click.BadParameter("must be the beginning of a uuid", param_hint="--prefix")
+    if settings.read_only:
+        raise Unavailable("STORE_READ_ONLY is set.", code="read_only")
     email = parse_user_email(owner or administrator_email(settings))
-    plan = MirrorPlan(url.rstrip("/"), replica, email, prefix.lower())
+    plan = MirrorPlan(url, replica, email, prefix.lower())
     token = token_file.read().strip() if token_file else token
-    source = HttpStore(plan.url, replica, token, WAIT_S if follow else 0)
-    totals = {"bundles": 0, "deleted": 0}
+    http = HttpClient(
+        TIMEOUT_S,
+        check_address=None if settings.allow_private_callbacks else check_address_text,
+    )
+    source = HttpStore(plan.url, replica, token, WAIT_S if follow else 0, http)
+    if follow:
+        configure_logging(settings.log_level, "mirror", settings.log_format, os.environ)
     stores = open_stores(settings)
     with closing(stores.catalog):
-        while True:
-            try:
-                counts = follow_page(stores, source, plan)
-            except DomainError as error:
-                if not follow:
-                    raise
-                log.warning("%s; again in %g s", error.detail, RETRY_S)
-                time.sleep(RETRY_S)
-                continue
-            if counts is None and not follow:
-                break
-            totals = {name: totals[name] + (counts or {}).get(name, 0) for name in totals}
+        totals = _follow_pages(stores, source, plan, follow=follow)
     return CommandOutput(
         totals, f"{totals['bundles']} bundle versions copied, {totals['deleted']} deleted"
     )
+
+
+def _check_url(settings: Settings, url: str) -> str:
+    """Return the normal spelling of the URL that STORE_MIRROR_OF names; raise UsageError."""
+    if not is_plain_url(url) or set("?#") & set(url):
+        raise click.BadParameter("must be an http or https URL", param_hint="URL")
+    url = normalize_store_url(url)
+    if url in map(normalize_store_url, (settings.site_url, settings.internal_url)):
+        raise click.BadParameter("is this store itself", param_hint="URL")
+    if not settings.mirror_of or normalize_store_url(settings.mirror_of) != url:
+        raise click.UsageError(
+            f"STORE_MIRROR_OF must be {url}: deletions of that store are applied here, so nobody"
+            " else may write."
+        )
+    return url
+
+
+def _follow_pages(
+    stores: Stores, source: HttpStore, plan: MirrorPlan, *, follow: bool
+) -> dict[str, int]:
+    """Apply pages of events, for ever with `follow`; return what was done."""
+    totals = {"bundles": 0, "deleted": 0}
+    while True:
+        try:
+            counts = follow_page(stores, source, plan)
+        except DomainError as error:
+            if not follow:
+                raise
+            log.warning("%s; again in %g s", error.detail, RETRY_S)
+            time.sleep(RETRY_S)
+            continue
+        if counts:
+            log.info("%d bundle versions copied, %d deleted", counts["bundles"], counts["deleted"])
+            totals = {name: totals[name] + counts[name] for name in totals}
+        elif follow:
+            time.sleep(IDLE_S)
+        else:
+            return totals

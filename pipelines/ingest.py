@@ -251,6 +251,9 @@ def claim_task(
     No worker runs the job before the lease ends. None if the file is stored already; errors as in
     `start_task`. An open task of the same content is taken over from the process that had it.
     """
+    # Keys of objects come from it.
+    if formats.parse_fqids([new.fqid.uuid], [new.fqid.version]) != [new.fqid]:
+        raise Invalid(f"'{str(new.fqid)[:100]}' is not a uuid and version in normal spelling.")
     row = _make_task(new, info, author, (METADATA_PREFIX,))
     with stores.catalog.write() as tx:
         accepted = _open_tasks(tx, stores, {row.fqid: row}, "import")[row.fqid]
@@ -354,7 +357,11 @@ def _verify_and_store(
     stores: Stores, row: IngestTaskRow, stored: Set[str], heartbeat: Heartbeat
 ) -> ComputedChecksums:
     """Store the source's bytes in the replica's bucket and return their checksums."""
-    source = stores.sources.open(row.source_url)
+    try:
+        source = stores.sources.open(row.source_url)
+    except Invalid as error:
+        # Another program's source, whose run has ended: no worker can open it.
+        raise VerificationFailed(_error_cause(error)) from error
     try:
         return _store_verified(stores, row, source, stored, heartbeat)
     except (SourceChanged, Unprocessable, Forbidden) as error:

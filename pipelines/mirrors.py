@@ -1,15 +1,19 @@
 """Mirror another store: follow its event feed, and put its bundles and files here.
 
 Files and bundles keep uuid, version and checksums. Every byte is verified when it is stored here.
+What the other store answers is parsed before anything is written: it names keys of objects.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any, Protocol
+from typing import Annotated, Protocol, TypeVar
 
-from pipelines import bundles
+import msgspec
+from msgspec import Meta, Struct
+
+from pipelines import bundles, checksums, formats
 from pipelines.area_files import checksum_metadata
 from pipelines.bundles import BundleDraft, NewEntry
 from pipelines.imports import deposit_file
@@ -17,8 +21,8 @@ from pipelines.ingest import IngestRequest
 from storage.catalog import bundles as bundle_rows
 from storage.catalog import files as file_rows
 from storage.catalog import store_state
-from storage.errors import ConflictError, NotFoundError, Unprocessable
-from storage.model import CHECKSUM_NAMES, FQID, Checksums, Replica
+from storage.errors import ConflictError, Invalid, NotFoundError, Unavailable, Unprocessable
+from storage.model import CHECKSUM_NAMES, FQID, Checksums, EventType, Replica
 from storage.protocols import BlobInfo, Sources
 from storage.stores import Stores
 
@@ -27,6 +31,82 @@ THREADS = 4
 ATTEMPTS = 3
 """Attempts to read a file whose bytes come with wrong checksums."""
 DELETE_REASON = "It was deleted in the store that is mirrored."
+
+Integer = Annotated[int, Meta(ge=-(2**63), le=2**63 - 1)]
+"""An integer that the API accepts."""
+Size = Annotated[int, Meta(ge=0, le=2**63 - 1)]
+
+
+class FeedEvent(Struct, frozen=True):
+    """An event of the other store's feed."""
+
+    bundle_uuid: str
+    bundle_version: str
+    event_type: EventType
+
+
+class FeedPage(Struct, frozen=True):
+    """Some events, and the cursor after them."""
+
+    events: list[FeedEvent]
+    cursor: Annotated[str, Meta(min_length=1, max_length=4096)]
+
+
+class BundleEntry(Struct, frozen=True):
+    """A file of a bundle of the other store."""
+
+    uuid: str
+    version: str
+    name: str
+    indexed: bool
+    sha1: str
+    sha256: str
+    crc32c: str
+    s3_etag: str
+
+
+class MirroredBundle(Struct, frozen=True):
+    """A bundle of the other store."""
+
+    creator_uid: Integer
+    files: list[BundleEntry]
+
+
+class BundleAnswer(Struct, frozen=True):
+    """A page of a bundle."""
+
+    bundle: MirroredBundle
+
+
+class FileHeaders(Struct, frozen=True):
+    """What the other store declares about a file."""
+
+    size: Size
+    creator_uid: Integer
+    content_type: str
+    sha1: str
+    sha256: str
+    crc32c: str
+    s3_etag: str
+
+
+T = TypeVar("T")
+
+
+def decode_answer(where: str, body: bytes | bytearray, expected: type[T]) -> T:
+    """Decode what a store answered; Unavailable if no store answers so."""
+    try:
+        return msgspec.json.decode(body, type=expected)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise Unavailable(f"{where}: not a store's answer: {error}") from error
+
+
+def parse_headers(where: str, values: Mapping[str, str]) -> FileHeaders:
+    """Parse the headers of a file; Unavailable if no store answers so."""
+    try:
+        return msgspec.convert(values, FileHeaders, strict=False)
+    except msgspec.ValidationError as error:
+        raise Unavailable(f"{where}: not a store's answer: {error}") from error
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,10 +120,10 @@ class MirroredFile:
 class MirroredStore(Sources, Protocol):
     """The store that is mirrored; `open` reads a file by the URL that `file_url` returns."""
 
-    def read_events(self, cursor: str) -> tuple[Sequence[Mapping[str, Any]], str]:
-        """Return the next events after a cursor, "" for the first, and the cursor after them."""
+    def read_events(self, cursor: str) -> FeedPage:
+        """Return the next events after a cursor, "" for the first."""
 
-    def read_bundle(self, fqid: FQID) -> Mapping[str, Any]:
+    def read_bundle(self, fqid: FQID) -> MirroredBundle:
         """Return a bundle with all its entries; NotFoundError if it is deleted."""
 
     def file_url(self, fqid: FQID) -> str:
@@ -74,21 +154,27 @@ def follow_page(stores: Stores, source: MirroredStore, plan: MirrorPlan) -> dict
     If it is interrupted, the same events are applied again, which changes nothing.
     """
     with stores.catalog.read() as tx:
+        store_state.check_writable(tx)
         cursor = store_state.read_value(tx, plan.key) or ""
-    events, following = source.read_events(cursor)
-    if not events:
+    page = source.read_events(cursor)
+    if not page.events:
         return None
+    if page.cursor == cursor:
+        raise Unavailable(f"{plan.url} returns events, but no new cursor.")
     counts = {"bundles": 0, "deleted": 0}
-    for event in events:
-        fqid = FQID(event["bundle_uuid"], event["bundle_version"])
+    for fqid, event_type in [
+        (_parse_bundle_fqid(event), event.event_type) for event in page.events
+    ]:
         if not fqid.uuid.startswith(plan.prefix):
             continue
-        if event["event_type"] == "CREATE":
+        with stores.catalog.read() as tx:
+            store_state.check_writable(tx)
+        if event_type == "CREATE":
             counts["bundles"] += copy_bundle(stores, source, plan, fqid)
         else:
             counts["deleted"] += _delete_bundle(stores, plan, fqid)
     with stores.catalog.write() as tx:
-        store_state.write_value(tx, plan.key, following)
+        store_state.write_value(tx, plan.key, page.cursor)
     return counts
 
 
@@ -103,32 +189,43 @@ def copy_bundle(stores: Stores, source: MirroredStore, plan: MirrorPlan, fqid: F
     except NotFoundError:
         # Its deletion follows in the feed.
         return False
-    entries = bundle["files"]
-    fqids = {FQID(one["uuid"], one["version"]): one for one in entries}
+    entries, declared = _parse_entries(bundle.files)
     copying = replace(stores, sources=source)
     with ThreadPoolExecutor(THREADS) as pool:
         work = partial(_copy_file, copying, source, plan)
-        list(pool.map(work, _find_missing(stores, fqids)))
-    draft = BundleDraft(
-        fqid,
-        plan.replica,
-        bundle["creator_uid"],
-        [
-            NewEntry(one["name"], FQID(one["uuid"], one["version"]), one["indexed"])
-            for one in entries
-        ],
-    )
+        list(pool.map(work, _find_missing(stores, declared)))
+    draft = BundleDraft(fqid, plan.replica, bundle.creator_uid, entries)
     return bundles.put(stores, draft, plan.owner, request_id="mirror").created
 
 
+def _parse_bundle_fqid(event: FeedEvent) -> FQID:
+    return FQID(formats.parse_uuid(event.bundle_uuid), formats.parse_version(event.bundle_version))
+
+
+def _parse_entries(
+    files: Sequence[BundleEntry],
+) -> tuple[list[NewEntry], dict[FQID, Checksums]]:
+    """Return the entries of a bundle, and the checksums of its files; Invalid as in a deposit."""
+    formats.check_file_names([one.name for one in files])
+    entries, declared = list[NewEntry](), dict[FQID, Checksums]()
+    for one in files:
+        fqid = FQID(formats.parse_uuid(one.uuid), formats.parse_version(one.version))
+        sums = Checksums(**{name: getattr(one, name) for name in CHECKSUM_NAMES})
+        sums = checksums.parse_declared(checksum_metadata(sums))
+        if declared.setdefault(fqid, sums) != sums:
+            raise Invalid(f"File {fqid} has two contents in one bundle.")
+        entries.append(NewEntry(one.name, fqid, one.indexed))
+    return entries, declared
+
+
 def _find_missing(
-    stores: Stores, entries: Mapping[FQID, Mapping[str, Any]]
+    stores: Stores, declared: Mapping[FQID, Checksums]
 ) -> Iterator[tuple[FQID, Checksums]]:
     """Yield the files that are not here; ConflictError for one that has other content here."""
     with stores.catalog.read() as tx:
-        rows = {row.fqid: row for row in file_rows.find_all(tx, list(entries))}
-    for fqid, entry in entries.items():
-        sums, row = Checksums(**{name: entry[name] for name in CHECKSUM_NAMES}), rows.get(fqid)
+        rows = {row.fqid: row for row in file_rows.find_all(tx, list(declared))}
+    for fqid, sums in declared.items():
+        row = rows.get(fqid)
         if row is None or not row.published:
             yield fqid, sums
         elif row.checksums != sums:
@@ -153,6 +250,17 @@ def _copy_file(
 
 
 def _delete_bundle(stores: Stores, plan: MirrorPlan, fqid: FQID) -> bool:
+    """Delete a version that this mirror brought; return whether it was here."""
+    with stores.catalog.read() as tx:
+        row, is_buried = bundle_rows.find_with_tombstone(tx, fqid)
+    if is_buried:
+        return False
+    if row is not None and row.published and row.author != plan.owner:
+        raise ConflictError(
+            f"Bundle {fqid} is deleted in the other store, but {row.author} deposited it here, and"
+            f" not {plan.owner}. Delete it yourself, or use `--owner {row.author}` if the mirror"
+            " brought it."
+        )
     try:
         jobs = bundles.delete(
             stores,

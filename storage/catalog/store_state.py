@@ -5,6 +5,7 @@ from sqlalchemy import delete, insert
 from storage.catalog import sql
 from storage.catalog.sql import Tx
 from storage.catalog.tables.jobs import leases, meta
+from storage.errors import Unavailable
 
 READ_ONLY_KEY = "read_only"
 """Set by an operator."""
@@ -19,6 +20,12 @@ def find_read_only_reason(tx: Tx) -> str | None:
     query = sql.parse("SELECT value FROM meta WHERE key IN (:own, :thrown) ORDER BY key LIMIT 1")
     keys = {"own": EPOCH_IN_DOUBT_KEY, "thrown": READ_ONLY_KEY}
     return tx.execute(query, keys).scalar_one_or_none()
+
+
+def check_writable(tx: Tx) -> None:
+    """Raise Unavailable (`read_only`) while the store is read-only."""
+    if reason := find_read_only_reason(tx):
+        raise Unavailable(reason, code="read_only")
 
 
 def set_read_only(tx: Tx, reason: str | None) -> None:

@@ -7,6 +7,7 @@ import subprocess
 import sys
 from collections.abc import Iterator, Mapping
 from pathlib import Path
+from threading import Timer
 from typing import Any
 
 import httpx
@@ -21,7 +22,7 @@ from storage.catalog import bundles as bundle_rows
 from storage.model import FQID
 from tests.builders import new_uuid, version
 from tests.ops.commands import opened, run_json, typed
-from tests.waiting import until
+from tests.waiting import PATIENCE_S, until
 
 pytestmark = pytest.mark.spec("OPS-61")
 
@@ -63,7 +64,11 @@ def deposited(http: httpx.Client) -> FQID:
     body = {"creator_uid": 8, "files": entries}
 
     def put_bundle() -> bool:
-        return http.put(f"/bundles/{fqid.uuid}", params=params, json=body).status_code in (200, 201)
+        # A short wait, so that no attempt takes all the time.
+        answer = http.put(
+            f"/bundles/{fqid.uuid}", params=params, json=body, headers={"Prefer": "wait=1"}
+        )
+        return answer.status_code in (200, 201)
 
     until(put_bundle)
     wait_for_event(http, fqid, "CREATE")
@@ -71,17 +76,28 @@ def deposited(http: httpx.Client) -> FQID:
 
 
 def wait_for_event(http: httpx.Client, fqid: FQID, kind: str) -> None:
+    cursor = ""
+
     def is_listed() -> bool:
+        nonlocal cursor
         answer = http.get(
             "/events/feed",
-            params={"replica": "aws", "after": ""},
+            params={"replica": "aws", "after": cursor},
             headers={"Prefer": "wait=0"},
         ).json()
+        cursor = answer["cursor"] or cursor
         return any(
             (one["event_type"], one["bundle_uuid"]) == (kind, fqid.uuid) for one in answer["events"]
         )
 
     until(is_listed)
+
+
+@pytest.fixture
+def home(home: Path, source: LocalStore, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The home of a mirror of the source."""
+    monkeypatch.setenv("STORE_MIRROR_OF", source.api)
+    return home
 
 
 def words(source: LocalStore, fqid: FQID) -> tuple[str, ...]:
@@ -102,17 +118,23 @@ def read_mirror(home: Path, fqid: FQID) -> tuple[Mapping[str, Any], dict[str, by
     }
 
 
+def check_complete(home: Path, fqid: FQID) -> Mapping[str, Any]:
+    """Check that a bundle is here with its bytes; return its manifest."""
+    mirrored = read_mirror(home, fqid)
+    assert mirrored is not None
+    assert mirrored[1] == CONTENTS
+    return mirrored[0]
+
+
 def test_copies_bundles_with_equal_bytes_once(
     home: Path, source: LocalStore, http: httpx.Client, deposited: FQID
 ) -> None:
     assert run_json(*words(source, deposited)) == {"bundles": 1, "deleted": 0}
-    mirrored = read_mirror(home, deposited)
-    assert mirrored is not None
+    manifest = check_complete(home, deposited)
     params = {"version": deposited.version, "replica": "aws"}
     answer = http.get(f"/bundles/{deposited.uuid}", params=params).json()["bundle"]
-    assert mirrored[0]["files"] == answer["files"]
-    assert mirrored[0]["creator_uid"] == answer["creator_uid"] == 8
-    assert mirrored[1] == CONTENTS
+    assert manifest["files"] == answer["files"]
+    assert manifest["creator_uid"] == answer["creator_uid"] == 8
     assert run_json(*words(source, deposited)) == {"bundles": 0, "deleted": 0}
 
 
@@ -155,9 +177,7 @@ def test_refuses_flipped_bytes_and_reads_again(
         assert "was declared as" in result.output
         assert read_mirror(home, deposited) is None
         assert run_json(*words(source, deposited))["bundles"] == 1
-    mirrored = read_mirror(home, deposited)
-    assert mirrored is not None
-    assert mirrored[1] == CONTENTS
+    check_complete(home, deposited)
 
 
 def test_goes_on_after_a_kill(home: Path, source: LocalStore, deposited: FQID) -> None:
@@ -174,13 +194,12 @@ def test_goes_on_after_a_kill(home: Path, source: LocalStore, deposited: FQID) -
         env={**os.environ, "STORE_HOME": str(home)},
         check=False,
         capture_output=True,
+        timeout=PATIENCE_S,
     )
     assert killed.returncode == -signal.SIGKILL, killed.stderr
     assert read_mirror(home, deposited) is None
     assert run_json(*words(source, deposited))["bundles"] == 1
-    mirrored = read_mirror(home, deposited)
-    assert mirrored is not None
-    assert mirrored[1] == CONTENTS
+    check_complete(home, deposited)
 
 
 def test_rejects_a_bad_url_and_token(home: Path, source: LocalStore, tmp_path: Path) -> None:
@@ -189,3 +208,24 @@ def test_rejects_a_bad_url_and_token(home: Path, source: LocalStore, tmp_path: P
     refused = typed("mirror", source.api, "--token-file", str(tmp_path / "token"), "--once")
     assert refused.exit_code == 1
     assert "answers 401" in refused.output
+
+
+def test_follows_for_ever(home: Path, source: LocalStore, deposited: FQID) -> None:
+    command = [sys.executable, "-m", "ops", *words(source, deposited)[:-1], "--follow"]
+    with subprocess.Popen(
+        command,
+        cwd=ROOT,
+        env={**os.environ, "STORE_HOME": str(home)},
+        stdout=subprocess.PIPE,
+        text=True,
+    ) as running:
+        assert running.stdout is not None
+        limit = Timer(PATIENCE_S, running.kill)
+        limit.start()
+        try:
+            shown = next(line for line in running.stdout if "copied" in line)
+        finally:
+            limit.cancel()
+            running.kill()
+    assert "1 bundle versions copied, 0 deleted" in shown
+    check_complete(home, deposited)

@@ -53,6 +53,7 @@ HINTS_BY_CODE = {
     "quota_exceeded": "delete what is not needed, or ask the operators of the store for more",
     "area_locked": "its owner can unlock it",
     "read_only": "the store is read-only at present; try again later",
+    "read_only_mirror": "this store is a copy of another one; write to that one",
     "illegal_version": "create one: store create-version",
     "metadata_invalid": "correct the metadata; `store validate` shows what is wrong",
     "checksum_mismatch": "the source changed or was damaged in transit: upload it again",

@@ -6,6 +6,7 @@ A background thread sends them. While the collector is down they are dropped: no
 import atexit
 import os
 import socket
+from random import Random
 
 from opentelemetry.context import Context
 from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
@@ -71,9 +72,10 @@ class CollectorTracer(Tracer):
     ) -> None:
         """`service` is the name of the process; `exporter` replaces the one that sends to `url`."""
         share = TraceIdRatioBased(ratio)
-        # The id of a trace decides, so all processes agree, and no client can exceed the share.
+        self._ratio, self._random = ratio, Random()
+        # What the store began to record goes on in its other processes.
         provider = TracerProvider(
-            sampler=ParentBased(share, remote_parent_sampled=share),
+            sampler=ParentBased(share),
             resource=Resource(
                 {
                     "service.name": service,
@@ -93,7 +95,12 @@ class CollectorTracer(Tracer):
         self._tracer = provider.get_tracer("store")
         atexit.register(provider.shutdown)
 
-    def start(self, kind: SpanKind, parent: str, *, start_ns: int | None = None) -> Span:
+    def start(
+        self, kind: SpanKind, parent: str, *, start_ns: int | None = None, is_foreign: bool = False
+    ) -> Span:
         above = _PROPAGATOR.extract({"traceparent": parent}, Context())
+        # A client may choose the id of a trace, so that id must not decide.
+        if is_foreign and above and self._random.random() >= self._ratio:
+            return Span()
         span = self._tracer.start_span(kind, above, kind=_KINDS[kind], start_time=start_ns)
         return RecordedSpan(span)

@@ -34,8 +34,13 @@ class Tracer:
     records = False
     """Whether spans are recorded at all."""
 
-    def start(self, kind: SpanKind, parent: str, *, start_ns: int | None = None) -> Span:
-        """Start a span below the trace context `parent`; without one, a new trace."""
+    def start(
+        self, kind: SpanKind, parent: str, *, start_ns: int | None = None, is_foreign: bool = False
+    ) -> Span:
+        """Start a span below the trace context `parent`; without one, a new trace.
+
+        A client names a parent that `is_foreign`: it does not decide whether the span is recorded.
+        """
         return Span()
 
 

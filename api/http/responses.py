@@ -142,6 +142,8 @@ def _allowed_origin(origins: Collection[str]) -> str | None:
 
 log = logging.getLogger("api.requests")
 
+STORE_REQUESTS = frozenset({("POST", "/v1/policies/evaluate"), ("GET", "/v1/policies/version")})
+"""What the store asks its authorization service, whose traces go on there."""
 QUIET_PATHS = frozenset({"/health", "/livez", "/metrics", "/readyz"})
 """Successful requests to these are logged at level DEBUG."""
 
@@ -263,13 +265,18 @@ def _trace_requests(app: Flask, tracer: Tracer, prefix: str) -> None:
     @app.before_request
     def begin_span() -> None:
         if request.path not in QUIET_PATHS:
-            g.span = tracer.start("server", request.headers.get("traceparent", ""))
+            g.span = tracer.start(
+                "server",
+                request.headers.get("traceparent", ""),
+                is_foreign=not _is_from_store(),
+            )
             g.trace_context = bind_traceparent(g.span.traceparent)
             g.trace_context.__enter__()
 
     @app.after_request
     def end_span(response: Response) -> Response:
-        if "span" in g:
+        # A span that does not end is not recorded: a client that asks as the store is refused.
+        if "span" in g and not (400 <= response.status_code < 500 and _is_from_store()):
             _end_span(g.span, prefix + g.get("operation", "none"), response.status_code)
         return response
 
@@ -277,6 +284,10 @@ def _trace_requests(app: Flask, tracer: Tracer, prefix: str) -> None:
     def unbind(_error: BaseException | None) -> None:
         if "trace_context" in g:
             g.pop("trace_context").__exit__(None, None, None)
+
+
+def _is_from_store() -> bool:
+    return (request.method, request.path) in STORE_REQUESTS
 
 
 def _end_span(span: Span, name: str, status: int) -> None:

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+import httpx
 import pytest
 from flask import Flask, request
 from flask.testing import FlaskClient
@@ -572,7 +573,9 @@ def test_trace_goes_on_in_the_service(
     store: Store, service: Service, spans: InMemorySpanExporter
 ) -> None:
     ingester(service)
-    written = store.write(service.person(), traceparent=f"00-{TRACE}-{CALLER}-01")
+    caller = {"traceparent": f"00-{TRACE}-{CALLER}-01"}
+    assert httpx.post(service.url + EVALUATE, headers=caller, trust_env=False).status_code == 401
+    written = store.write(service.person(), **caller)
     assert written.status_code == 201
     operations = {"post_area", QUESTION, "auth_post_v1_policies_evaluate"}
     until(lambda: operations <= of_trace(spans).keys())
@@ -581,6 +584,9 @@ def test_trace_goes_on_in_the_service(
     assert parent_of(request_span) == CALLER
     assert parent_of(question) == id_of(request_span)
     assert parent_of(found["auth_post_v1_policies_evaluate"]) == id_of(question)
+    # Who asks as the store, but is refused, is not recorded.
+    names = [span.name for span in spans.get_finished_spans() if parent_of(span) == CALLER]
+    assert names == ["post_area"]
     text = " ".join(str(dict(span.attributes or {})) for span in spans.get_finished_spans())
     for hidden in ("@", "Bearer", "://", uuid_of(1)):
         assert hidden not in text, hidden

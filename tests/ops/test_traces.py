@@ -15,6 +15,7 @@ import httpx
 import pytest
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 from opentelemetry.proto.trace.v1.trace_pb2 import Span
+from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
 from config import SettingsError, load_settings
 from ops.local_store import LOG, LocalStore, running_store
@@ -212,13 +213,24 @@ def test_share_of_traces_is_limited_also_for_callers() -> None:
     url = "http://127.0.0.1:9/v1/traces"
     none, every = CollectorTracer(url, 0.0), CollectorTracer(url, 1.0)
     assert none.start("server", "").traceparent == ""
-    assert none.start("server", TRACEPARENT).traceparent == ""
+    assert none.start("server", TRACEPARENT, is_foreign=True).traceparent == ""
+    assert every.start("server", TRACEPARENT, is_foreign=True).traceparent[3:35] == TRACE
+    # The store has decided to record it.
+    assert none.start("consumer", TRACEPARENT).traceparent[3:35] == TRACE
     assert every.start("server", TRACEPARENT).traceparent[3:35] == TRACE
     assert every.start("server", f"00-{TRACE}-{CALLER}-00").traceparent == ""
     for bad in ("x", "00-0-0-01", f"{TRACEPARENT};x", "00-" + "0" * 32 + f"-{CALLER}-01"):
-        started = every.start("server", bad).traceparent
+        started = every.start("server", bad, is_foreign=True).traceparent
         assert started
         assert started[3:35] not in (TRACE, "0" * 32)
+
+
+def test_ids_that_a_caller_chooses_are_not_recorded_more_often() -> None:
+    tracer = CollectorTracer("http://127.0.0.1:9/v1/traces", 0.01, exporter=InMemorySpanExporter())
+    chosen = [f"00-{number:016x}{1:016x}-{CALLER}-01" for number in range(1, 1_001)]
+    found = [tracer.start("server", parent, is_foreign=True).traceparent for parent in chosen]
+    # Ten are expected.
+    assert sum(map(bool, found)) < 100
 
 
 def test_jobs_keep_request_id_and_trace_context() -> None:

@@ -20,7 +20,14 @@ from storage import keys
 from storage.catalog import Tx, areas, jobs
 from storage.catalog.areas import PENDING_STATUSES, Area, AreaFile
 from storage.catalog.quotas import NO_AMOUNT, Amount
-from storage.errors import ConflictError, DamagedObjectError, Invalid, NotFoundError, SourceChanged
+from storage.errors import (
+    ConflictError,
+    DamagedObjectError,
+    Invalid,
+    NotFoundError,
+    QuotaExceeded,
+    SourceChanged,
+)
 from storage.model import CHECKSUM_NAMES, REPLICAS, Checksums, Job, JobClaim
 from storage.protocols import DEFAULT_CONTENT_TYPE, BlobInfo
 from storage.stores import Stores
@@ -89,21 +96,29 @@ def record_uploads(
 
     What was `reserved` of the quota for them is replaced by what they take. If another upload of a
     name came in between, the stored bytes are read again. Raise ConflictError or NotFoundError if
-    the area is gone.
+    the area is gone, and QuotaExceeded if there is no room for more than was reserved; then the
+    objects are deleted.
     """
-    with stores.catalog.write() as tx:
-        area = areas.find(tx, uuid, lock="shared")
-        if area is not None and _accepts_uploads(area):
-            _count_files(tx, stores, area, [one.file for one in uploads], reserved=reserved)
-            # In the order of names, so that two requests with the same names wait for each other.
-            follow = {
-                one.file.name: _record_upload(tx, one)
-                for one in sorted(uploads, key=lambda one: one.file.name)
-            }
-            added = [job for each in follow.values() for job in each]
-            jobs.insert(tx, added, request_id=request_id)
-            return [follow[one.file.name] for one in uploads]
-    raise [_remove_late_upload(stores, area, one.file) for one in uploads][-1]
+    files = [one.file for one in uploads]
+    try:
+        with stores.catalog.write() as tx:
+            area = areas.find(tx, uuid, lock="shared")
+            if area is not None and _accepts_uploads(area):
+                _count_files(tx, stores, area, files, reserved=reserved, is_limited=True)
+                # In the order of names, so that two requests with the same names wait for each
+                # other.
+                follow = {
+                    one.file.name: _record_upload(tx, one)
+                    for one in sorted(uploads, key=lambda one: one.file.name)
+                }
+                added = [job for each in follow.values() for job in each]
+                jobs.insert(tx, added, request_id=request_id)
+                return [follow[one.file.name] for one in uploads]
+    except QuotaExceeded:
+        for file in files:
+            _delete_object(stores, file)
+        raise
+    raise [_remove_late_upload(stores, area, file) for file in files][-1]
 
 
 def _record_upload(tx: Tx, upload: UploadedAreaFile) -> tuple[Job, ...]:
@@ -140,14 +155,14 @@ def _count_files(
     if stores.quotas is None:
         return
     # Locks the counters first, so that no other upload changes these sizes meanwhile.
-    quotas.count_change(tx, stores, {area.owner: NO_AMOUNT - reserved})
+    quotas.count_change(tx, stores, {area.owner: NO_AMOUNT})
     sizes = areas.find_sizes(tx, area.uuid, [file.name for file in files])
     size = sum(file.size - sizes.get(file.name, 0) for file in files)
-    added = Amount(size, len(files) - len(sizes))
+    change = Amount(size, len(files) - len(sizes)) - reserved
     if is_limited:
-        quotas.require_room(tx, stores, area.owner, added)
+        quotas.require_room(tx, stores, area.owner, change)
     else:
-        quotas.count_change(tx, stores, {area.owner: added})
+        quotas.count_change(tx, stores, {area.owner: change})
 
 
 def _accepts_uploads(area: Area) -> bool:
@@ -159,11 +174,16 @@ def _remove_late_upload(
     stores: Stores, area: Area | None, file: AreaFile
 ) -> ConflictError | NotFoundError:
     """Delete an object that was uploaded to a removed area, and return the error."""
-    with suppress(SourceChanged):
-        stores.areas.delete(keys.area_file_key(file.area, file.name), pin=file.pin)
+    _delete_object(stores, file)
     if area is not None and area.state == "DELETING":
         return ConflictError(f"Area {file.area} is {area.state}.", code="area_locked")
     return NotFoundError(f"There is no area {file.area}.")
+
+
+def _delete_object(stores: Stores, file: AreaFile) -> None:
+    """Delete the object of a file, unless it was replaced."""
+    with suppress(SourceChanged, NotFoundError):
+        stores.areas.delete(keys.area_file_key(file.area, file.name), pin=file.pin)
 
 
 def register_upload(

@@ -219,18 +219,22 @@ class _Reservation(NamedTuple):
 def _reserve_room(
     stores: Stores, incoming: Sequence[IncomingFile], owner: str
 ) -> Iterator[_Reservation]:
-    """Reserve what the files will add to the area; give it back if they are not recorded."""
+    """Reserve what each file will add at most; give it back if the files are not recorded.
+
+    A smaller file frees nothing before it has replaced the larger one.
+    """
     if stores.quotas is None:
         yield _Reservation()
         return
     area, names = incoming[0].area, [one.name for one in incoming]
     with stores.catalog.write() as tx:
         sizes = areas.find_sizes(tx, area, names)
-        added = sum((one.length or 0) - sizes.get(one.name, 0) for one in incoming)
+        added = sum(max(0, (one.length or 0) - sizes.get(one.name, 0)) for one in incoming)
         amount = Amount(added, len(names) - len(sizes))
         quotas.require_room(tx, stores, owner, amount)
-        is_sized = all(one.length is not None for one in incoming)
-        tightest = None if is_sized else quotas.find_tightest(tx, stores, owner)
+        unsized = [one.name for one in incoming if one.length is None]
+        replaced = Amount(sum(sizes.get(name, 0) for name in unsized), len(unsized))
+        tightest = quotas.find_tightest(tx, stores, owner, replaced) if unsized else None
     try:
         yield _Reservation(amount, tightest)
     except BaseException:

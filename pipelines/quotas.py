@@ -62,14 +62,20 @@ def count_change(tx: Tx, stores: Stores, changes: Mapping[str, Amount]) -> None:
         quotas.add_usage(tx, changes, stores.quotas)
 
 
-def find_tightest(tx: Tx, stores: Stores, owner: str) -> QuotaUsage | None:
+def find_tightest(
+    tx: Tx, stores: Stores, owner: str, replaced: Amount = NO_AMOUNT
+) -> QuotaUsage | None:
     """Return the counter with the fewest bytes left for an owner; None without a limit of bytes.
 
-    Raise QuotaExceeded if a quota has no room at all.
+    It does not have what is `replaced`. Raise QuotaExceeded if a quota has no room at all. The
+    counters are inserted if they lack, and stay locked until the transaction ends.
     """
     if stores.quotas is None:
         return None
-    counters = quotas.add_usage(tx, {owner: NO_AMOUNT}, stores.quotas)
+    counters = [
+        one._replace(used=one.used - replaced)
+        for one in quotas.add_usage(tx, {owner: NO_AMOUNT}, stores.quotas)
+    ]
     error = _find_excess(counters, Amount(1, 1))
     if error is not None:
         raise error

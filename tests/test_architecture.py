@@ -402,7 +402,7 @@ MAY_DELETE_OR_REPLACE = {
     "pipelines.recovery.epochs.advance_epoch": "marks of epochs that are over",
     "pipelines.areas._store_file": "upload areas: a file is uploaded again",
     "pipelines.area_uploads._assemble": "upload areas: an upload by parts",
-    "pipelines.area_files._remove_late_upload": "upload areas: a file that came too late",
+    "pipelines.area_files._delete_object": "upload areas: a file that came too late, or has no room",
     "pipelines.area_uploads._empty_area": "upload areas: the area is deleted",
     "pipelines.area_uploads._sign_urls": "upload areas: signed URLs of one file",
     "pipelines.area_uploads.sign": "upload areas: the same, inside",

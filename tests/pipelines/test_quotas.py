@@ -204,6 +204,59 @@ def test_stops_an_upload_of_unknown_length_at_what_is_left(stores: Stores) -> No
     assert is_exact(stores)
 
 
+@pytest.mark.parametrize("length", [1, None])
+def test_a_smaller_file_frees_room_once_it_is_stored(stores: Stores, length: int | None) -> None:
+    area = make_area(stores)
+    put(stores, area, "a", bytes(100))
+
+    def send() -> Iterator[bytes]:
+        with pytest.raises(QuotaExceeded):
+            put(stores, area, "b", b"x")
+        yield b"x"
+
+    areas.receive_file(stores, IncomingFile(area, "a", "text/plain", send(), length, 1000), ADA)
+    assert used(stores) == Amount(1, 1)
+    assert is_exact(stores)
+
+
+@pytest.mark.parametrize("length", [100, None])
+def test_refuses_an_upload_whose_room_was_taken_meanwhile(
+    stores: Stores, length: int | None
+) -> None:
+    area = make_area(stores)
+    put(stores, area, "a", bytes(100))
+
+    def send() -> Iterator[bytes]:
+        put(stores, area, "a", b"")
+        put(stores, area, "b", bytes(100))
+        yield bytes(100)
+
+    with pytest.raises(QuotaExceeded):
+        areas.receive_file(stores, IncomingFile(area, "a", "text/plain", send(), length, 1000), ADA)
+    assert [file.name for file in area_files.list_files(stores, area, "", 9)] == ["b"]
+    assert used(stores) == Amount(100, 2)
+    assert is_exact(stores)
+
+
+def test_takes_the_last_file_of_a_quota_without_a_length(stores: Stores) -> None:
+    area = make_area(stores)
+
+    def send(name: str, content: bytes) -> None:
+        file = IncomingFile(area, name, "text/plain", iter((content,)), None, 1000)
+        areas.receive_file(stores, file, ADA)
+
+    for number in range(4):
+        put(stores, area, f"{number}", b"")
+    send("4", bytes(100))
+    send("4", bytes(99))
+    with pytest.raises(QuotaExceeded):
+        send("5", b"x")
+    with pytest.raises(QuotaExceeded):
+        send("4", bytes(101))
+    assert used(stores) == Amount(99, 5)
+    assert is_exact(stores)
+
+
 def begin(stores: Stores, area: str, size: int) -> AreaUploadRef:
     row = AreaUploadRow(new_uuid(), area, "a", "", size, "text/plain", 0)
     area_uploads.begin(stores, row, ADA, limit=1000)

@@ -104,7 +104,7 @@ def record_uploads(
         with stores.catalog.write() as tx:
             area = areas.find(tx, uuid, lock="shared")
             if area is not None and _accepts_uploads(area):
-                _count_files(tx, stores, area, files, reserved=reserved, is_limited=True)
+                _count_files(tx, stores, area, files, reserved=reserved)
                 # In the order of names, so that two requests with the same names wait for each
                 # other.
                 follow = {
@@ -146,23 +146,25 @@ def _count_files(
     files: Sequence[AreaFile],
     *,
     reserved: Amount = NO_AMOUNT,
-    is_limited: bool = False,
+    upload_id: str = "",
 ) -> None:
     """Count what files add to an area, less what was reserved for them, before they are upserted.
 
-    With `is_limited` raise QuotaExceeded if there is no room.
+    Raise QuotaExceeded if there is no room, unless the row of an upload in parts still reserves it:
+    the transaction that deletes that row gives the reservation back.
     """
     if stores.quotas is None:
         return
-    # Locks the counters first, so that no other upload changes these sizes meanwhile.
+    # Locks the counters first, so that no other upload changes these sizes meanwhile, and the
+    # reservation is not given back.
     quotas.count_change(tx, stores, {area.owner: NO_AMOUNT})
     sizes = areas.find_sizes(tx, area.uuid, [file.name for file in files])
     size = sum(file.size - sizes.get(file.name, 0) for file in files)
     change = Amount(size, len(files) - len(sizes)) - reserved
-    if is_limited:
-        quotas.require_room(tx, stores, area.owner, change)
-    else:
+    if upload_id and areas.find_upload(tx, upload_id):
         quotas.count_change(tx, stores, {area.owner: change})
+    else:
+        quotas.require_room(tx, stores, area.owner, change)
 
 
 def _accepts_uploads(area: Area) -> bool:
@@ -193,7 +195,7 @@ def register_upload(
     declared: Mapping[str, Any] | None = None,
     *,
     is_declared: Callable[[BlobInfo], bool] = lambda _: True,
-    is_reserved: bool = False,
+    upload_id: str = "",
     request_id: str = "",
 ) -> RegisteredUpload:
     """Schedule the check of a file that was uploaded directly to the bucket.
@@ -201,7 +203,7 @@ def register_upload(
     `declared` has the uploader's `size`, `content_type` and `checksums`; it is ignored unless
     `is_declared` accepts the stored object. Repeating it starts nothing new. The caller checked
     that the area is writable. Raise NotFoundError if there is no such object, and QuotaExceeded
-    without room for it unless `is_reserved`.
+    without room for it, unless the upload in parts `upload_id` still has room reserved for it.
     """
     info = _find_object(stores, uuid, name)
     file = AreaFile(
@@ -214,18 +216,23 @@ def register_upload(
         validation="VALIDATING",
         declared=(declared if is_declared(info) else None) or None,
     )
-    with stores.catalog.write() as tx:
-        area = areas.find(tx, uuid, lock="shared")
-        if area is not None and _accepts_uploads(area):
-            row = areas.find_file(tx, uuid, name)
-            is_same = row is not None and (row.pin, row.declared) == (file.pin, file.declared)
-            if row is not None and is_same and row.status != "FAILED":
-                job = checksum_job(row)
-                return RegisteredUpload(row.status, (job,) if jobs.revive(tx, job) else ())
-            _count_files(tx, stores, area, [file], is_limited=not is_reserved)
-            areas.upsert_file(tx, file)
-            jobs.insert(tx, (checksum_job(file),), request_id=request_id)
-            return RegisteredUpload(file.status, (checksum_job(file),))
+    try:
+        with stores.catalog.write() as tx:
+            area = areas.find(tx, uuid, lock="shared")
+            if area is not None and _accepts_uploads(area):
+                row = areas.find_file(tx, uuid, name)
+                is_same = row is not None and (row.pin, row.declared) == (file.pin, file.declared)
+                if row is not None and is_same and row.status != "FAILED":
+                    job = checksum_job(row)
+                    return RegisteredUpload(row.status, (job,) if jobs.revive(tx, job) else ())
+                _count_files(tx, stores, area, [file], upload_id=upload_id)
+                areas.upsert_file(tx, file)
+                jobs.insert(tx, (checksum_job(file),), request_id=request_id)
+                return RegisteredUpload(file.status, (checksum_job(file),))
+    except QuotaExceeded:
+        if upload_id and is_declared(info):
+            _delete_object(stores, file)
+        raise
     raise _remove_late_upload(stores, area, file)
 
 

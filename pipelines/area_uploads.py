@@ -307,7 +307,7 @@ def complete(
         {"size": row.size, **(declared or {})},
         # Another upload may have replaced the object; the declaration is not about that one.
         is_declared=lambda info: _is_from_upload(info, row),
-        is_reserved=True,
+        upload_id=row.id,
         request_id=request_id,
     )
     with stores.catalog.write() as tx:

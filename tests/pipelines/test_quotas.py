@@ -282,6 +282,28 @@ def test_counts_an_upload_in_parts_from_its_beginning(stores: Stores) -> None:
     assert is_exact(stores)
 
 
+def test_an_upload_that_is_aborted_while_it_completes_keeps_no_room(
+    stores: Stores, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    area = make_area(stores)
+    upload = begin(stores, area, 100)
+    row = area_uploads.find(stores, upload, ADA)
+    area_uploads.receive_part(stores, row, IncomingPart(1, 100, iter((bytes(100),))))
+    register = area_files.register_upload
+
+    def abort_and_register(*args: Any, **kwargs: Any) -> area_files.RegisteredUpload:
+        area_uploads.abort(stores, upload, ADA)
+        put(stores, area, "b", bytes(100))
+        return register(*args, **kwargs)
+
+    monkeypatch.setattr(area_files, "register_upload", abort_and_register)
+    with pytest.raises(QuotaExceeded):
+        area_uploads.complete(stores, upload, ADA)
+    assert [file.name for file in area_files.list_files(stores, area, "", 9)] == ["b"]
+    assert used(stores) == Amount(100, 1)
+    assert is_exact(stores)
+
+
 def test_counts_direct_uploads_when_they_are_registered(stores: Stores) -> None:
     area = make_area(stores)
     for name, size in (("a", 90), ("b", 20)):

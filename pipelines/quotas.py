@@ -158,9 +158,11 @@ def count_usage(catalog: Catalog, defaults: DefaultQuotas) -> int:
     """Correct the counters by what is stored; return how many owners' were wrong.
 
     One snapshot has both the counters and what they count, so deposits meanwhile do not matter:
-    only the differences in it are added.
+    only the differences in it are added. If another count ended meanwhile, which has added them,
+    nothing is.
     """
     with catalog.read() as tx:
+        former = store_state.read_value(tx, LAST_COUNT_KEY)
         measured = _measure(tx)
         counters = quotas.read_counters(tx)
         groups = quotas.list_counted_groups(tx, has_default=defaults.group != Limits())
@@ -170,19 +172,14 @@ def count_usage(catalog: Catalog, defaults: DefaultQuotas) -> int:
         if (difference := measured.get(owner, NO_AMOUNT) - counters.get(owner, NO_AMOUNT))
         != NO_AMOUNT
     }
-    for owners in _split(sorted(differences)):
-        with catalog.write() as tx:
-            quotas.add_usage(tx, {owner: differences[owner] for owner in owners}, defaults)
-    for names in _split(groups):
-        with catalog.write() as tx:
-            quotas.count_groups(tx, names)
     with catalog.write() as tx:
-        store_state.write_value(tx, LAST_COUNT_KEY, str(now_us(tx)))
+        at_us = max(now_us(tx), int(former or 0) + 1)
+        if not store_state.replace_value(tx, LAST_COUNT_KEY, former, str(at_us)):
+            return 0
+        # Groups first, as deposits lock them before users.
+        quotas.count_groups(tx, groups)
+        quotas.add_usage(tx, differences, defaults)
     return len(differences)
-
-
-def _split(names: Sequence[str]) -> Iterator[Sequence[str]]:
-    return (names[at : at + NAMES_PER_PAGE] for at in range(0, len(names), NAMES_PER_PAGE))
 
 
 def _measure(tx: Tx) -> dict[str, Amount]:

@@ -52,6 +52,20 @@ def write_value(tx: Tx, key: str, text: str | None) -> None:
         tx.execute(insert(meta), {"key": key, "value": text})
 
 
+def replace_value(tx: Tx, key: str, former: str | None, text: str) -> bool:
+    """Set the value of a key if it is still the former one; the row stays locked until the commit.
+
+    None stands for a key without a value.
+    """
+    statement = (
+        "INSERT INTO meta (key, value) VALUES (:key, :text) ON CONFLICT (key) DO NOTHING"
+        if former is None
+        else "UPDATE meta SET value = :text WHERE key = :key AND value = :former"
+    )
+    parameters = {"key": key, "text": text} | ({} if former is None else {"former": former})
+    return tx.execute(sql.parse(statement), parameters).rowcount == 1
+
+
 def acquire_lease(tx: Tx, name: str, *, token: str, lease_s: float) -> bool:
     """Acquire or extend a lease; False while another token holds it."""
     statement = (

@@ -18,8 +18,8 @@ from pipelines.areas import IncomingFile
 from pipelines.bundles import BundleDraft, NewEntry
 from pipelines.ingest import AcceptedIngest, IngestRequest
 from storage import keys
+from storage.catalog import Tx, store_state
 from storage.catalog import quotas as quota_rows
-from storage.catalog import store_state
 from storage.catalog.accounts import AccountKey
 from storage.catalog.areas import AreaUploadRow
 from storage.catalog.quotas import NO_LIMIT, Amount, DefaultQuotas, Limits, Quota
@@ -389,6 +389,29 @@ def test_a_count_finds_what_came_before_quotas(stores: Stores) -> None:
     assert used(stores) == Amount(75, 3)
     assert used(stores, "depositor@example.org") == Amount(7, 1)
     assert used(stores, "lab", "group") == Amount(75, 3)
+    assert is_exact(stores)
+
+
+def test_concurrent_counts_correct_once(stores: Stores, monkeypatch: pytest.MonkeyPatch) -> None:
+    make_group(stores, ADA)
+    deposit(replace(stores, quotas=None), make_area(stores), bytes(60))
+    set_limits(stores, Quota("group", "lab", 1000, None))
+    limits = stores.quotas
+    assert limits is not None
+    read_counters, corrected = quota_rows.read_counters, list[int]()
+
+    def count_meanwhile(tx: Tx) -> dict[str, Amount]:
+        counters = read_counters(tx)
+        if not corrected:
+            corrected.append(0)
+            corrected.append(quotas.count_usage(stores.catalog, limits))
+        return counters
+
+    monkeypatch.setattr(quota_rows, "read_counters", count_meanwhile)
+    assert quotas.count_usage(stores.catalog, limits) == 0
+    assert corrected == [0, 1]
+    assert used(stores) == Amount(60, 1)
+    assert used(stores, "lab", "group") == Amount(60, 1)
     assert is_exact(stores)
 
 

@@ -7,7 +7,8 @@ from typing import Any
 
 import click
 
-from auth.accounts import require_account
+from auth.accounts import is_account_id, require_account
+from auth.login.users import parse_user_email
 from config import Settings
 from ops.commands import open_catalog
 from ops.output import CommandOutput, OutputTable, prints_output, prints_state
@@ -17,9 +18,11 @@ from storage.catalog.accounts import AccountKey
 from storage.catalog.audit import OPERATOR, AuditChange
 from storage.catalog.quotas import NO_LIMIT, DefaultQuotas, Limits, OwnerKind, Quota, QuotaUsage
 from storage.connect import read_default_quotas
-from storage.model import normalize_identity
+from storage.errors import Invalid
 
 MAX_AMOUNT = 2**62
+DEFAULT_LIMIT = 0
+"""An option that sets the limit of the settings; None stands for an option that is not given."""
 _UNITS = {
     "": 1,
     "B": 1,
@@ -39,11 +42,11 @@ class QuotaAmount(click.ParamType[int | None]):
         self._units = units
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        """Return the number, NO_LIMIT, or None for the default."""
-        if value is None or value == "default":
-            return None
-        if isinstance(value, int):
+        """Return the number, NO_LIMIT or DEFAULT_LIMIT."""
+        if value is None or isinstance(value, int):
             return value
+        if value == "default":
+            return DEFAULT_LIMIT
         if value == "none":
             return NO_LIMIT
         found = _AMOUNT_REGEX.fullmatch(value)
@@ -66,7 +69,10 @@ def quota_commands() -> None:
 @click.pass_obj
 @prints_state
 def list_quotas(settings: Settings) -> CommandOutput:
-    """List each owner and group with a quota, what is used of it, and what is left."""
+    """List each owner and group with a quota, what is used of it, and what is left.
+
+    A quota is a number, none, or default if that of the settings holds, which has no limit.
+    """
     defaults = read_default_quotas(settings)
     with closing(open_catalog(settings)) as catalog:
         rows = list_quota_rows(catalog, defaults or DefaultQuotas(Limits(), Limits()))
@@ -74,19 +80,19 @@ def list_quotas(settings: Settings) -> CommandOutput:
 
 
 def list_quota_rows(catalog: Catalog, defaults: DefaultQuotas) -> list[QuotaUsage]:
-    """Return all groups and users with a limit."""
+    """Return all groups and users with a limit or a quota of their own."""
     kinds: tuple[OwnerKind, ...] = ("group", "user")
     return [one for kind in kinds for one in list_usage(catalog, defaults, kind=kind)]
 
 
 def make_quota_table(rows: list[QuotaUsage], *, hidden_if_empty: bool = False) -> OutputTable:
-    """Return a table of quotas; what has no limit is empty."""
+    """Return a table of quotas; what is left is empty where there is no limit."""
     cells = [
         (
             one.kind,
             one.name,
-            *(one.limits.bytes, one.used.bytes, compute_left(one).bytes),
-            *(one.limits.files, one.used.files, compute_left(one).files),
+            *(_describe_limit(one, "bytes"), one.used.bytes, compute_left(one).bytes),
+            *(_describe_limit(one, "files"), one.used.files, compute_left(one).files),
         )
         for one in rows
     ]
@@ -96,6 +102,13 @@ def make_quota_table(rows: list[QuotaUsage], *, hidden_if_empty: bool = False) -
         for what in ("quota", "used", "left")
     ]
     return OutputTable("Quotas", ("kind", "name", *columns), cells, hidden_if_empty)
+
+
+def _describe_limit(usage: QuotaUsage, unit: str) -> int | str:
+    limit = getattr(usage.limits, unit)
+    if limit is not None:
+        return int(limit)
+    return "none" if getattr(usage.quota, unit, None) == NO_LIMIT else "default"
 
 
 @quota_commands.command(name="set")
@@ -113,15 +126,20 @@ def make_quota_table(rows: list[QuotaUsage], *, hidden_if_empty: bool = False) -
 def set_quota(
     settings: Settings, name: str, is_group: bool, size: int | None, files: int | None
 ) -> CommandOutput:
-    """Set the quota of an owner or group; what is not given is that of the settings.
+    """Set the quota of an owner or group; what is not given stays.
 
     What is stored already stays, even if it is more. The change is in the audit log.
     """
+    if size is None and files is None:
+        raise click.UsageError("Give --bytes, --files, or both.")
     kind, name = _parse_owner(name, is_group)
-    quota = Quota(kind, name, size, files)
     with closing(open_catalog(settings)) as catalog, catalog.write() as tx:
         if is_group:
             require_account(tx, AccountKey("group", name))
+        former = quotas.find_quota(tx, kind, name) or Quota(kind, name, None, None)
+        quota = Quota(
+            kind, name, _choose_limit(size, former.bytes), _choose_limit(files, former.files)
+        )
         _record_change(tx, "set_quota", kind, name, quota)
         quotas.set_quota(tx, quota)
         if is_group:
@@ -150,18 +168,37 @@ def remove(settings: Settings, name: str, is_group: bool) -> CommandOutput:
 @click.pass_obj
 @prints_output
 def count(settings: Settings) -> CommandOutput:
-    """Count what owners and groups use again, after quotas were switched on or a rebuild.
+    """Recount what owners and groups use, after quotas were switched on or a rebuild.
 
     The scheduler does so once a day.
     """
-    defaults = read_default_quotas(settings) or DefaultQuotas(Limits(), Limits())
+    defaults = read_default_quotas(settings)
+    if defaults is None:
+        raise click.ClickException(NOT_ENFORCED)
     with closing(open_catalog(settings)) as catalog:
         corrected = count_usage(catalog, defaults)
-    return CommandOutput({"corrected": corrected}, f"{corrected} owners had another use")
+    return CommandOutput({"corrected": corrected}, f"corrected the counters of {corrected} owners")
 
 
 def _parse_owner(name: str, is_group: bool) -> tuple[OwnerKind, str]:
-    return ("group", name) if is_group else ("user", normalize_identity(name))
+    """Return the kind and the normalized name of an owner or group."""
+    name = name.strip()
+    if is_group:
+        if not is_account_id(name):
+            raise click.BadParameter(
+                f"must be the name of a group (got {name!r})", param_hint="NAME"
+            )
+        return "group", name
+    try:
+        return "user", parse_user_email(name)
+    except Invalid as error:
+        raise click.BadParameter(error.detail, param_hint="NAME") from error
+
+
+def _choose_limit(given: int | None, former: int | None) -> int | None:
+    if given is None:
+        return former
+    return None if given == DEFAULT_LIMIT else given
 
 
 def _record_change(tx: Tx, what: str, kind: OwnerKind, name: str, quota: Quota | None) -> bool:

@@ -164,7 +164,7 @@ def _count_files(
     if upload_id and areas.find_upload(tx, upload_id):
         quotas.count_change(tx, stores, {area.owner: change})
     else:
-        quotas.require_room(tx, stores, area.owner, change)
+        quotas.reserve_room(tx, stores, area.owner, change)
 
 
 def _accepts_uploads(area: Area) -> bool:

@@ -95,7 +95,7 @@ def begin(stores: Stores, new: AreaUploadRow, caller: str, *, limit: int) -> Are
     try:
         with stores.catalog.write() as tx:
             areas.require_writable(tx, new.area, caller, lock="shared")
-            quotas.require_room(tx, stores, caller, Amount(new.size, 1))
+            quotas.reserve_room(tx, stores, caller, Amount(new.size, 1))
             catalog_areas.insert_upload(tx, upload)
     except BaseException:
         multipart.abort()

@@ -231,7 +231,7 @@ def _reserve_room(
         sizes = areas.find_sizes(tx, area, names)
         added = sum(max(0, (one.length or 0) - sizes.get(one.name, 0)) for one in incoming)
         amount = Amount(added, len(names) - len(sizes))
-        quotas.require_room(tx, stores, owner, amount)
+        quotas.reserve_room(tx, stores, owner, amount)
         unsized = [one.name for one in incoming if one.length is None]
         replaced = Amount(sum(sizes.get(name, 0) for name in unsized), len(unsized))
         tightest = quotas.find_tightest(tx, stores, owner, replaced) if unsized else None

@@ -230,7 +230,9 @@ def _open_tasks(
     )
     new = [row for fqid, row in tasks.items() if fqid not in results]
     if stores.quotas is not None and new:
-        errors = quotas.take(tx, stores, new[0].author, [Amount(row.size, 1) for row in new])
+        errors = quotas.reserve_amounts(
+            tx, stores, new[0].author, [Amount(row.size, 1) for row in new]
+        )
         results |= {
             row.fqid: error for row, error in zip(new, errors, strict=True) if error is not None
         }

@@ -21,12 +21,12 @@ IDS_PER_QUERY = 50_000
 NAMES_PER_PAGE = 500
 
 
-def take(
+def reserve_amounts(
     tx: Tx, stores: Stores, owner: str, amounts: Sequence[Amount]
 ) -> list[QuotaExceeded | None]:
-    """Count new items of an owner, in their order; return the error of each without room.
+    """Reserve room for items of an owner, in their order; return the error of each without room.
 
-    The counters stay locked until the transaction ends.
+    What is reserved counts from then on. The counters stay locked until the transaction ends.
     """
     accepted: list[QuotaExceeded | None] = [None] * len(amounts)
     if stores.quotas is None or not amounts:
@@ -49,9 +49,9 @@ def take(
     return errors
 
 
-def require_room(tx: Tx, stores: Stores, owner: str, amount: Amount) -> None:
-    """Count an amount of an owner, also one that is negative; raise QuotaExceeded without room."""
-    (error,) = take(tx, stores, owner, [amount])
+def reserve_room(tx: Tx, stores: Stores, owner: str, amount: Amount) -> None:
+    """Reserve room for an amount, also a negative one, which counts; raise QuotaExceeded."""
+    (error,) = reserve_amounts(tx, stores, owner, [amount])
     if error is not None:
         raise error
 
@@ -131,24 +131,30 @@ def _make_error(counter: QuotaUsage, unit: str, requested: int) -> QuotaExceeded
 def list_usage(
     catalog: Catalog, defaults: DefaultQuotas, *, kind: OwnerKind
 ) -> Iterator[QuotaUsage]:
-    """Yield what users or groups with a limit use, by name."""
+    """Yield what users or groups with a limit or a quota of their own use, by name."""
     after = ""
     while True:
         with catalog.read() as tx:
             page = quotas.list_usage(tx, defaults, kind=kind, after=after, limit=NAMES_PER_PAGE)
-        yield from (one for one in page if one.limits != Limits())
+        yield from (one for one in page if one.quota or one.limits != Limits())
         if len(page) < NAMES_PER_PAGE:
             return
         after = page[-1].name
 
 
 def count_if_due(stores: Stores) -> bool:
-    """Count again if quotas are enforced and the last count is old; return whether it was."""
-    if stores.quotas is None:
-        return False
+    """Count again if quotas are enforced and the last count is old; return whether it was.
+
+    While they are not enforced, the last count is forgotten: it misses what is deposited.
+    """
     with stores.catalog.read() as tx:
-        last = int(store_state.read_value(tx, LAST_COUNT_KEY) or 0)
-        is_due = now_us(tx) - last >= COUNT_S * 1_000_000
+        last = store_state.read_value(tx, LAST_COUNT_KEY)
+        is_due = now_us(tx) - int(last or 0) >= COUNT_S * 1_000_000
+    if stores.quotas is None:
+        if last is not None:
+            with stores.catalog.write() as tx:
+                store_state.write_value(tx, LAST_COUNT_KEY, None)
+        return False
     if is_due:
         count_usage(stores.catalog, stores.quotas)
     return is_due

@@ -61,12 +61,13 @@ class Quota(NamedTuple):
 
 
 class QuotaUsage(NamedTuple):
-    """What a user or group uses, and its limits."""
+    """What a user or group uses, its limits, and the quota that an operator set."""
 
     kind: OwnerKind
     name: str
     used: Amount
     limits: Limits
+    quota: Quota | None = None
 
 
 def set_quota(tx: Tx, quota: Quota) -> None:
@@ -152,7 +153,9 @@ def list_usage(
     """List users or groups that have a counter or a quota, by name after a given one."""
     query = f"""
     SELECT quota_usage.kind, quota_usage.name, coalesce(c.bytes, 0), coalesce(c.files, 0),
-      {_QUOTA_COLUMNS}
+      {_QUOTA_COLUMNS}, EXISTS(
+        SELECT 1 FROM quotas AS q WHERE q.kind = quota_usage.kind AND q.name = quota_usage.name
+      )
     FROM (
       SELECT kind, name FROM quota_usage WHERE kind = :kind AND name > :after
       UNION SELECT kind, name FROM quotas WHERE kind = :kind AND name > :after
@@ -162,7 +165,12 @@ def list_usage(
     ORDER BY quota_usage.name
     """
     rows = tx.execute(sql.parse(query), {"kind": kind, "after": after, "limit": limit})
-    return [_usage_from_row(tuple(row), defaults) for row in rows]
+    found = []
+    for *row, is_set in rows:
+        usage = _usage_from_row(tuple(row), defaults)
+        quota = Quota(kind, usage.name, *row[4:]) if is_set else None
+        found.append(usage._replace(quota=quota))
+    return found
 
 
 def read_counters(tx: Tx) -> dict[str, Amount]:

@@ -424,6 +424,16 @@ def test_counts_again_once_a_day(stores: Stores) -> None:
     assert quotas.count_if_due(stores)
 
 
+def test_counts_again_after_quotas_were_switched_off(stores: Stores) -> None:
+    assert quotas.count_if_due(stores)
+    off = replace(stores, quotas=None)
+    deposit(off, make_area(stores), bytes(60))
+    assert not quotas.count_if_due(off)
+    assert quotas.count_if_due(stores)
+    assert used(stores) == Amount(60, 1)
+    assert not quotas.count_if_due(stores)
+
+
 @contextmanager
 def counted_statements(stores: Stores) -> Iterator[list[str]]:
     seen: list[str] = []

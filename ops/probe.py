@@ -11,12 +11,26 @@ import click
 from config import Settings
 from storage.heartbeats import read_heartbeats
 
+PROCESS_NAMES = (
+    "verify",
+    "sync",
+    "index",
+    "match",
+    "verify_large",
+    "sync_large",
+    "checkout",
+    "chores",
+    "purge",
+    "deliver",
+    "clock",
+)
+"""The queues and the scheduler; their modules would take long to import."""
 MAX_AGE_S = 60.0
 """Age of the last heartbeat at which a process counts as stuck; one comes every 5 s."""
 
 
 @click.command(short_help="Check that a worker or the scheduler makes progress.")
-@click.argument("queues", nargs=-1)
+@click.argument("queues", nargs=-1, type=click.Choice(PROCESS_NAMES), metavar="[QUEUES]...")
 @click.option(
     "--max-age",
     type=click.FloatRange(min=0, min_open=True),
@@ -33,7 +47,7 @@ def probe(settings: Settings, queues: tuple[str, ...], max_age: float, as_json: 
     Without any, it is a worker of all queues, which an embedded store has. The exit status is 1 if
     no such process runs, or if one is stuck.
     """
-    name = "+".join(sorted(queues)) or "worker"
+    name = "+".join(sorted(set(queues))) or "worker"
     running = read_heartbeats(settings.heartbeats_folder, name)
     oldest = max(running, key=lambda heartbeat: heartbeat.age_s, default=None)
     if oldest is None:

@@ -19,12 +19,14 @@ from click.testing import CliRunner
 
 from config import Settings
 from ops.__main__ import cli
+from ops.probe import PROCESS_NAMES
 from ops.procfile import ROOT
 from storage.heartbeats import HEARTBEAT_S, HeartbeatFile, read_heartbeats
 from storage.stores import Stores
 from tests import redis_server
 from tests.waiting import PATIENCE_S, until
 from workers import heartbeats
+from workers.__main__ import CLOCK, QUEUE_NAMES
 from workers.broker import MemoryBroker
 from workers.heartbeats import JobWatch, beat_until, name_process
 from workers.messages import MessageSender
@@ -181,6 +183,16 @@ def test_only_files_without_a_lock_are_removed(tmp_path: Path) -> None:
         HeartbeatFile(folder, "index")
     own.close()
     other.close()
+
+
+def test_probe_knows_the_names_of_workers(tmp_path: Path) -> None:
+    assert {*PROCESS_NAMES} == {*QUEUE_NAMES, CLOCK}
+    done = CliRunner().invoke(cli, ["probe", "snyc"], env={"STORE_HOME": str(tmp_path)})
+    assert done.exit_code == 2
+    assert "'snyc' is not one of 'verify'" in done.output
+    file = HeartbeatFile(Settings(home=tmp_path).heartbeats_folder, name_process(["sync"] * 2))
+    assert run_probe(tmp_path, "sync", "sync")[0] == 0
+    file.close()
 
 
 def test_probe_is_fast_to_start(tmp_path: Path) -> None:

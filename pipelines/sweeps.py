@@ -132,12 +132,17 @@ def sweep_replicas(stores: Stores, *, repair: bool = True) -> list[SweepResult]:
 
 def _recheck_diverged(stores: Stores) -> None:
     """Enqueue jobs that compare diverged records again: the right ones may have been put back."""
-    with stores.catalog.read() as tx:
-        diverged = replication.list_diverged(tx, limit=SWEEP_BATCH)
-        checks = [job for one in diverged for job in _find_checks(tx, one)]
-    if checks:
-        with stores.catalog.write() as tx:
-            jobs.insert_new(tx, checks)
+    after: DivergedVersion | None = None
+    while True:
+        with stores.catalog.read() as tx:
+            diverged = replication.list_diverged(tx, after=after, limit=SWEEP_BATCH)
+            checks = [job for one in diverged for job in _find_checks(tx, one)]
+        if checks:
+            with stores.catalog.write() as tx:
+                jobs.insert_new(tx, checks)
+        if len(diverged) < SWEEP_BATCH:
+            return
+        after = diverged[-1]
 
 
 def _find_checks(tx: Tx, one: DivergedVersion) -> Iterator[Job]:

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from sqlalchemy import Row, TextClause, select
+from sqlalchemy import Row, TextClause, select, tuple_
 
 from storage.catalog import sql
 from storage.catalog.sql import Tx
@@ -155,13 +155,19 @@ class DivergedVersion:
     name: str
     replica: str
     at_us: int
+    id: int
 
 
-def list_diverged(tx: Tx, *, limit: int) -> list[DivergedVersion]:
-    """List some records that differ between buckets."""
-    query = select(presence).where(presence.c.diverged).order_by(presence.c.replica)
+def list_diverged(
+    tx: Tx, *, after: DivergedVersion | None = None, limit: int
+) -> list[DivergedVersion]:
+    """List some records that differ between buckets, after a given one."""
+    place = presence.c.replica, presence.c.kind, presence.c.id
+    query = select(presence).where(presence.c.diverged).order_by(*place)
+    if after is not None:
+        query = query.where(tuple_(*place) > tuple_(after.replica, after.kind, after.id))
     return [
-        DivergedVersion(row.kind, _find_name(tx, row.kind, row.id), row.replica, row.at_us)
+        DivergedVersion(row.kind, _find_name(tx, row.kind, row.id), row.replica, row.at_us, row.id)
         for row in tx.execute(query.limit(limit)).all()
     ]
 

@@ -201,6 +201,23 @@ def test_sweep_notices_that_a_differing_record_was_replaced_by_the_right_one(own
 
 
 @pytest.mark.spec("REP-05")
+def test_sweep_compares_all_diverged_records_again(
+    own: Stores, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    written = [write(own, make_file(own, content)) for content in (b"abc", b"def", b"ghi")]
+    for fqid in written:
+        key = keys.record_key("bundle", fqid)
+        record = b"".join(own.replicas["aws"].read(key))
+        own.replicas["gcp"].put(key, other_record(record))
+        copy(own, "bundle", fqid)
+    monkeypatch.setattr(sweeps, "SWEEP_BATCH", 1)
+    sweeps.sweep_replicas(own)
+    with own.catalog.read() as tx:
+        for fqid in written:
+            assert jobs.exists(tx, Job(flow.Step.SYNC, "gcp", f"bundle:{fqid}"))
+
+
+@pytest.mark.spec("REP-05")
 @pytest.mark.parametrize("whole", [True, False])
 def test_sweep_notices_that_a_differing_tombstone_was_replaced(own: Stores, whole: bool) -> None:
     fqid = write(own, make_file(own, b"abc"))

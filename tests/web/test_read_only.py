@@ -52,6 +52,19 @@ def test_forms_refuse_and_change_nothing(
     assert list_rows(stores) == before
 
 
+def test_a_mirror_names_the_store_to_write_to(
+    app: Flask, visit: Visit, stores: Stores, depositor: Depositor
+) -> None:
+    uuid = depositor.bundle(1)
+    app.extensions[SITE_KEY].services.read_only.mirror_of = "https://source.example.org"
+    before = list_rows(stores)
+    form = next(one for one in FORMS if one.path.startswith("/bundles/"))
+    page = visit("admin").post(path_of(form, uuid), name="n", reason="r")
+    assert page.status_code == 403
+    assert "https://source.example.org" in text_of(page)
+    assert list_rows(stores) == before
+
+
 def test_pages_are_shown_while_read_only(
     app: Flask, visit: Visit, stores: Stores, depositor: Depositor
 ) -> None:

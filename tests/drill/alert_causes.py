@@ -47,18 +47,18 @@ READERS = 12
 
 
 @dataclass(frozen=True)
-class Ground:
+class AlertFixture:
     """A running store, the address of its metrics, and the engines under it."""
 
     store: LocalStore
     service: ApiClient
     target: str
-    stand: environment.Stand
+    backend: environment.Stand
 
     @contextmanager
     def opened(self) -> Iterator[Stores]:
         """Open the store's own stores beside it."""
-        with environment.opened(self.store, self.stand) as stores:
+        with environment.opened(self.store, self.backend) as stores:
             yield stores
 
     @contextmanager
@@ -110,68 +110,68 @@ def _make_bundle(metadata: dict[str, Any]) -> SampleBundle:
     return SampleBundle(label, files)
 
 
-def _is_everywhere(ground: Ground, one: DepositedBundle) -> bool:
-    return all(one.fqid in ground.service.list_bundles(replica) for replica in REPLICAS)
+def _is_everywhere(fixture: AlertFixture, one: DepositedBundle) -> bool:
+    return all(one.fqid in fixture.service.list_bundles(replica) for replica in REPLICAS)
 
 
 # Backups and integrity ----------------------------------------------------------------------------
 
 
-def _back_up(ground: Ground) -> None:
-    ground.store.run_command("backup", str(ground.store.home.parent / f"{uuid.uuid4()}.backup"))
+def _back_up(fixture: AlertFixture) -> None:
+    fixture.store.run_command("backup", str(fixture.store.home.parent / f"{uuid.uuid4()}.backup"))
 
 
 @contextmanager
-def no_backup(ground: Ground) -> Iterator[None]:
+def no_backup(fixture: AlertFixture) -> Iterator[None]:
     """A store that was never backed up, until it is."""
     yield
-    _back_up(ground)
+    _back_up(fixture)
 
 
 @contextmanager
-def old_backup(ground: Ground) -> Iterator[None]:
+def old_backup(fixture: AlertFixture) -> Iterator[None]:
     """A backup that is 37 hours older than it was."""
     earlier = "UPDATE meta SET value = CAST(CAST(value AS bigint) - :past AS text)"
-    ground.set_back(f"{earlier} WHERE key = 'last_backup_us'", past=37 * HOUR_US)
+    fixture.set_back(f"{earlier} WHERE key = 'last_backup_us'", past=37 * HOUR_US)
     yield
-    _back_up(ground)
+    _back_up(fixture)
 
 
 @contextmanager
-def damaged_copies(ground: Ground) -> Iterator[None]:
+def damaged_copies(fixture: AlertFixture) -> Iterator[None]:
     """Both copies of a file damaged, until one is put back."""
-    one = ground.deposit()
-    until(lambda: _is_everywhere(ground, one))
+    one = fixture.deposit()
+    until(lambda: _is_everywhere(fixture, one))
     key = keys.blob_key(one.files[1].sha256)
-    with ground.opened() as stores:
+    with fixture.opened() as stores:
         paths = [path_of(stores.replicas[replica], key) for replica in REPLICAS]
         until(lambda: all(path.exists() for path in paths))
         intact = [path.read_bytes() for path in paths]
         for path, data in zip(paths, intact, strict=True):
             path.write_bytes(flip(data, -1))
         with suppress(CommandError):  # it fails because damage is left
-            ground.store.run_command("verify", "--repair")
+            fixture.store.run_command("verify", "--repair")
         yield
         paths[0].write_bytes(intact[0])
-    ground.store.run_command("verify", "--repair")
+    fixture.store.run_command("verify", "--repair")
 
 
 @contextmanager
-def no_scrub(ground: Ground) -> Iterator[None]:
+def no_scrub(fixture: AlertFixture) -> Iterator[None]:
     """Objects that were verified 46 days ago."""
-    with ground.opened() as stores:
+    with fixture.opened() as stores:
         age(stores, 46)
     yield
-    ground.store.run_command("verify")
+    fixture.store.run_command("verify")
 
 
 @contextmanager
-def other_record_in_bucket(ground: Ground) -> Iterator[None]:
+def other_record_in_bucket(fixture: AlertFixture) -> Iterator[None]:
     """A record that somebody else put into a bucket before the store did."""
-    one = ground.deposit()
+    one = fixture.deposit()
     fqid = FQID(str(uuid.uuid4()), create_version())
     key = keys.record_key("bundle", fqid)
-    with ground.opened() as stores:
+    with fixture.opened() as stores:
         row = orjson.loads(
             records.read_object(
                 stores.replicas["aws"], keys.record_key("bundle", FQID.parse(one.fqid))
@@ -183,7 +183,7 @@ def other_record_in_bucket(ground: Ground) -> Iterator[None]:
         ]
         foreign = other_record(orjson.dumps({**row, **fqid._asdict()}))
         stores.replicas["gcp"].put(key, foreign, content_type=records.CONTENT_TYPE)
-        ground.service.call(
+        fixture.service.call(
             "PUT",
             f"/bundles/{fqid.uuid}",
             params={"version": fqid.version, "replica": "aws"},
@@ -196,26 +196,26 @@ def other_record_in_bucket(ground: Ground) -> Iterator[None]:
 
 
 @contextmanager
-def too_few_fields(ground: Ground) -> Iterator[None]:
+def too_few_fields(fixture: AlertFixture) -> Iterator[None]:
     """Fewer fields than a document has, until more are allowed and the index is rebuilt."""
-    ground.deposit()
+    fixture.deposit()
     yield
-    file = Path(ground.store.environ[FILE_VARIABLE])
+    file = Path(fixture.store.environ[FILE_VARIABLE])
     file.write_text(SETTINGS_FILE.format(fields=ENOUGH_FIELDS), encoding="utf-8")
-    pid = ground.store.read_processes()["processes"]["worker"]["pid"]
+    pid = fixture.store.read_processes()["processes"]["worker"]["pid"]
     os.kill(pid, signal.SIGTERM)
-    until(lambda: ground.store.read_processes()["processes"].get("worker", {}).get("starts") == 2)
-    ground.store.run_command("rebuild", "index")
+    until(lambda: fixture.store.read_processes()["processes"].get("worker", {}).get("starts") == 2)
+    fixture.store.run_command("rebuild", "index")
 
 
 @contextmanager
-def damaged_before_its_copy(ground: Ground) -> Iterator[None]:
+def damaged_before_its_copy(fixture: AlertFixture) -> Iterator[None]:
     """A file damaged while the other bucket is away, so that it cannot be copied there."""
-    other = ground.store.home / "replicas" / "gcp"
-    with ground.opened() as stores:  # which makes folders that are absent
+    other = fixture.store.home / "replicas" / "gcp"
+    with fixture.opened() as stores:  # which makes folders that are absent
         away = other.rename(other.with_name("gcp.away"))
         try:
-            one = ground.deposit()
+            one = fixture.deposit()
             path = path_of(stores.replicas["aws"], keys.blob_key(one.files[1].sha256))
             intact = path.read_bytes()
             path.write_bytes(flip(intact, -1))
@@ -223,19 +223,19 @@ def damaged_before_its_copy(ground: Ground) -> Iterator[None]:
             away.rename(other)
     yield
     path.write_bytes(intact)
-    ground.store.run_command("dead", "retry")
+    fixture.store.run_command("dead", "retry")
 
 
 @contextmanager
-def refusing_receiver(ground: Ground) -> Iterator[None]:
+def refusing_receiver(fixture: AlertFixture) -> Iterator[None]:
     """A receiver that refuses every notification, until it accepts them."""
     accepting = threading.Event()
     key = str(uuid.uuid4())
     with running_receiver(key, accept=lambda _: accepting.is_set()) as receiver:
         body = {"callback_url": f"{receiver.url}/refusing", "hmac_secret_key": key}
-        ground.service.call("PUT", "/subscriptions", params={"replica": "aws"}, json=body)
+        fixture.service.call("PUT", "/subscriptions", params={"replica": "aws"}, json=body)
         for _ in range(3):
-            ground.deposit()
+            fixture.deposit()
         until(lambda: receiver.rejected)
         yield
         accepting.set()
@@ -246,15 +246,15 @@ def refusing_receiver(ground: Ground) -> Iterator[None]:
 
 
 @contextmanager
-def folder_away(ground: Ground) -> Iterator[None]:
+def folder_away(fixture: AlertFixture) -> Iterator[None]:
     """The folder of upload areas is gone, as when it is not mounted, while clients write."""
-    folder, over, area = ground.store.home / "areas", threading.Event(), uuid.uuid4()
-    ground.service.call("POST", f"/area/{area}")
+    folder, over, area = fixture.store.home / "areas", threading.Event(), uuid.uuid4()
+    fixture.service.call("POST", f"/area/{area}")
     away = folder.rename(folder.with_name("areas.away"))
 
     def write() -> None:
         while not over.wait(0.2):
-            ground.service.send_once("PUT", f"/area/{area}/files/a.txt", content=b"a")
+            fixture.service.send_once("PUT", f"/area/{area}/files/a.txt", content=b"a")
 
     writer = threading.Thread(target=write)
     writer.start()
@@ -267,54 +267,54 @@ def folder_away(ground: Ground) -> Iterator[None]:
 
 
 @contextmanager
-def stopped_api(ground: Ground) -> Iterator[None]:
+def stopped_api(fixture: AlertFixture) -> Iterator[None]:
     """An API that does not run."""
-    with ground.stopped("web"):
+    with fixture.stopped("web"):
         yield
 
 
 @contextmanager
-def stopped_worker(ground: Ground) -> Iterator[None]:
+def stopped_worker(fixture: AlertFixture) -> Iterator[None]:
     """A worker that does not run, with a job that has been due for 20 minutes."""
-    depositor = Depositor(ground.service, str(uuid.uuid4()))
+    depositor = Depositor(fixture.service, str(uuid.uuid4()))
     depositor.create_area()
-    with ground.stopped("worker"):
+    with fixture.stopped("worker"):
         depositor.upload(_make_bundle({}))
-        ground.set_back("UPDATE todo SET due_us = due_us - :past", past=HOUR_US // 3)
+        fixture.set_back("UPDATE todo SET due_us = due_us - :past", past=HOUR_US // 3)
         yield
 
 
 @contextmanager
-def read_only(ground: Ground) -> Iterator[None]:
+def read_only(fixture: AlertFixture) -> Iterator[None]:
     """Read-only mode."""
-    ground.store.run_command("read-only", "on")
+    fixture.store.run_command("read-only", "on")
     yield
-    ground.store.run_command("read-only", "off")
+    fixture.store.run_command("read-only", "off")
 
 
 # Engines ------------------------------------------------------------------------------------------
 
 
 @contextmanager
-def failing_bucket(ground: Ground) -> Iterator[None]:
+def failing_bucket(fixture: AlertFixture) -> Iterator[None]:
     """A bucket that answers 503, and lacks a version that was deposited two hours ago."""
-    proxy = ground.stand.proxy
+    proxy = fixture.backend.proxy
     assert proxy is not None
     proxy.only, proxy.mode = b"PUT /aws/", Mode.REFUSE
     try:
-        ground.deposit("gcp")
+        fixture.deposit("gcp")
         proxy.only = b""
         back = "UPDATE todo SET born_us = born_us - :past WHERE step = 'sync' AND replica = 'aws'"
-        ground.set_back(back, past=2 * HOUR_US)
+        fixture.set_back(back, past=2 * HOUR_US)
         yield
     finally:
         proxy.only, proxy.mode = b"", Mode.PASS
 
 
 @contextmanager
-def slow_bucket(ground: Ground) -> Iterator[None]:
+def slow_bucket(fixture: AlertFixture) -> Iterator[None]:
     """A bucket that answers after 4 to 6 seconds."""
-    proxy = ground.stand.proxy
+    proxy = fixture.backend.proxy
     assert proxy is not None
     proxy.slow_s, proxy.mode = (4.0, 6.0), Mode.SLOW
     try:
@@ -324,10 +324,10 @@ def slow_bucket(ground: Ground) -> Iterator[None]:
 
 
 @contextmanager
-def stopped_search(ground: Ground) -> Iterator[None]:
+def stopped_search(fixture: AlertFixture) -> Iterator[None]:
     """A search engine that does not run, while clients search."""
-    pid, query = ground.stand.engines["opensearch"].pid, {"es_query": MATCH_ALL}
-    with ground.readers("POST", "/search", params={"replica": "aws"}, json=query):
+    pid, query = fixture.backend.engines["opensearch"].pid, {"es_query": MATCH_ALL}
+    with fixture.readers("POST", "/search", params={"replica": "aws"}, json=query):
         os.kill(pid, signal.SIGSTOP)
         try:
             yield
@@ -336,26 +336,26 @@ def stopped_search(ground: Ground) -> Iterator[None]:
 
 
 @contextmanager
-def slow_catalog(ground: Ground) -> Iterator[None]:
+def slow_catalog(fixture: AlertFixture) -> Iterator[None]:
     """A session that locks bundles for 5 seconds, again and again, while clients read them."""
-    with _locked(ground, "bundles", for_s=5.0):
+    with _locked(fixture, "bundles", for_s=5.0):
         yield
 
 
 @contextmanager
-def locked_catalog(ground: Ground) -> Iterator[None]:
+def locked_catalog(fixture: AlertFixture) -> Iterator[None]:
     """A session that locks the tables of bundles and jobs, while clients read."""
-    with _locked(ground, "bundles, todo, meta", for_s=25.0):
+    with _locked(fixture, "bundles, todo, meta", for_s=25.0):
         yield
 
 
 @contextmanager
-def _locked(ground: Ground, tables: str, *, for_s: float) -> Iterator[None]:
-    one = ground.deposit("gcp")
+def _locked(fixture: AlertFixture, tables: str, *, for_s: float) -> Iterator[None]:
+    one = fixture.deposit("gcp")
     over = threading.Event()
 
     def lock() -> None:
-        url = ground.stand.engines["postgres"].url.replace("+psycopg", "")
+        url = fixture.backend.engines["postgres"].url.replace("+psycopg", "")
         with psycopg.connect(url, autocommit=True) as connection:
             while not over.is_set():
                 with connection.transaction():
@@ -366,7 +366,7 @@ def _locked(ground: Ground, tables: str, *, for_s: float) -> Iterator[None]:
     fqid = FQID.parse(one.fqid)
     holder = threading.Thread(target=lock)
     params = {"version": fqid.version, "replica": "gcp"}
-    with ground.readers("GET", f"/bundles/{fqid.uuid}", params=params):
+    with fixture.readers("GET", f"/bundles/{fqid.uuid}", params=params):
         holder.start()
         try:
             yield

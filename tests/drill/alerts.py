@@ -19,7 +19,7 @@ import click
 from config.settings import FILE_VARIABLE
 from ops import local_store, ports
 from tests.drill import alert_causes, environment
-from tests.drill.alert_causes import Ground
+from tests.drill.alert_causes import AlertFixture
 from tests.engines import prometheus as prometheus_package
 from tests.engines.engine import CACHE
 from tests.live.api import ApiClient
@@ -39,7 +39,7 @@ class Scenario:
 
     alerts: tuple[str, ...]
     how: str
-    provoke: Callable[[Ground], AbstractContextManager[None]]
+    provoke: Callable[[AlertFixture], AbstractContextManager[None]]
 
 
 @dataclass(frozen=True)
@@ -244,13 +244,15 @@ def run_stages(stages: Sequence[Stage], folder: Path, rng: Random, report: Repor
 def run_stage(stage: Stage, folder: Path, server: Prometheus, rng: Random, report: Report) -> None:
     """Start the store of a stage, and run its sequences beside each other."""
     with (
-        _opened(stage, folder, rng) as ground,
+        _opened(stage, folder, rng) as fixture,
         ThreadPoolExecutor(len(stage.sequences)) as pool,
     ):
-        server.add_target(ground.target)
-        click.echo(f"alerts: the store `{stage.name}` runs after {ground.store.started_in_s:.0f} s")
+        server.add_target(fixture.target)
+        click.echo(
+            f"alerts: the store `{stage.name}` runs after {fixture.store.started_in_s:.0f} s"
+        )
         running = [
-            pool.submit(_run_sequence, scenarios, ground, server, report)
+            pool.submit(_run_sequence, scenarios, fixture, server, report)
             for scenarios in stage.sequences
         ]
         for future in running:
@@ -258,21 +260,21 @@ def run_stage(stage: Stage, folder: Path, server: Prometheus, rng: Random, repor
 
 
 @contextmanager
-def _opened(stage: Stage, folder: Path, rng: Random) -> Iterator[Ground]:
+def _opened(stage: Stage, folder: Path, rng: Random) -> Iterator[AlertFixture]:
     with ExitStack() as stack:
-        stand = environment.Stand()
+        backend = environment.Stand()
         if stage.has_engines:
             engines = folder / "servers"
             engines.mkdir()
             excused = frozenset({"redis", "gcs"})
-            stand = stack.enter_context(environment.real(engines, rng, excused=excused))
+            backend = stack.enter_context(environment.real(engines, rng, excused=excused))
         home = folder / stage.name
         home.mkdir(mode=0o700)
         file = folder / f"{stage.name}.toml"
         file.write_text(stage.file, encoding="utf-8")
         port = ports.find_free_port()
         settings = {
-            **stand.settings,
+            **backend.settings,
             **stage.settings,
             "STORE_OPS_PORT": str(port),
             FILE_VARIABLE: str(file),
@@ -280,19 +282,21 @@ def _opened(stage: Stage, folder: Path, rng: Random) -> Iterator[Ground]:
         store = stack.enter_context(local_store.running_store(home, settings))
         service = ApiClient.open(store.api, store.token)
         stack.enter_context(service.http)
-        yield Ground(store, service, f"127.0.0.1:{port}", stand)
+        yield AlertFixture(store, service, f"127.0.0.1:{port}", backend)
 
 
 def _run_sequence(
-    scenarios: Sequence[Scenario], ground: Ground, server: Prometheus, report: Report
+    scenarios: Sequence[Scenario], fixture: AlertFixture, server: Prometheus, report: Report
 ) -> None:
     for scenario in scenarios:
-        _run_scenario(scenario, ground, server, report)
+        _run_scenario(scenario, fixture, server, report)
 
 
-def _run_scenario(scenario: Scenario, ground: Ground, server: Prometheus, report: Report) -> None:
+def _run_scenario(
+    scenario: Scenario, fixture: AlertFixture, server: Prometheus, report: Report
+) -> None:
     def is_firing(alert: str) -> bool:
-        return server.is_firing(alert, instance=ground.target)
+        return server.is_firing(alert, instance=fixture.target)
 
     def measure(fires: bool) -> dict[str, float | None]:
         with ThreadPoolExecutor(len(scenario.alerts)) as pool:
@@ -307,7 +311,7 @@ def _run_scenario(scenario: Scenario, ground: Ground, server: Prometheus, report
         if seconds is None:
             report.faults.append(f"{alert} fired before its cause")
     try:
-        with scenario.provoke(ground):
+        with scenario.provoke(fixture):
             fired = measure(fires=True)
         cleared = measure(fires=False)
     except Exception as error:

@@ -45,8 +45,8 @@ from tests.waiting import until
 ENGINES, WEB, WORKERS = ("engine1", "engine2"), ("web1", "web2"), ("worker1", "worker2", "worker3")
 HOSTS = (*ENGINES, *WEB, *WORKERS)
 SKEWED_CLOCK = "skewed_clock.so"
-SKEWS_S = {"web2": 20, "worker3": 90}
-"""By how many seconds clocks are fast."""
+SKEWS_S = {"web2": 300, "worker3": -90}
+"""By how many seconds clocks are fast, or slow."""
 DELAY_S, LOSS = 0.025, 0.02
 """Of each packet: 50 ms a round trip."""
 LOST = "worker2"

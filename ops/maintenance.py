@@ -73,10 +73,14 @@ def _describe_state(reason: str | None) -> CommandOutput:
 
 
 @click.command()
+@click.option("--to", "revision", metavar="REVISION", help="Undo the migrations after this one.")
 @click.pass_obj
 @prints_output
-def migrate(settings: Settings) -> CommandOutput:
+def migrate(settings: Settings, revision: str | None = None) -> CommandOutput:
     """Bring the catalog's tables up to date; safe to repeat.
+
+    To go back to an earlier release, stop all processes and undo with --to what that release does
+    not know; what only the undone tables hold is lost.
 
     Exit code 75 means try again later. If catalog and buckets disagree, it says that the store will
     be read-only: see `reconcile`.
@@ -85,6 +89,9 @@ def migrate(settings: Settings) -> CommandOutput:
     catalog = Catalog(settings.catalog)
     try:
         require_known_revision(catalog)
+        if revision is not None:
+            reached = engines.undo_migrations(catalog, revision)
+            return CommandOutput({"revision": reached}, f"The catalog is at revision {reached}.")
         revision = engines.migrate_catalog(catalog)
     except Unavailable as error:
         click.echo(explain_error(error), err=True)

@@ -215,3 +215,10 @@ def migrate_catalog(catalog: Catalog) -> str:
     from storage.catalog.migrate import upgrade
 
     return upgrade(catalog)
+
+
+def undo_migrations(catalog: Catalog, revision: str) -> str:
+    """Undo the migrations after a revision, so that an earlier release can start again."""
+    from storage.catalog.migrate import downgrade
+
+    return downgrade(catalog, revision)

@@ -1,4 +1,4 @@
-"""Upgrade the catalog's tables with Alembic, and draft new migrations. Forward only.
+"""Upgrade and downgrade the catalog's tables with Alembic, and draft new migrations.
 
 A revision that locks a large table names it in `locks`, with the duration.
 """
@@ -19,6 +19,7 @@ from storage.catalog.engine import Catalog
 from storage.catalog.revisions import MIGRATIONS_FOLDER, expected_revision, read_current_revision
 from storage.catalog.sql import Tx
 from storage.catalog.tables import metadata
+from storage.errors import Invalid
 
 log = logging.getLogger(__name__)
 
@@ -42,6 +43,29 @@ def upgrade(catalog: Catalog) -> str:
             log.warning("migration %s locks %s", revision, locks)
         config.attributes["connection"] = tx
         command.upgrade(config, "head")
+    return read_current_revision(catalog)
+
+
+def downgrade(catalog: Catalog, revision: str) -> str:
+    """Undo the migrations after a revision, all or none; return the revision reached.
+
+    Raise Invalid if one of them cannot be undone, or the revision is none of the past.
+    """
+    config = _alembic_config()
+    scripts = ScriptDirectory.from_config(config)
+    with catalog.write() as tx:
+        _lock_migrations(tx)
+        current = MigrationContext.configure(tx).get_current_revision() or ""
+        past = {script.revision for script in scripts.iterate_revisions(current or None, "base")}
+        if revision not in past:
+            raise Invalid(f"The catalog never was at revision {revision}: it is at {current}.")
+        for script in scripts.iterate_revisions(current, revision):
+            if not hasattr(script.module, "downgrade"):
+                raise Invalid(
+                    f"Migration {script.revision} cannot be undone: restore a backup instead."
+                )
+        config.attributes["connection"] = tx
+        command.downgrade(config, revision)
     return read_current_revision(catalog)
 
 

@@ -1,9 +1,9 @@
 """The drill of an upgrade: the last release, this code, and both together on the same engines.
 
 The release is filled with bundles. Its catalog is migrated while its processes run, and this code's
-processes start beside them; deposits go to both. Then the release is stopped under load, and at the
-end, as who goes back would, started again in place of this code. Afterwards everything that either
-of them acknowledged must be there. Both run with the libraries of this code.
+processes start beside them; deposits go to both. Then the release is stopped under load. At the
+end, as who goes back would, this code is stopped, its migrations are undone, and the release takes
+deposits again. After another upgrade everything that either acknowledged must be there. Both run with the libraries of this code.
 """
 
 import os
@@ -26,6 +26,7 @@ from examples.webhooks import Receiver, running_receiver
 from ops import local_store
 from ops.local_store import LocalStore
 from ops.procfile import ROOT
+from storage.catalog import revisions
 from storage.model import REPLICAS
 from tests.drill import checks, environment, notification_checks, samples
 from tests.drill.buckets import Bucket, Folder
@@ -104,6 +105,8 @@ def _carry_out(upgrade: Upgrade, release: Path, rng: Random) -> list[str]:
         notification_checks.subscribe(upgrade.service(old), upgrade.inbox)
         with upgrade.deposits(old, share):
             pass
+        with environment.opened(old, upgrade.stand) as stores:
+            revision = revisions.read_current_revision(stores.catalog)
         told = old.run_command("migrate")
         click.echo(f"upgrade: migrated: {told.strip() or 'nothing to do'}")
         with upgrade.running("this", ROOT) as new:
@@ -112,9 +115,11 @@ def _carry_out(upgrade: Upgrade, release: Path, rng: Random) -> list[str]:
             with upgrade.deposits(new, share):
                 leaving.close()
             found = list(upgrade.faults(new, rng))
-            with upgrade.running("release", release) as back, upgrade.deposits(back, share):
-                pass
-            found += upgrade.faults(new, rng)
+        click.echo(f"upgrade: undone: {new.run_command('migrate', '--to', revision).strip()}")
+        with upgrade.running("release", release) as back, upgrade.deposits(back, share):
+            pass
+        with upgrade.running("this", ROOT) as again:
+            found += upgrade.faults(again, rng)
     fqids = {one.fqid for one in upgrade.deposited}
     found += notification_checks.faults(upgrade.inbox, fqids)
     click.echo(f"upgrade: {notification_checks.Told.of(upgrade.inbox.accepted)}")

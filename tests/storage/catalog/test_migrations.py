@@ -3,6 +3,7 @@
 import re
 import subprocess
 import sys
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -12,7 +13,7 @@ from alembic.script import ScriptDirectory
 from sqlalchemy import BigInteger, Boolean, Float, Integer, LargeBinary, MetaData, event, text
 
 from storage.catalog import Catalog, migrate, revisions
-from storage.errors import Unavailable
+from storage.errors import Invalid, Unavailable
 
 pytestmark = pytest.mark.spec("OPS-05")
 
@@ -114,6 +115,31 @@ def test_processes_that_migrate_at_once_migrate_once(blank_url: str) -> None:
     catalog = Catalog(blank_url)
     assert migrate.list_differences(catalog) == []
     catalog.close()
+
+
+@pytest.fixture
+def migrated(blank_url: str) -> Iterator[Catalog]:
+    catalog = Catalog(blank_url)
+    migrate.upgrade(catalog)
+    yield catalog
+    catalog.close()
+
+
+def test_additions_are_undone_and_made_again(migrated: Catalog) -> None:
+    kept = set(reflected(migrated).tables) - {"quotas", "quota_usage"}
+    assert migrate.downgrade(migrated, "0021") == "0021"
+    assert set(reflected(migrated).tables) == kept
+    assert migrate.upgrade(migrated) == revisions.expected_revision()
+    assert migrate.list_differences(migrated) == []
+
+
+@pytest.mark.parametrize(("revision", "reason"), [("0020", "cannot be undone"), ("x", "never")])
+def test_what_cannot_be_undone_changes_nothing(
+    migrated: Catalog, revision: str, reason: str
+) -> None:
+    with pytest.raises(Invalid, match=reason):
+        migrate.downgrade(migrated, revision)
+    assert revisions.read_current_revision(migrated) == revisions.expected_revision()
 
 
 def test_migration_gives_up_instead_of_blocking(server: Catalog) -> None:

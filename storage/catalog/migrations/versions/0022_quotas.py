@@ -23,3 +23,8 @@ def upgrade() -> None:
             sa.PrimaryKeyConstraint("kind", "name", name=op.f(f"pk_{name}")),
             sqlite_with_rowid=False,
         )
+
+
+def downgrade() -> None:
+    for name in ("quota_usage", "quotas"):
+        op.drop_table(name)

@@ -23,13 +23,13 @@ from ops.output import CommandOutput, prints_output
 from pipelines.area_files import checksum_metadata
 from pipelines.deliveries import parse_retry_after
 from pipelines.mirrors import (
-    BundleAnswer,
     BundleEntry,
     FeedPage,
     FileHeaders,
     MirroredBundle,
     MirroredFile,
     MirrorPlan,
+    SourceBundle,
     decode_answer,
     follow_page,
     parse_headers,
@@ -88,7 +88,7 @@ class HttpStore:
         creator_uid = 0
         while following:
             url = following
-            answer, following = self._read_json(url, BundleAnswer)
+            answer, following = self._read_json(url, SourceBundle)
             creator_uid = answer.bundle.creator_uid
             entries += answer.bundle.files
             if len(entries) > MAX_ENTRIES or (following and not answer.bundle.files):

@@ -30,7 +30,6 @@ from storage.errors import (
     DomainError,
     Invalid,
     SourceChanged,
-    Unavailable,
     Unprocessable,
 )
 from storage.model import CHECKSUM_NAMES, FQID, FileVersion, JobClaim, Replica
@@ -107,9 +106,7 @@ def import_files(
 ) -> Iterator[tuple[ImportSource, ImportResult]]:
     """Import objects concurrently and yield their results in order; one that fails stops none."""
     with stores.catalog.read() as tx:
-        reason = store_state.find_read_only_reason(tx)
-    if reason:
-        raise Unavailable(reason, code="read_only")
+        store_state.check_writable(tx)
     running: deque[tuple[ImportSource, Future[ImportResult]]] = deque()
     with ThreadPoolExecutor(THREADS) as pool:
         for source in sources:

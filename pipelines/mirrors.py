@@ -37,7 +37,7 @@ Integer = Annotated[int, Meta(ge=-(2**63), le=2**63 - 1)]
 Size = Annotated[int, Meta(ge=0, le=2**63 - 1)]
 
 
-class FeedEvent(Struct, frozen=True):
+class SourceEvent(Struct, frozen=True):
     """An event of the other store's feed."""
 
     bundle_uuid: str
@@ -48,7 +48,7 @@ class FeedEvent(Struct, frozen=True):
 class FeedPage(Struct, frozen=True):
     """Some events, and the cursor after them."""
 
-    events: list[FeedEvent]
+    events: list[SourceEvent]
     cursor: Annotated[str, Meta(min_length=1, max_length=4096)]
 
 
@@ -72,7 +72,7 @@ class MirroredBundle(Struct, frozen=True):
     files: list[BundleEntry]
 
 
-class BundleAnswer(Struct, frozen=True):
+class SourceBundle(Struct, frozen=True):
     """A page of a bundle."""
 
     bundle: MirroredBundle
@@ -198,7 +198,7 @@ def copy_bundle(stores: Stores, source: MirroredStore, plan: MirrorPlan, fqid: F
     return bundles.put(stores, draft, plan.owner, request_id="mirror").created
 
 
-def _parse_bundle_fqid(event: FeedEvent) -> FQID:
+def _parse_bundle_fqid(event: SourceEvent) -> FQID:
     return FQID(formats.parse_uuid(event.bundle_uuid), formats.parse_version(event.bundle_version))
 
 

@@ -120,12 +120,12 @@ class Proxy:
         ]
         try:
             await asyncio.wait(both, return_when=asyncio.FIRST_COMPLETED)
-        finally:
+        finally:  # closed before anything is awaited, as a cancellation may come then
             for task in both:
                 task.cancel()
-            await asyncio.gather(*both, return_exceptions=True)
             told.transport.abort()
-        hears.close()
+            hears.close()
+            await asyncio.gather(*both, return_exceptions=True)
 
     def _does(self, asked: "_Asked") -> Mode:
         """What becomes of the next block of this connection."""

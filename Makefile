@@ -44,11 +44,13 @@ run: $(COMPILED) ## Run a store here until Ctrl-C (STORE_HOME, STORE_PORT)
 # What holds or not by what is written, without running it.
 CHECKS := $(foreach name,architecture docs conformance mutants,tests/test_$(name).py)
 
+# Pytest that tells a test that failed by chance, of thousands, from one that fails.
+RERUN := $(BIN)/python -m tests.rerun
+
 # Tests wait half of their time: for processes that start or stop, time limits, tries that follow.
 .PHONY: test
 test: $(REWRITTEN) ## Run the tests, but for those of `make check`; they need neither root nor a server
-	$(IN_MEMORY) $(BIN)/python -m pytest -n 4 --dist worksteal --ignore tests/drill \
-		$(addprefix --ignore ,$(CHECKS))
+	$(IN_MEMORY) $(RERUN) -n 4 --dist worksteal $(addprefix --ignore ,$(CHECKS))
 
 PYTHONS ?= python3.11 python3.12 python3.13 python3.14
 
@@ -68,7 +70,7 @@ REAL := $(BIN)/python -m tests.engines run
 test-real: $(DEV_READY) $(COMPILED) ## Install and start the real engines, and run what is tested on them
 	$(IN_MEMORY) $(REAL) --unsynced --tool hca --tool analysis --tool nextflow --tool snakemake \
 		--tool drs-compliance-suite --tool openapi-python-client --tool openapi-typescript \
-		--tool roc-validator --tool prometheus -- $(BIN)/python -m pytest -n 3 --dist worksteal \
+		--tool roc-validator --tool prometheus -- $(RERUN) -n 3 --dist worksteal \
 		-p tests.engines.proof tests/storage tests/pipelines tests/workers tests/real \
 		--ignore tests/real/browser
 	@$(MAKE) --no-print-directory test-browser
@@ -76,7 +78,7 @@ test-real: $(DEV_READY) $(COMPILED) ## Install and start the real engines, and r
 # In processes of their own: Playwright leaves an event loop running in the thread of the tests.
 .PHONY: test-browser
 test-browser: $(DEV_READY) $(COMPILED) ## Test the web pages in Chromium, a part of test-real
-	$(IN_MEMORY) $(REAL) --only s3 --tool chromium -- $(BIN)/python -m pytest -n 2 \
+	$(IN_MEMORY) $(REAL) --only s3 --tool chromium -- $(RERUN) -n 2 \
 		--dist worksteal tests/real/browser
 
 ENGINE ?= $(firstword $(foreach name,docker podman buildah,$(if $(shell command -v $(name)),$(name))))
@@ -100,7 +102,7 @@ scan: $(DEV_READY) ## Compare the pinned libraries with published vulnerabilitie
 .PHONY: test-image
 test-image: $(DEV_READY) $(COMPILED) ## Build the image, and run the demonstration against containers of it
 	$(IN_MEMORY) $(REAL) --unsynced --only redis --only postgres --only s3 --only opensearch \
-		--tool podman --tool platforms -- $(BIN)/python -m pytest -p no:randomly tests/image
+		--tool podman --tool platforms -- $(RERUN) -p no:randomly tests/image
 
 .PHONY: demo-real
 demo-real: $(DEV_READY) $(COMPILED) ## The same demonstration with every part on a real engine
@@ -126,7 +128,7 @@ SEEDED := $(if $(SEED),--seed $(SEED))
 
 .PHONY: drill
 drill: $(DEV_READY) $(COMPILED) ## Fuzz, kill processes and hurt engines during deposits (SEED=<n>, DEEP=1 for more)
-	$(if $(DEEP),STORE_TEST_DEPTH=deep $(BIN)/python -m pytest -n 2 -m hypothesis --ignore tests/drill)
+	$(if $(DEEP),STORE_TEST_DEPTH=deep $(BIN)/python -m pytest -n 2 -m hypothesis)
 	$(BIN)/python -m tests.drill $(SEEDED)
 	@$(MAKE) --no-print-directory -j 2 drill-answers drill-real drill-upgrade
 
@@ -173,7 +175,7 @@ mutants: $(DEV_READY) $(COMPILED) ## Break the logic in the ways of tests/mutant
 
 .PHONY: coverage
 coverage: $(DEV_READY) $(COMPILED) ## Measure the coverage of the tests into build/coverage
-	$(IN_MEMORY) $(BIN)/python -m pytest -n 4 --dist worksteal --ignore tests/drill \
+	$(IN_MEMORY) $(BIN)/python -m pytest -n 4 --dist worksteal \
 		$(foreach layer,$(LAYERS) store_client,--cov=$(layer)) --cov-report=html:build/coverage --cov-report=term:skip-covered
 
 .PHONY: wheel

@@ -1,4 +1,4 @@
-"""A pytest plugin that requires every named engine to take part in a passed test.
+"""A pytest plugin that requires every named engine to take part in a test that is not skipped.
 
 It keeps the tests that a run without these engines could not make, and fails a run in which an
 engine that was named took part in no test.
@@ -72,7 +72,7 @@ processes. The plans of queries and the order of a pipeline's steps are PostgreS
 PRIVATE_REDIS = re.compile(r"\[.*private")
 """Tests that start a Redis of their own."""
 
-_passed: Counter[str] = Counter()
+_ran: Counter[str] = Counter()
 
 
 WHOLE_STORES = "tests/real/"
@@ -101,23 +101,23 @@ def _needs_an_engine(item: pytest.Item) -> bool:
 
 def pytest_runtest_logreport(report: pytest.TestReport) -> None:
     """Told of every test, wherever it ran."""
-    if report.when != "call" or not report.passed:
+    if report.when != "call" or report.skipped:
         return
-    _passed.update(name for name, part in PARTS.items() if re.search(part.matches, report.nodeid))
+    _ran.update(name for name, part in PARTS.items() if re.search(part.matches, report.nodeid))
 
 
 @pytest.hookimpl(trylast=True)
 def pytest_sessionfinish(session: pytest.Session) -> None:
     """Workers of a distributed run see a part only; who started them sees all."""
     if not hasattr(session.config, "workerinput") and _idle():
-        session.exitstatus = pytest.ExitCode.TESTS_FAILED
+        session.exitstatus = pytest.ExitCode.NO_TESTS_COLLECTED  # no rerun can mend that
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     """How many tests each engine took part in."""
     terminalreporter.section("real engines")
     for name in PARTS:
-        terminalreporter.write_line(f"{name}: {_passed[name]} tests passed")
+        terminalreporter.write_line(f"{name}: {_ran[name]} tests ran")
     for name in _idle():
         terminalreporter.write_line(f"{name} is named and took part in no test", red=True)
 
@@ -126,4 +126,4 @@ def _idle() -> list[str]:
     def expected(part: Part) -> bool:
         return all(os.environ.get(variable) for variable in part.named)
 
-    return [name for name, part in PARTS.items() if expected(part) and not _passed[name]]
+    return [name for name, part in PARTS.items() if expected(part) and not _ran[name]]

@@ -1,4 +1,4 @@
-"""A named engine must take part in a test that passes."""
+"""A named engine must take part in a test that is not skipped."""
 
 import os
 import subprocess
@@ -45,9 +45,9 @@ distributed = pytest.mark.parametrize(
 
 
 @distributed
-def test_one_passed_test_is_enough(tmp_path: Path, options: Sequence[str]) -> None:
+def test_one_test_is_enough(tmp_path: Path, options: Sequence[str]) -> None:
     code, words = run(tmp_path, "named", "assert True", options)
-    assert "redis: 1 tests passed" in words
+    assert "redis: 1 tests ran" in words
     assert code == 0, words
 
 
@@ -60,7 +60,7 @@ def test_other_engines_and_skipped_tests_do_not_count(
 ) -> None:
     code, words = run(tmp_path, parameter, body, options)
     assert "redis is named and took part in no test" in words
-    assert code == 1, words
+    assert code == pytest.ExitCode.NO_TESTS_COLLECTED, words
 
 
 def test_deselects_what_the_embedded_engines_ran_already(tmp_path: Path) -> None:
@@ -94,7 +94,7 @@ def test_pgbouncer_runs_what_concerns_connections(tmp_path: Path, module: str, r
     path.parent.mkdir(parents=True)
     path.write_text(SUITE.format(parameter="pgbouncer", body="assert True"), encoding="utf-8")
     _, words = run(tmp_path, "named", "assert True", ())
-    assert f"pgbouncer: {int(runs)} tests passed" in words
+    assert f"pgbouncer: {int(runs)} tests ran" in words
     assert ("1 deselected" in words) is not runs
 
 

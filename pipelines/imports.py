@@ -7,7 +7,6 @@ published as every deposit is.
 
 import logging
 import re
-import time
 from collections import defaultdict, deque
 from collections.abc import Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -19,20 +18,19 @@ from uuid import NAMESPACE_URL, uuid5
 from pipelines import bundles, checksums, formats, ingest
 from pipelines.area_files import checksum_metadata
 from pipelines.bundles import BundleDraft, NewEntry
-from pipelines.flow import Heartbeat
 from pipelines.ingest import IngestRequest
+from pipelines.leases import make_heartbeat
 from pipelines.limits import ETAG_CHUNK
 from storage.catalog import files as file_rows
-from storage.catalog import jobs, store_state
+from storage.catalog import store_state
 from storage.errors import (
-    ClaimLost,
     ConflictError,
     DomainError,
     Invalid,
     SourceChanged,
     Unprocessable,
 )
-from storage.model import CHECKSUM_NAMES, FQID, FileVersion, JobClaim, Replica
+from storage.model import CHECKSUM_NAMES, FQID, FileVersion, Replica
 from storage.protocols import BlobInfo
 from storage.stores import Stores
 
@@ -190,7 +188,7 @@ def deposit_file(stores: Stores, new: IngestRequest, info: BlobInfo, owner: str)
     claim = ingest.claim_task(stores, new, info, owner, lease_s=LEASE_S)
     if claim is None:
         return
-    ingest.verify(stores, claim, _make_heartbeat(stores, claim))
+    ingest.verify(stores, claim, make_heartbeat(stores, [claim], LEASE_S))
     cause = ingest.get_task(stores, claim.job.ref).cause
     if cause:
         raise Unprocessable(str(cause["detail"]), code=str(cause["code"]))
@@ -228,21 +226,6 @@ def _declare(stores: Stores, source: ImportSource) -> BlobInfo:
                 code="checksum_mismatch",
             )
     return replace(info, metadata=checksum_metadata(sums))
-
-
-def _make_heartbeat(stores: Stores, claim: JobClaim) -> Heartbeat:
-    due = time.monotonic() + LEASE_S / 3
-
-    def heartbeat(_moved: int) -> None:
-        nonlocal due
-        if time.monotonic() < due:
-            return
-        due = time.monotonic() + LEASE_S / 3
-        with stores.catalog.write(durable=False) as tx:
-            if not jobs.renew(tx, claim, lease_s=LEASE_S):
-                raise ClaimLost("The claim was lost.")
-
-    return heartbeat
 
 
 class FolderCollector:

@@ -17,6 +17,7 @@ from dramatiq.middleware import Shutdown, TimeLimitExceeded
 
 from pipelines.flow import Heartbeat, Step
 from pipelines.job_batches import CompletedJobs
+from pipelines.leases import make_heartbeat
 from storage.catalog import jobs
 from storage.errors import ClaimLost, DomainError, NotReady, Unavailable
 from storage.metrics import CLAIMS_LOST
@@ -266,26 +267,3 @@ def _postpone_job(
             jobs.postpone(tx, claim, delay_s=delay_s, reason=reason, counted=counted, until=until)
     except Unavailable as error:
         log.warning("%s cannot be released now: %s", claim.job, error.detail)
-
-
-def make_heartbeat(stores: Stores, claims: Sequence[JobClaim], lease_s: float) -> Heartbeat:
-    """Return a heartbeat that renews leases, at most three times per lease.
-
-    It raises ClaimLost once no claim is ours.
-    """
-    due = time.monotonic() + lease_s / 3
-    # In the lock order of `jobs.finish_all`, so that two transactions never deadlock.
-    in_order = sorted(claims, key=lambda claim: claim.job)
-
-    def heartbeat(_moved: int) -> None:
-        nonlocal due
-        if time.monotonic() < due:
-            return
-        # Set first, so that other threads of the batch do not renew, too.
-        due = time.monotonic() + lease_s / 3
-        with stores.catalog.write(durable=False) as tx:
-            renewed = [claim for claim in in_order if jobs.renew(tx, claim, lease_s=lease_s)]
-        if not renewed:
-            raise ClaimLost("The claim was lost.")
-
-    return heartbeat

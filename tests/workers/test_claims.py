@@ -11,6 +11,7 @@ import pytest
 from sqlalchemy import event
 
 from pipelines.flow import Step
+from pipelines.leases import make_heartbeat
 from storage.catalog import Catalog, jobs, now_us
 from storage.errors import DomainError, NotFoundError, NotReady, Unavailable
 from storage.metrics import REGISTRY
@@ -18,7 +19,7 @@ from storage.model import Job, JobClaim
 from storage.stores import Stores
 from tests.builders import build_stores
 from workers.broker import MemoryBroker
-from workers.claims import StepFunction, WorkerContext, make_heartbeat, run_job
+from workers.claims import StepFunction, WorkerContext, run_job
 from workers.messages import MessageSender
 
 pytestmark = pytest.mark.spec("OPS-19")

@@ -57,7 +57,7 @@ class ProviderSettings:
 
 
 def find_out_of_bounds(settings: Mapping[str, Any]) -> dict[str, str]:
-    """Return an error for each setting out of its bounds, or that is none of its choices."""
+    """Return an error for each setting out of its bounds or not among its choices."""
     numbers = {
         name: f"must be between {least} and {most} (got {settings[name]})"
         for name, (least, most) in SETTING_BOUNDS.items()

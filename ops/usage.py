@@ -77,7 +77,7 @@ def _list_values(usage: OwnerUsage) -> list[int]:
 
 
 def _list_members(catalog: Catalog, group: str) -> set[str]:
-    """Return the users of a group; NotFoundError if there is none of that name."""
+    """Return the users of a group; NotFoundError if no group has that name."""
     name, members, after = AccountKey("group", group), set[str](), ""
     with catalog.read() as tx:
         require_account(tx, name)

@@ -73,7 +73,7 @@ class CollectorTracer(Tracer):
         """`service` is the name of the process; `exporter` replaces the one that sends to `url`."""
         share = TraceIdRatioBased(ratio)
         self._ratio, self._random = ratio, Random()
-        # What the store began to record goes on in its other processes.
+        # What the store began to record continues in its other processes.
         provider = TracerProvider(
             sampler=ParentBased(share),
             resource=Resource(

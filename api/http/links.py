@@ -15,7 +15,7 @@ JSON = "application/json"
 
 @dataclass(frozen=True)
 class Link:
-    """An operation that goes on from an answer; parameters by where their values come from."""
+    """An operation that continues from an answer; parameters by where their values come from."""
 
     operation: str
     path: Mapping[str, str]

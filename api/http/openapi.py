@@ -84,7 +84,7 @@ class ApiInfo:
     ids: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     """Schemas of path parameters that are no uuids."""
     links: Mapping[str, Sequence[Link]] = field(default_factory=dict)
-    """What goes on from the answers of an operation."""
+    """Links from the answers of an operation to the next ones."""
     callbacks: Mapping[str, Mapping[str, Callback]] = field(default_factory=dict)
     """The requests that an operation makes the store send, by name."""
 

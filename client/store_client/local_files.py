@@ -123,7 +123,7 @@ def list_files(source: Path) -> list[LocalFile]:
 def group_by_folder(names: Iterable[str]) -> tuple[dict[str, list[str]], list[str]]:
     """Group names of files by the folders that become bundles; also the names that are in none.
 
-    A bundle is the topmost folder with files of its own, and everything below it; "" is the
+    A bundle is the topmost folder that has files, and everything below it; "" is the
     directory itself. Hidden folders are none, and hidden files make none of a folder above others:
     systems and programs leave them anywhere.
     """

@@ -342,7 +342,7 @@ class Catalog:
 
     def run_query(self, question: Callable[[Tx], Answer]) -> Answer:
         """Run a single query, which sees a snapshot without a transaction."""
-        # What fails on a standby is asked again on the primary.
+        # What fails on a standby is retried on the primary.
         is_again = self._reader is not self._engine
         with _translate_errors():
             while True:
@@ -377,7 +377,7 @@ class Catalog:
 
         This spares a liveness check before each transaction.
         """
-        # What fails on a standby is asked again on the primary.
+        # What fails on a standby is retried on the primary.
         is_again = engine is not self._engine
         while True:
             connection = engine.connect()
@@ -399,7 +399,7 @@ class Catalog:
         """Ask for what may be a little old: the standby, or the primary.
 
         `ask` reads from the catalog that it is given. What fails on the standby or is not complete
-        there is asked again on the primary, which may have it already.
+        there is retried on the primary, which may have it already.
         """
         standby = self.standby
         if standby is None:
@@ -412,7 +412,7 @@ class Catalog:
         try:
             answer = ask(lagging)
         except Exception as error:
-            log.debug("the primary is asked after the standby: %s", error)
+            log.debug("retried on the primary, after the standby: %s", error)
         else:
             if is_complete(answer):
                 CATALOG_READS.labels("standby").inc()

@@ -49,7 +49,7 @@ def upgrade(catalog: Catalog) -> str:
 def downgrade(catalog: Catalog, revision: str) -> str:
     """Undo the migrations after a revision, all or none; return the revision reached.
 
-    Raise Invalid if one of them cannot be undone, or the revision is none of the past.
+    Raise Invalid if one of them cannot be undone, or no such revision is in the past.
     """
     config = _alembic_config()
     scripts = ScriptDirectory.from_config(config)

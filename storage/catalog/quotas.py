@@ -92,7 +92,7 @@ _QUOTA_COLUMNS = ", ".join(
     for column in ("bytes", "files")
 )
 # Groups are counted only if they have a limit: a counter is locked by each deposit of a member.
-# Everybody is in the built-in group, so the default of groups does not apply to it.
+# All users are in the built-in group, so the default of groups does not apply to it.
 _ADD_USAGE = f"""
 INSERT INTO quota_usage (kind, name, bytes, files)
 SELECT kind, name, sum(bytes), sum(files) FROM (

@@ -36,7 +36,7 @@ WATCH_INTERVAL_S: Final = 1.0
 MEASURE_LIMIT_S: Final = 5.0
 """Longest time for the answer to a measurement."""
 READ_LIMIT_S: Final = 20.0
-"""Longest time that a read may take; then the primary is asked."""
+"""Longest time that a read may take; then the primary answers."""
 AVOID_S: Final = 60.0
 """How long the primary is read after such a read: its disk may hang while it can be measured."""
 

@@ -36,7 +36,7 @@ Examples:
   store upload sample --staging-bucket s3://my-bucket/staging
   store upload study --each-folder            (each folder is a bundle)
   store upload --table runs.tsv --template run.json --report report.tsv
-With --each-folder, each topmost folder with files of its own is a bundle, with all below it:
+With --each-folder, each topmost folder that has files is a bundle, with all below it:
   study/m1/sample.json and study/m1/reads/1.txt     one bundle, m1
   study/m2/a/sample.json and study/m2/b/sample.json two bundles, m2/a and m2/b
 A template says which files the bundle of a row has; {column} stands for a cell:

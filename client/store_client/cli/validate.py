@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from store_client.validation.schemas import SchemaSet
 
 _QUICK = RetryPolicy(waits_s=(), connect_s=5, read_s=30)
-"""The store's schemas are asked for once: without them validation goes on."""
+"""The store's schemas are asked for once: without them validation continues."""
 ABOUT = """Validate a folder, or a table whose rows become bundles, before you upload it.
 
 Finds metadata that is not JSON, with line and column; metadata that does not satisfy its JSON

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 BUFFER = 64 * 1024
 LEAST_AHEAD = 256 * 1024
 MOST_AHEAD = 8 * 1024 * 1024
-"""Bytes requested at once: few after a jump, twice as many each time that reading goes on."""
+"""Bytes requested at once: few after a jump, twice as many each time that reading continues."""
 
 
 class RemoteRawFile(io.RawIOBase):

@@ -298,7 +298,7 @@ def _check_columns_of(path: Path, text: str, columns: Sequence[str]) -> None:
             hint = f"did you mean: {', '.join(near)}?" if near else f"columns: {', '.join(columns)}"
             raise Misused(f"{path}: the table has no column {column!r}", hint=hint)
         if kind not in KINDS:
-            raise Misused(f"{path}: {column}: {kind!r} is none of number, integer, boolean")
+            raise Misused(f"{path}: {column}: {kind!r} is not number, integer or boolean")
 
 
 def _placeholders(path: Path, text: str) -> list[tuple[str, str]]:

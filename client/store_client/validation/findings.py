@@ -77,7 +77,7 @@ class InvalidFiles(Misused):
 
 
 def _describe(finding: Finding) -> str:
-    """One sentence, as errors are told."""
+    """One sentence, as in error messages."""
     place = f", line {finding.line}" if finding.line is not None else ""
     place += f", column {finding.column}" if finding.column is not None else ""
     at = f"#{finding.pointer}" if finding.pointer else ""

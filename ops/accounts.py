@@ -36,7 +36,7 @@ from auth.tokens.issuance import TokenSpec
 from auth.tokens.signing_keys import SigningAlgorithm, rotate_key_file
 from config import Settings
 from ops.commands import format_time, open_catalog
-from ops.output import CommandOutput, OutputTable, prints_output
+from ops.output import CommandOutput, OutputTable, prints_output, prints_state
 from storage.catalog import accounts as catalog_accounts
 from storage.catalog.audit import OPERATOR
 from storage.model import normalize_identity
@@ -159,7 +159,7 @@ def add_user(settings: Settings, email: str, roles: tuple[str, ...]) -> CommandO
 
 @users.command(name="list")
 @click.pass_obj
-@prints_output
+@prints_state
 def list_users_command(settings: Settings) -> CommandOutput:
     """Show every user, with lockouts."""
     with closing(open_catalog(settings)) as catalog:
@@ -299,10 +299,10 @@ def add_client_command(
 
 @clients.command(name="list")
 @click.pass_obj
-@prints_output
+@prints_state
 def list_clients_command(settings: Settings) -> CommandOutput:
     """Show every application."""
-    with open_catalog(settings).read() as tx:
+    with closing(open_catalog(settings)) as catalog, catalog.read() as tx:
         found = list_clients(tx, built_in_clients(settings))
     rows = [
         (
@@ -391,10 +391,10 @@ def remove_service_account(settings: Settings, email: str, kid: str | None) -> C
 
 @service_accounts.command(name="list")
 @click.pass_obj
-@prints_output
+@prints_state
 def list_service_accounts(settings: Settings) -> CommandOutput:
     """Show every account with its keys."""
-    with open_catalog(settings).read() as tx:
+    with closing(open_catalog(settings)) as catalog, catalog.read() as tx:
         keys = catalog_accounts.list_service_keys(tx)
     rows = [(key.email, key.kid, format_time(key.created_us)) for key in keys]
     return CommandOutput(OutputTable("Service accounts", ("account", "key", "since"), rows))

@@ -3,6 +3,7 @@
 import logging
 import os
 import sys
+from contextlib import closing
 
 import click
 
@@ -10,7 +11,7 @@ from auth.tokens import issuance
 from config import Settings
 from ops import home
 from ops.commands import open_catalog, open_stores
-from ops.output import CommandOutput, prints_output
+from ops.output import CommandOutput, prints_output, prints_state
 from pipelines.recovery import epochs
 from storage import engines
 from storage.catalog import Catalog, store_state
@@ -51,10 +52,10 @@ def off(settings: Settings) -> CommandOutput:
 
 @read_only.command(name="show")
 @click.pass_obj
-@prints_output
+@prints_state
 def show_read_only(settings: Settings) -> CommandOutput:
     """Show whether writes are accepted."""
-    with open_catalog(settings).read() as tx:
+    with closing(open_catalog(settings)) as catalog, catalog.read() as tx:
         reason = store_state.find_read_only_reason(tx)
     if settings.read_only:
         reason = "STORE_READ_ONLY is set."

@@ -14,6 +14,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from config import SettingsError
 from storage.errors import DomainError, explain_error
 
 WATCH_S = 2.0
@@ -83,18 +84,23 @@ def prints_output(function: Callable[..., CommandOutput]) -> Callable[..., None]
     return _add_json_option(call)
 
 
-def prints_state(function: Callable[..., CommandOutput]) -> Callable[..., None]:
-    """Print what a command returns, with --watch again and again; adds --json, too."""
+def prints_state(function: Callable[..., CommandOutput | None]) -> Callable[..., None]:
+    """Print what a command returns, with --watch again and again; adds --json, too.
+
+    A group that returns None prints nothing: one of its commands does.
+    """
 
     @wraps(function)
     def call(*args: Any, as_json: bool, interval_s: float | None, **options: Any) -> None:
         if interval_s is not None and math.isnan(interval_s):
             raise click.BadParameter("It is not a number.", param_hint="'--watch'")
 
-        def collect() -> CommandOutput:
+        def collect() -> CommandOutput | None:
             return function(*args, **options)
 
         output = collect()
+        if output is None:
+            return
         if interval_s is None:
             print_output(output, as_json=as_json)
             if output.error:
@@ -123,15 +129,15 @@ def _add_json_option(call: Callable[..., None]) -> Callable[..., None]:
 
 def _watch(
     first: CommandOutput,
-    collect: Callable[[], CommandOutput],
+    collect: Callable[[], CommandOutput | None],
     interval_s: float,
     *,
     as_json: bool,
 ) -> None:
     """Print states: a terminal is drawn anew, a pipe gets one after the other."""
     console = Console()
-    output = first
-    while True:
+    output: CommandOutput | None = first
+    while output is not None:
         if as_json:
             click.echo(json.dumps(output.build_json(), ensure_ascii=False))
         else:
@@ -146,11 +152,11 @@ def _watch(
         output = _collect_or_explain(collect)
 
 
-def _collect_or_explain(collect: Callable[[], CommandOutput]) -> CommandOutput:
+def _collect_or_explain(collect: Callable[[], CommandOutput | None]) -> CommandOutput | None:
     """Collect a state; a store that is away for a moment does not end the watch."""
     try:
         return collect()
-    except (DomainError, OSError) as error:
+    except (DomainError, SettingsError, OSError) as error:
         reason = explain_error(error)
         return CommandOutput({"error": reason}, error=reason)
 

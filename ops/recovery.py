@@ -1,13 +1,14 @@
 """The commands `rebuild`, `reconcile` and `fingerprint`."""
 
 import time
+from contextlib import closing
 
 import click
 
 from config import Settings
 from ops.backups import LOGINS_ENDED_NOTICE
-from ops.commands import open_stores, select_replicas
-from ops.output import CommandOutput, OutputTable, prints_output
+from ops.commands import open_catalog, open_stores, select_replicas
+from ops.output import CommandOutput, OutputTable, prints_output, prints_state
 from pipelines import search
 from pipelines.formats import new_uuid
 from pipelines.recovery import epochs
@@ -149,19 +150,19 @@ def rebuild_catalog(settings: Settings, replica: Replica) -> CommandOutput:
 @click.command(name="fingerprint")
 @click.option("--replica", type=click.Choice(REPLICAS), help="Only this one.")
 @click.pass_obj
-@prints_output
+@prints_state
 def print_fingerprint(settings: Settings, replica: str | None) -> CommandOutput:
     """Print digests of what the catalog knows.
 
     One for each part of each replica. Two catalogs with the same data print the same digests, for
     example a lost one and the rebuilt one.
     """
-    stores = open_stores(settings)
     rows = []
-    for name in select_replicas(replica):
-        with stores.catalog.read() as tx:
-            rows += [
-                (name, one.name, one.rows, one.sha256)
-                for one in recovery.compute_fingerprint(tx, name)
-            ]
+    with closing(open_catalog(settings)) as catalog:
+        for name in select_replicas(replica):
+            with catalog.read() as tx:
+                rows += [
+                    (name, one.name, one.rows, one.sha256)
+                    for one in recovery.compute_fingerprint(tx, name)
+                ]
     return CommandOutput(OutputTable("Fingerprint", ("replica", "part", "rows", "sha256"), rows))

@@ -9,22 +9,21 @@ from config.deployment import KINDS, find_conflicts, find_kind
 from config.loading import LoadedSettings, read_all_settings
 from config.reference import list_current_values, render_example
 from config.settings import FILE_VARIABLE, SettingsError
-from ops.output import CommandOutput, OutputTable, print_output, prints_output
+from ops.output import CommandOutput, OutputTable, prints_state
 
 
 @click.group(name="settings", invoke_without_command=True)
-@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 @click.pass_context
-def settings_commands(context: click.Context, as_json: bool) -> None:
+@prints_state
+def settings_commands(context: click.Context) -> CommandOutput | None:
     """Print every setting with its value and where it came from."""
     if context.invoked_subcommand is not None:
-        return
+        return None
     loaded = read_all_settings(os.environ)
     if loaded.problems:
         raise SettingsError("\n".join(loaded.problems))
     columns = ("variable", "value", "source", "meaning")
-    table = OutputTable("Settings", columns, _list_rows(loaded))
-    print_output(CommandOutput(table), as_json=as_json)
+    return CommandOutput(OutputTable("Settings", columns, _list_rows(loaded)))
 
 
 def _list_rows(loaded: LoadedSettings) -> list[tuple[str, str, str, str]]:
@@ -38,7 +37,7 @@ def _list_rows(loaded: LoadedSettings) -> list[tuple[str, str, str, str]]:
 
 @settings_commands.command()
 @click.argument("file", required=False)
-@prints_output
+@prints_state
 def check(file: str | None) -> CommandOutput:
     """Report everything that is wrong with the settings.
 

@@ -25,30 +25,49 @@ from tests.waiting import until
 
 STREAMS = {"run", "demo", "prepare", "settings example"}
 """They run in the foreground and print as they go, or print a file."""
+CHANGES = {
+    *("backup", "import", "login-link", "migrate", "mirror", "purge", "reconcile", "restore"),
+    *("rotate-key", "sweep", "token", "dead drop", "dead retry", "read-only off", "read-only on"),
+    *("clients add", "clients remove", "quotas count", "quotas remove", "quotas set"),
+    *("rebuild catalog", "rebuild index", "secrets rotate"),
+    *("service-accounts add", "service-accounts remove"),
+    *(f"users {word}" for word in ("add", "disable", "enable", "passwd", "remove", "unlock")),
+}
+"""They change something or make something new, which once is enough."""
+RUNS = {"fixity-report", "verify", "probe"}
+"""They read every byte, or answer by their exit status to platforms that repeat them."""
 
 
 def list_commands(command: click.Command, name: str) -> Iterator[tuple[str, click.Command]]:
     if isinstance(command, click.Group):
         for one, below in command.commands.items():
             yield from list_commands(below, f"{name} {one}")
-    else:
+    if not isinstance(command, click.Group) or command.invoke_without_command:
         yield name, command
+
+
+def find_commands_without(option: str) -> set[str]:
+    context = click.Context(cli)
+    return {
+        name
+        for word in COMMANDS
+        for name, command in list_commands(cli.get_command(context, word) or cli, word)
+        if not any(option in one.opts for one in command.params)
+    }
 
 
 @pytest.mark.spec("OPS-40")
 def test_every_command_prints_json() -> None:
-    context = click.Context(cli)
-    lacking = [
-        name
-        for word in COMMANDS
-        for name, command in list_commands(cli.get_command(context, word) or cli, word)
-        if not any("--json" in one.opts for one in command.params)
-    ]
-    assert set(lacking) <= STREAMS
+    assert find_commands_without("--json") == STREAMS
 
 
 @pytest.mark.spec("OPS-40")
-@pytest.mark.parametrize("words", [("status",), ("dead", "list")], ids=" ".join)
+def test_every_command_that_shows_something_can_be_watched() -> None:
+    assert find_commands_without("--watch") == STREAMS | CHANGES | RUNS
+
+
+@pytest.mark.spec("OPS-40")
+@pytest.mark.parametrize("words", [("status",), ("dead", "list"), ("settings",)], ids=" ".join)
 def test_state_is_watched_in_a_pipe_until_interrupted(home: Path, words: tuple[str, ...]) -> None:
     with watching(home, *words, "--watch", "0.1", "--json") as process:
         assert process.stdout is not None
@@ -109,6 +128,27 @@ def test_watch_outlives_a_store_that_is_away(home: Path) -> None:
         until(lambda: "There is no store" in str(json.loads(process.stdout.readline())))
         (home / "away").rename(home / "catalog.sqlite")
         until(lambda: json.loads(process.stdout.readline()) == [])
+
+
+@pytest.mark.spec("OPS-40")
+def test_watch_of_settings_outlives_a_wrong_file(
+    home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file, changed = home / "store.toml", home / "changed.toml"
+    file.write_text("[locations]\nport = 8100\n")
+    monkeypatch.setenv("STORE_SETTINGS_FILE", str(file))
+    with watching(home, "settings", "--watch", "0.1", "--json") as process:
+        assert process.stdout is not None
+        shown = json.loads(process.stdout.readline())
+        assert ("STORE_PORT", "8100") in {(one["variable"], one["value"]) for one in shown}
+        changed.write_text("[locations]\nport = 0\n")
+        changed.rename(file)
+        until(lambda: "error" in json.loads(process.stdout.readline()))
+
+
+@pytest.mark.spec("OPS-40")
+def test_group_with_a_state_leaves_printing_to_its_commands(home: Path) -> None:
+    assert run_json("settings", "check")["problems"] == []
 
 
 @pytest.mark.spec("OPS-40")

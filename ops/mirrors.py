@@ -19,7 +19,7 @@ from config import Settings
 from config.logs import configure_logging
 from config.parsing import is_plain_url
 from ops.commands import open_stores
-from ops.output import CommandOutput, prints_output
+from ops.output import CommandOutput, OutputTable, prints_output
 from pipelines.area_files import checksum_metadata
 from pipelines.deliveries import parse_retry_after
 from pipelines.mirrors import (
@@ -29,10 +29,13 @@ from pipelines.mirrors import (
     MirroredBundle,
     MirroredFile,
     MirrorPlan,
+    MirrorProgress,
     SourceBundle,
     decode_answer,
     follow_page,
+    list_failed,
     parse_headers,
+    retry_failed,
 )
 from pipelines.ssrf_guard import check_address_text
 from storage.errors import DomainError, Invalid, NotFoundError, SourceChanged, Unavailable
@@ -48,8 +51,10 @@ WAIT_S = 20
 """How long the mirrored store waits for news before it answers that there is none."""
 IDLE_S = 1.0
 """Pause of `--follow` after no news, in case the mirrored store did not wait for them."""
-RETRY_S = 15.0
-"""Pause of `--follow` after an error."""
+PAUSES_S = (1.0, 15.0)
+"""Pauses of `--follow` while the mirrored store is away: the first, doubled up to the last."""
+RETRY_PAUSES_S = (5.0, 3600.0)
+"""The same between attempts to apply the events that failed."""
 MAX_JSON_BYTES = 64 * 1024 * 1024
 READ_ATTEMPTS = 5
 """Requests for a file that the mirrored store is still copying."""
@@ -69,6 +74,10 @@ class HttpStore:
     token: str = field(repr=False)
     wait_s: int
     http: HttpClient
+
+    def check(self) -> None:
+        """See MirroredStore."""
+        self._read_json(self._make_url("events/feed", after=""), FeedPage, {"Prefer": "wait=0"})
 
     def read_events(self, cursor: str) -> FeedPage:
         """See MirroredStore; after the other store was restored, all events come again."""
@@ -278,10 +287,9 @@ def mirror(
         configure_logging(settings.log_level, "mirror", settings.log_format, os.environ)
     stores = open_stores(settings)
     with closing(stores.catalog):
-        totals = _follow_pages(stores, source, plan, follow=follow)
-    return CommandOutput(
-        totals, f"{totals['bundles']} bundle versions copied, {totals['deleted']} deleted"
-    )
+        if follow:
+            _follow(stores, source, plan)
+        return _apply_all(stores, source, plan)
 
 
 def _check_url(settings: Settings, url: str) -> str:
@@ -299,24 +307,77 @@ def _check_url(settings: Settings, url: str) -> str:
     return url
 
 
-def _follow_pages(
-    stores: Stores, source: HttpStore, plan: MirrorPlan, *, follow: bool
-) -> dict[str, int]:
-    """Apply pages of events, for ever with `follow`; return what was done."""
-    totals = {"bundles": 0, "deleted": 0}
+def _apply_all(stores: Stores, source: HttpStore, plan: MirrorPlan) -> CommandOutput:
+    """Apply the events that failed, then the new ones to the last."""
+    pages = [retry_failed(stores, source, plan)]
+    while page := follow_page(stores, source, plan):
+        pages.append(page)
+    bundles, deleted = sum(one.bundles for one in pages), sum(one.deleted for one in pages)
+    failed = list_failed(stores, plan)
+    return CommandOutput(
+        {
+            "bundles": bundles,
+            "deleted": deleted,
+            "failures": OutputTable(
+                "Not applied",
+                ("event", "bundle", "reason"),
+                [(one.event_type, one.bundle, one.reason) for one in failed],
+                hidden_if_empty=True,
+            ),
+        },
+        f"{bundles} bundle versions copied, {deleted} deleted",
+        error=f"{len(failed)} events were not applied" if failed else "",
+    )
+
+
+@dataclass
+class Pauses:
+    """Pauses that double up to a limit, until one is reset."""
+
+    first_s: float
+    most_s: float
+    next_s: float = 0.0
+
+    def take(self) -> float:
+        """Return the next pause in seconds."""
+        pause_s = max(self.next_s, self.first_s)
+        self.next_s = min(2 * pause_s, self.most_s)
+        return pause_s
+
+    def reset(self) -> None:
+        """Begin again with the shortest pause."""
+        self.next_s = 0.0
+
+
+def _follow(stores: Stores, source: HttpStore, plan: MirrorPlan) -> NoReturn:
+    """Apply events as they come, and those that failed again and again, for ever."""
+    pauses, retry_pauses = Pauses(*PAUSES_S), Pauses(*RETRY_PAUSES_S)
+    retry_at = time.monotonic()
     while True:
         try:
-            counts = follow_page(stores, source, plan)
+            if time.monotonic() >= retry_at:
+                _log_progress(retry_failed(stores, source, plan))
+                retry_at = time.monotonic() + retry_pauses.take()
+            page = follow_page(stores, source, plan)
         except DomainError as error:
-            if not follow:
-                raise
-            log.warning("%s; again in %g s", error.detail, RETRY_S)
-            time.sleep(RETRY_S)
+            pause_s = pauses.take()
+            log.warning("%s; again in %g s", error.detail, pause_s)
+            time.sleep(pause_s)
             continue
-        if counts:
-            log.info("%d bundle versions copied, %d deleted", counts["bundles"], counts["deleted"])
-            totals = {name: totals[name] + counts[name] for name in totals}
-        elif follow:
+        pauses.reset()
+        if page is None:
             time.sleep(IDLE_S)
-        else:
-            return totals
+            continue
+        _log_progress(page)
+        if page.failed:
+            retry_pauses.reset()
+            retry_at = time.monotonic() + retry_pauses.take()
+
+
+def _log_progress(progress: MirrorProgress) -> None:
+    for one in progress.failed:
+        log.warning(
+            "%s %s is not applied, and is tried again: %s", one.event_type, one.bundle, one.reason
+        )
+    if progress.bundles or progress.deleted:
+        log.info("%d bundle versions copied, %d deleted", progress.bundles, progress.deleted)

@@ -6,7 +6,7 @@ What the other store answers is parsed before anything is written: it names keys
 
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Annotated, Protocol, TypeVar
 
@@ -21,7 +21,14 @@ from pipelines.ingest import IngestRequest
 from storage.catalog import bundles as bundle_rows
 from storage.catalog import files as file_rows
 from storage.catalog import store_state
-from storage.errors import ConflictError, Invalid, NotFoundError, Unavailable, Unprocessable
+from storage.errors import (
+    ConflictError,
+    DomainError,
+    Invalid,
+    NotFoundError,
+    Unavailable,
+    Unprocessable,
+)
 from storage.model import CHECKSUM_NAMES, FQID, Checksums, EventType, Replica
 from storage.protocols import BlobInfo, Sources
 from storage.stores import Stores
@@ -30,6 +37,10 @@ THREADS = 4
 """Files of a bundle that are read concurrently."""
 ATTEMPTS = 3
 """Attempts to read a file whose bytes come with wrong checksums."""
+MAX_FAILED = 1_000
+"""Events that may wait to be tried again; with more the mirror stops."""
+MAX_REASON = 500
+"""Longest reason of a failed event, in characters."""
 DELETE_REASON = "It was deleted in the store that is mirrored."
 
 Integer = Annotated[int, Meta(ge=-(2**63), le=2**63 - 1)]
@@ -90,6 +101,19 @@ class FileHeaders(Struct, frozen=True):
     s3_etag: str
 
 
+class FailedEvent(Struct, frozen=True):
+    """An event that could not be applied; the catalog keeps it to be tried again."""
+
+    bundle: str
+    event_type: EventType
+    reason: str
+
+    @property
+    def fqid(self) -> FQID:
+        """The bundle version."""
+        return FQID.parse(self.bundle)
+
+
 T = TypeVar("T")
 
 
@@ -120,6 +144,9 @@ class MirroredFile:
 class MirroredStore(Sources, Protocol):
     """The store that is mirrored; `open` reads a file by the URL that `file_url` returns."""
 
+    def check(self) -> None:
+        """Raise Unavailable unless the store answers."""
+
     def read_events(self, cursor: str) -> FeedPage:
         """Return the next events after a cursor, "" for the first."""
 
@@ -147,11 +174,26 @@ class MirrorPlan:
         """The name under which the catalog keeps the place in the feed."""
         return f"mirror:{self.replica}:{self.prefix}:{self.url}"
 
+    @property
+    def failed_key(self) -> str:
+        """The name under which the catalog keeps the events that failed."""
+        return f"mirror-failed:{self.replica}:{self.prefix}:{self.url}"
 
-def follow_page(stores: Stores, source: MirroredStore, plan: MirrorPlan) -> dict[str, int] | None:
-    """Apply the next events, then save the place after them; return counts, None if there is none.
 
-    If it is interrupted, the same events are applied again, which changes nothing.
+@dataclass(slots=True)
+class MirrorProgress:
+    """Bundle versions copied and deleted, and the events that failed."""
+
+    bundles: int = 0
+    deleted: int = 0
+    failed: list[FailedEvent] = field(default_factory=list)
+
+
+def follow_page(stores: Stores, source: MirroredStore, plan: MirrorPlan) -> MirrorProgress | None:
+    """Apply the next events, then save the place after them; None if there is none.
+
+    An event that cannot be applied is saved to be tried again, and the next ones are applied.
+    If the page is interrupted, the same events are applied again, which changes nothing.
     """
     with stores.catalog.read() as tx:
         store_state.check_writable(tx)
@@ -161,21 +203,61 @@ def follow_page(stores: Stores, source: MirroredStore, plan: MirrorPlan) -> dict
         return None
     if page.cursor == cursor:
         raise Unavailable(f"{plan.url} returns events, but no new cursor.")
-    counts = {"bundles": 0, "deleted": 0}
-    for fqid, event_type in [
-        (_parse_bundle_fqid(event), event.event_type) for event in page.events
-    ]:
-        if not fqid.uuid.startswith(plan.prefix):
-            continue
+    events = [(_parse_bundle_fqid(event), event.event_type) for event in page.events]
+    wanted = [(fqid, kind) for fqid, kind in events if fqid.uuid.startswith(plan.prefix)]
+    return _apply_events(stores, source, plan, wanted, cursor=page.cursor)
+
+
+def retry_failed(stores: Stores, source: MirroredStore, plan: MirrorPlan) -> MirrorProgress:
+    """Apply the events again that failed."""
+    failed = [(one.fqid, one.event_type) for one in list_failed(stores, plan)]
+    return _apply_events(stores, source, plan, failed) if failed else MirrorProgress()
+
+
+def list_failed(stores: Stores, plan: MirrorPlan) -> list[FailedEvent]:
+    """Return the events that failed and were not applied since."""
+    with stores.catalog.read() as tx:
+        text = store_state.read_value(tx, plan.failed_key)
+    return [] if text is None else msgspec.json.decode(text, type=list[FailedEvent])
+
+
+def _apply_events(
+    stores: Stores,
+    source: MirroredStore,
+    plan: MirrorPlan,
+    events: Sequence[tuple[FQID, EventType]],
+    cursor: str | None = None,
+) -> MirrorProgress:
+    """Apply events; save those that failed, and the cursor after them."""
+    progress = MirrorProgress()
+    failed = {one.fqid: one for one in list_failed(stores, plan)}
+    for fqid, event_type in events:
         with stores.catalog.read() as tx:
             store_state.check_writable(tx)
-        if event_type == "CREATE":
-            counts["bundles"] += copy_bundle(stores, source, plan, fqid)
-        else:
-            counts["deleted"] += _delete_bundle(stores, plan, fqid)
+        # A deletion also ends the attempts to copy.
+        failed.pop(fqid, None)
+        try:
+            if event_type == "CREATE":
+                progress.bundles += copy_bundle(stores, source, plan, fqid)
+            else:
+                progress.deleted += _delete_bundle(stores, plan, fqid)
+        except DomainError as error:
+            if isinstance(error, Unavailable):
+                # If the whole store is away, nothing is wrong with this event.
+                source.check()
+            failed[fqid] = FailedEvent(str(fqid), event_type, error.detail[:MAX_REASON])
+            progress.failed.append(failed[fqid])
+        if len(failed) > MAX_FAILED:
+            raise Unavailable(
+                f"More than {MAX_FAILED} events could not be applied. The last one:"
+                f" {event_type} {fqid}: {failed[fqid].reason}"
+            )
+    text = msgspec.json.encode([*failed.values()]).decode() if failed else None
     with stores.catalog.write() as tx:
-        store_state.write_value(tx, plan.key, page.cursor)
-    return counts
+        store_state.write_value(tx, plan.failed_key, text)
+        if cursor is not None:
+            store_state.write_value(tx, plan.key, cursor)
+    return progress
 
 
 def copy_bundle(stores: Stores, source: MirroredStore, plan: MirrorPlan, fqid: FQID) -> bool:

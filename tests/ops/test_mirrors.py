@@ -1,13 +1,12 @@
 """The command `mirror`: a second store follows a running one."""
 
-import json
 import os
 import signal
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping
+from contextlib import closing
 from pathlib import Path
-from threading import Timer
 from typing import Any
 
 import httpx
@@ -16,13 +15,10 @@ import pytest
 from ops.local_store import LocalStore, running_store
 from ops.mirrors import HttpStore
 from ops.procfile import ROOT
-from pipelines import bundles
-from storage import keys
-from storage.catalog import bundles as bundle_rows
 from storage.model import FQID
-from tests.builders import new_uuid, version
 from tests.ops.commands import opened, run_json, typed
-from tests.waiting import PATIENCE_S, until
+from tests.ops.mirror_builders import connect_to, delete_bundle, deposit_bundle, read_bundle
+from tests.waiting import PATIENCE_S
 
 pytestmark = pytest.mark.spec("OPS-61")
 
@@ -37,60 +33,14 @@ def source(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalStore]:
 
 @pytest.fixture(scope="module")
 def http(source: LocalStore) -> Iterator[httpx.Client]:
-    with httpx.Client(
-        base_url=f"{source.api}/v1",
-        headers={"Authorization": f"Bearer {source.token}", "Prefer": "wait=30"},
-        trust_env=False,
-        timeout=90,
-    ) as client:
+    with connect_to(source) as client:
         yield client
 
 
 @pytest.fixture
 def deposited(http: httpx.Client) -> FQID:
     """A new bundle of two files in the source, whose event is in the feed."""
-    area, entries = new_uuid(), []
-    assert http.post(f"/area/{area}").status_code == 201
-    for name, content in CONTENTS.items():
-        staged = http.put(f"/area/{area}/files/{name}", content=content)
-        uuid, at = new_uuid(), version()
-        body = {"source_url": staged.json()["url"], "creator_uid": 7}
-        put = http.put(f"/files/{uuid}", params={"version": at, "replica": "aws"}, json=body)
-        assert put.status_code in (200, 201, 202), put.text
-        indexed = name.endswith(".json")
-        entries.append({"uuid": uuid, "version": at, "name": name, "indexed": indexed})
-    fqid = FQID(new_uuid(), version())
-    params = {"version": fqid.version, "replica": "aws"}
-    body = {"creator_uid": 8, "files": entries}
-
-    def put_bundle() -> bool:
-        # A short wait, so that no attempt takes all the time.
-        answer = http.put(
-            f"/bundles/{fqid.uuid}", params=params, json=body, headers={"Prefer": "wait=1"}
-        )
-        return answer.status_code in (200, 201)
-
-    until(put_bundle)
-    wait_for_event(http, fqid, "CREATE")
-    return fqid
-
-
-def wait_for_event(http: httpx.Client, fqid: FQID, kind: str) -> None:
-    cursor = ""
-
-    def is_listed() -> bool:
-        nonlocal cursor
-        answer = http.get(
-            "/events/feed",
-            params={"replica": "aws", "after": cursor},
-            headers={"Prefer": "wait=0"},
-        ).json()
-        cursor = answer["cursor"] or cursor
-        return any(
-            (one["event_type"], one["bundle_uuid"]) == (kind, fqid.uuid) for one in answer["events"]
-        )
-
-    until(is_listed)
+    return deposit_bundle(http, CONTENTS)
 
 
 @pytest.fixture
@@ -107,15 +57,8 @@ def words(source: LocalStore, fqid: FQID) -> tuple[str, ...]:
 def read_mirror(home: Path, fqid: FQID) -> tuple[Mapping[str, Any], dict[str, bytes]] | None:
     """The manifest of a bundle in the mirror, and its contents by name."""
     stores = opened(home)
-    with stores.catalog.read() as tx:
-        row, is_buried = bundle_rows.find_with_tombstone(tx, fqid)
-    if row is None or is_buried or not row.published:
-        return None
-    manifest = json.loads(bundles.build_manifest(stores, row))
-    blobs = stores.replicas["aws"]
-    return manifest, {
-        one["name"]: b"".join(blobs.read(keys.blob_key(one["sha256"]))) for one in manifest["files"]
-    }
+    with closing(stores.catalog):
+        return read_bundle(stores, fqid)
 
 
 def check_complete(home: Path, fqid: FQID) -> Mapping[str, Any]:
@@ -129,28 +72,21 @@ def check_complete(home: Path, fqid: FQID) -> Mapping[str, Any]:
 def test_copies_bundles_with_equal_bytes_once(
     home: Path, source: LocalStore, http: httpx.Client, deposited: FQID
 ) -> None:
-    assert run_json(*words(source, deposited)) == {"bundles": 1, "deleted": 0}
+    assert run_json(*words(source, deposited)) == {"bundles": 1, "deleted": 0, "failures": []}
     manifest = check_complete(home, deposited)
     params = {"version": deposited.version, "replica": "aws"}
     answer = http.get(f"/bundles/{deposited.uuid}", params=params).json()["bundle"]
     assert manifest["files"] == answer["files"]
     assert manifest["creator_uid"] == answer["creator_uid"] == 8
-    assert run_json(*words(source, deposited)) == {"bundles": 0, "deleted": 0}
+    assert run_json(*words(source, deposited)) == {"bundles": 0, "deleted": 0, "failures": []}
 
 
 def test_follows_deletions(
     home: Path, source: LocalStore, http: httpx.Client, deposited: FQID
 ) -> None:
     run_json(*words(source, deposited))
-    answer = http.request(
-        "DELETE",
-        f"/bundles/{deposited.uuid}",
-        params={"replica": "aws", "version": deposited.version},
-        json={"reason": "withdrawn"},
-    )
-    assert answer.status_code == 200, answer.text
-    wait_for_event(http, deposited, "TOMBSTONE")
-    assert run_json(*words(source, deposited)) == {"bundles": 0, "deleted": 1}
+    delete_bundle(http, deposited)
+    assert run_json(*words(source, deposited)) == {"bundles": 0, "deleted": 1, "failures": []}
     assert read_mirror(home, deposited) is None
 
 
@@ -208,24 +144,3 @@ def test_rejects_a_bad_url_and_token(home: Path, source: LocalStore, tmp_path: P
     refused = typed("mirror", source.api, "--token-file", str(tmp_path / "token"), "--once")
     assert refused.exit_code == 1
     assert "answers 401" in refused.output
-
-
-def test_follows_for_ever(home: Path, source: LocalStore, deposited: FQID) -> None:
-    command = [sys.executable, "-m", "ops", *words(source, deposited)[:-1], "--follow"]
-    with subprocess.Popen(
-        command,
-        cwd=ROOT,
-        env={**os.environ, "STORE_HOME": str(home)},
-        stdout=subprocess.PIPE,
-        text=True,
-    ) as running:
-        assert running.stdout is not None
-        limit = Timer(PATIENCE_S, running.kill)
-        limit.start()
-        try:
-            shown = next(line for line in running.stdout if "copied" in line)
-        finally:
-            limit.cancel()
-            running.kill()
-    assert "1 bundle versions copied, 0 deleted" in shown
-    check_complete(home, deposited)

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from config import SettingsError, load_settings
-from pipelines import checksums, ingest
+from pipelines import checksums, ingest, mirrors
 from pipelines.area_files import checksum_metadata
 from pipelines.ingest import IngestRequest
 from storage.catalog import bundles as bundle_rows
@@ -116,7 +116,7 @@ def list_keys(home: Path) -> list[str]:
 
 
 def test_copies_what_is_right(home: Path, server: Server) -> None:
-    assert run_json("mirror", server.url) == {"bundles": 1, "deleted": 0}
+    assert run_json("mirror", server.url) == {"bundles": 1, "deleted": 0, "failures": []}
 
 
 @pytest.mark.parametrize(
@@ -131,6 +131,7 @@ def test_copies_what_is_right(home: Path, server: Server) -> None:
         ("entry", "version", "2024-99-01T000000.000000Z"),
         ("entry", "name", "../../etc/passwd"),
         ("entry", "name", "a\n\x00"),
+        ("entry", "name", "\ud800"),
         ("entry", "indexed", "no"),
         ("entry", "sha256", "../../x"),
         ("headers", "X-Store-Size", "-5"),
@@ -175,6 +176,91 @@ def test_keeps_bundles_of_others(home: Path, server: Server, bundle: FQID, event
         row, is_buried = bundle_rows.find_with_tombstone(tx, bundle)
     assert row is not None
     assert not is_buried
+
+
+def put_second_event(server: Server, event_type: str, bundle: FQID) -> None:
+    """Let the feed have another event after the first one, in the same page."""
+    second = {
+        "bundle_uuid": bundle.uuid,
+        "bundle_version": bundle.version,
+        "event_type": event_type,
+    }
+    events = [server.event, second]
+    whole = Reply(json.dumps({"events": events, "cursor": "end"}).encode())
+    end = Reply(json.dumps({"events": [], "cursor": "end"}).encode())
+    reply = server.find_reply
+
+    def find_reply(method: str, path: str) -> Reply:
+        if path.startswith("/v1/events/"):
+            return end if "after=end" in path else whole
+        return reply(method, path)
+
+    server.find_reply = find_reply  # type: ignore[method-assign]
+
+
+@pytest.mark.spec("OPS-62")
+def test_goes_on_after_a_refused_bundle_and_tries_it_again(home: Path, server: Server) -> None:
+    other = FQID(new_uuid(), version())
+    put_second_event(server, "CREATE", other)
+    refused = Reply(json.dumps({"bundle": {}}).encode())
+    reply, faults = server.find_reply, [server.bundle.uuid]
+
+    def find_reply(method: str, path: str) -> Reply:
+        is_faulty = path.startswith("/v1/bundles/") and any(uuid in path for uuid in faults)
+        return refused if is_faulty else reply(method, path)
+
+    server.find_reply = find_reply  # type: ignore[method-assign]
+    for bundles in (1, 0):
+        done = typed("mirror", server.url, "--json")
+        assert done.exit_code == 1
+        (failure,) = json.loads(done.stdout)["failures"]
+        assert (failure["event"], failure["bundle"]) == ("CREATE", str(server.bundle))
+        assert "not a store's answer" in failure["reason"]
+        assert json.loads(done.stdout)["bundles"] == bundles
+    with opened(home).catalog.read() as tx:
+        assert bundle_rows.find(tx, other) is not None
+    faults.clear()
+    assert run_json("mirror", server.url) == {"bundles": 1, "deleted": 0, "failures": []}
+    with opened(home).catalog.read() as tx:
+        assert bundle_rows.find(tx, server.bundle) is not None
+
+
+@pytest.mark.spec("OPS-62")
+def test_a_deletion_ends_the_attempts_to_copy(home: Path, server: Server) -> None:
+    put_second_event(server, "TOMBSTONE", server.bundle)
+    server.replies["bundles"] = Reply(b"{}")
+    assert run_json("mirror", server.url) == {"bundles": 0, "deleted": 0, "failures": []}
+
+
+@pytest.mark.spec("OPS-62")
+def test_stops_before_too_many_events_fail(
+    home: Path, server: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    server.replies["bundles"] = Reply(b"{}")
+    with monkeypatch.context() as patch:
+        patch.setattr(mirrors, "MAX_FAILED", 0)
+        stopped = typed("mirror", server.url)
+    assert stopped.exit_code == 1
+    assert "More than 0 events could not be applied" in stopped.output
+    del server.replies["bundles"]
+    # The place in the feed is still before the event.
+    assert run_json("mirror", server.url)["bundles"] == 1
+
+
+@pytest.mark.spec("OPS-62")
+def test_blames_no_event_while_the_store_is_away(home: Path, server: Server) -> None:
+    reply = server.find_reply
+
+    def find_reply(method: str, path: str) -> Reply:
+        is_up = path.startswith("/v1/events/") and not server.paths
+        return reply(method, path) if is_up else Reply(b"", status=503)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(server, "find_reply", find_reply)
+        assert typed("mirror", server.url).exit_code == 1
+    plan = mirrors.MirrorPlan(server.url, "aws", "")
+    assert mirrors.list_failed(opened(home), plan) == []
+    assert run_json("mirror", server.url)["bundles"] == 1
 
 
 def test_needs_the_setting(home: Path, server: Server, monkeypatch: pytest.MonkeyPatch) -> None:

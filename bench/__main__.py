@@ -110,6 +110,14 @@ BENCHES: Mapping[str, Bench] = {
         sizes={"on_real_engines": True, "bundles": 100, "idle_s": 10},
         starts_store=True,
     ),
+    "real-standby": Bench(
+        "standby",
+        "half of the primary's processor time for listings and searches, and what is written listed"
+        " in 100 ms",
+        3,
+        {"bundles": 5, "seconds": 1, "per_second": 2},
+        starts_store=True,
+    ),
     "real-scale": Bench(
         "scale",
         "plans with 10,000,000 bundles as with 100,000, and 1.2 times the time at most",

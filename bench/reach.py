@@ -163,14 +163,14 @@ def _measure_load(store: LocalStore, depositor: Depositor, bundles: int) -> Figu
     """Bundles at once, until they are in both replicas, and until all jobs are done."""
     catalog = open_catalog(store)
     depositor.put_bundles(min(WARM_UP, bundles))
-    _wait_until(lambda: _count(catalog, OPEN_JOBS) == 0)
+    wait_for_jobs(catalog)
     complete = _count(catalog, BUNDLES) + 2 * bundles
     began, before = time.perf_counter(), processor_s(store.pid)
     depositor.put_bundles(bundles)
     acknowledged_s = time.perf_counter() - began
     _wait_until(lambda: _count(catalog, BUNDLES) >= complete)
     took_s = time.perf_counter() - began
-    _wait_until(lambda: _count(catalog, OPEN_JOBS) == 0)
+    wait_for_jobs(catalog)
     spent_s = processor_s(store.pid) - before
     catalog.dispose()
     return {
@@ -233,6 +233,11 @@ def open_catalog(store: LocalStore) -> Engine:
     """The catalog of a running store."""
     embedded = f"sqlite:///{store.home}/catalog.sqlite"
     return create_engine(store.environ.get("STORE_CATALOG_URL") or embedded)
+
+
+def wait_for_jobs(catalog: Engine) -> None:
+    """Wait until no job is open."""
+    _wait_until(lambda: _count(catalog, OPEN_JOBS) == 0)
 
 
 def _wait_until(holds: Callable[[], bool]) -> None:

@@ -12,7 +12,7 @@ pytestmark = pytest.mark.skipif(
     not (engines.ENOUGH and engines.GCS), reason="STORE_TEST_* name too few engines"
 )
 LIMIT_S = 240
-NAMES = ("real-reach", "real-scale", "real-soak", "soak")
+NAMES = ("real-reach", "real-scale", "real-soak", "real-standby", "soak")
 """The other on real engines compares with programs that only `make bench-real` installs."""
 
 

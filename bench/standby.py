@@ -1,0 +1,187 @@
+"""Listings, searches and deposits while reads go to the primary of the catalog, and to a standby.
+
+Both servers are started here, with default durability, and one store is started on them twice in
+each round: without and with `STORE_CATALOG_READ_URL`. Readers ask for listings and searches in
+turns, as fast as they are answered, while bundles are put at a steady rate. The processor time of
+the servers is that of their own processes. Everything shares one machine: what a standby saves the
+primary can be seen, but hardly how many more reads two machines would answer.
+"""
+
+import statistics
+import tempfile
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from threading import Event
+from uuid import uuid4
+
+import httpx
+from sqlalchemy import create_engine
+
+from bench.harness import ROOT, Figures, Measure
+from bench.reach import Depositor, depositing, wait_for_jobs
+from bench.stores import processor_s
+from ops.local_store import running_store, temporary_home
+from tests.engines import postgres
+from tests.engines.engine import Running
+
+READERS = 8
+PAGE = 100
+REPLICA = {"replica": "aws"}
+PATIENCE_S = 60.0
+READS = 'store_catalog_reads_total{server="'
+"""How the lines of a scrape begin that count reads which may be old."""
+SEARCH = {"es_query": {"query": {"match": {"files.sample_json.sample.organ": "organ 3"}}}}
+
+
+@dataclass
+class Load:
+    """What was asked and put while reads went to one server."""
+
+    reads: int
+    took_s: float
+    primary_s: float
+    standby_s: float
+    """Processor time of the servers."""
+    put_ms: list[float]
+    listed_ms: list[float]
+    """From the answer to a PUT to the first listing with its bundle."""
+
+
+@contextmanager
+def prepare(
+    root: Path = ROOT, *, bundles: int = 300, seconds: float = 15, per_second: float = 5
+) -> Iterator[Measure]:
+    """Put so many bundles into a store, then so many a second for some time beside the readers."""
+    with (
+        tempfile.TemporaryDirectory(prefix="standby-") as folder,
+        postgres.running(Path(folder)) as primary,
+        postgres.standby(Path(folder), primary.url) as standby,
+        temporary_home() as home,
+    ):
+        common = {"STORE_LOG_LEVEL": "WARNING", "STORE_CATALOG_URL": primary.url}
+        lagging = {**common, "STORE_CATALOG_READ_URL": standby.url}
+        catalog = create_engine(primary.url)
+        with running_store(home, common, root) as store, depositing(store) as depositor:
+            depositor.put_bundles(bundles)
+            wait_for_jobs(catalog)
+
+        def run(settings: dict[str, str]) -> tuple[Load, float]:
+            with running_store(home, settings, root) as store, depositing(store) as depositor:
+                if settings is lagging:
+                    _wait_for_standby(depositor.http)
+                load = _run(depositor, (primary, standby), seconds, per_second)
+                wait_for_jobs(catalog)
+                return load, _share_of_standby(depositor.http)
+
+        def measure() -> Figures:
+            (alone, _), (beside, share) = run(common), run(lagging)
+            return {**_summarize(alone, beside), "reads that the standby answered %": share * 100}
+
+        try:
+            yield measure
+        finally:
+            catalog.dispose()
+
+
+def _run(
+    depositor: Depositor, servers: tuple[Running, Running], seconds: float, per_second: float
+) -> Load:
+    """Read as fast as possible for so long, and put bundles beside it."""
+    http, is_over = depositor.http, Event()
+    data, metadata = depositor.put_data(0, wait_s=60), depositor.put_metadata(0, wait_s=60)
+
+    def read(number: int) -> int:
+        count = 0
+        while not is_over.is_set():
+            _list_page(http) if (number + count) % 2 else _search(http)
+            count += 1
+        return count
+
+    with ThreadPoolExecutor(READERS) as pool:
+        spent, began = [processor_s(server.pid) for server in servers], time.perf_counter()
+        readers = [pool.submit(read, number) for number in range(READERS)]
+        try:
+            put_ms, listed_ms = _put_bundles(depositor, metadata, data, seconds, per_second)
+        finally:
+            is_over.set()
+        reads = sum(reader.result() for reader in readers)
+        took_s = time.perf_counter() - began
+    used = [processor_s(server.pid) - s for server, s in zip(servers, spent, strict=True)]
+    return Load(reads, took_s, used[0], used[1], put_ms, listed_ms)
+
+
+def _put_bundles(
+    depositor: Depositor, metadata: str, data: str, seconds: float, per_second: float
+) -> tuple[list[float], list[float]]:
+    """Put a bundle at a time; how long each took, and until a listing had it, milliseconds."""
+    put_ms, listed_ms, began = [], [], time.perf_counter()
+    for number in range(max(1, round(seconds * per_second))):
+        time.sleep(max(0.0, began + number / per_second - time.perf_counter()))
+        uuid, before = str(uuid4()), time.perf_counter()
+        depositor.put_bundle(uuid, metadata, data)
+        answered = time.perf_counter()
+        while uuid not in _list_page(depositor.http, prefix=uuid):
+            assert time.perf_counter() < answered + PATIENCE_S, "a bundle is not listed"
+        put_ms.append((answered - before) * 1000)
+        listed_ms.append((time.perf_counter() - answered) * 1000)
+    return put_ms, listed_ms
+
+
+def _list_page(http: httpx.Client, **more: str) -> set[str]:
+    """The uuids of one page of bundles."""
+    asked = {**REPLICA, "per_page": str(PAGE), **more}
+    answer = http.get("/v1/bundles/all", params=asked)
+    assert answer.status_code in (200, 206), answer.text[:300]
+    return {bundle["uuid"] for bundle in answer.json()["bundles"]}
+
+
+def _search(http: httpx.Client) -> None:
+    answer = http.post("/v1/search", params={**REPLICA, "per_page": PAGE}, json=SEARCH)
+    assert answer.status_code in (200, 206), answer.text[:300]
+
+
+def _wait_for_standby(http: httpx.Client) -> None:
+    """Wait until reads go to the standby."""
+    deadline = time.monotonic() + PATIENCE_S
+    while not _count_reads(http).get("standby"):
+        assert time.monotonic() < deadline, "the standby is not read"
+        _list_page(http)
+
+
+def _share_of_standby(http: httpx.Client) -> float:
+    found = _count_reads(http)
+    return found.get("standby", 0.0) / (sum(found.values()) or 1.0)
+
+
+def _count_reads(http: httpx.Client) -> dict[str, float]:
+    """Reads that may be old, by the server that answered."""
+    lines = http.get("/metrics").raise_for_status().text.splitlines()
+    counted = (line.rpartition(" ") for line in lines if line.startswith(READS))
+    return {name[len(READS) : -2]: float(value) for name, _, value in counted}
+
+
+def _summarize(alone: Load, beside: Load) -> Figures:
+    """Figures of the loads without and with a standby, and how much better the second is."""
+    figures: Figures = {}
+    for name, load in (("from the primary", alone), ("from the standby", beside)):
+        figures |= {
+            f"reads {name} /s": load.reads / load.took_s,
+            f"reads {name}: PUT bundle: median ms": statistics.median(load.put_ms),
+            f"reads {name}: PUT bundle: longest ms": max(load.put_ms),
+            f"reads {name}: listed after: median ms": statistics.median(load.listed_ms),
+            f"reads {name}: listed after: longest ms": max(load.listed_ms),
+            f"reads {name}: primary's ms a read": load.primary_s * 1000 / load.reads,
+            f"reads {name}: standby's ms a read": load.standby_s * 1000 / load.reads,
+        }
+    put = statistics.median(alone.put_ms) / statistics.median(beside.put_ms)
+    saved = alone.primary_s / alone.reads / (beside.primary_s / beside.reads or 1e-6)
+    rates = (beside.reads / beside.took_s) / (alone.reads / alone.took_s)
+    return figures | {
+        "with a standby: reads ×": rates,
+        "with a standby: PUT bundle as fast ×": put,
+        "with a standby: primary's processor ×": saved,
+    }

@@ -8,8 +8,8 @@ from typing import Annotated, Any
 
 from flask import Response
 
-from api.http.limits import suspend_permit
 from api.http.operation import ResponseDoc, StoreContext, operation
+from api.http.permits import suspend_permit
 from api.replication import SERVED_BY_DOC, served_by_header
 from api.schemas.fields import TextField, VersionParameters, describe_field, one_of
 from pipelines import archives

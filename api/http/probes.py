@@ -10,14 +10,13 @@ from threading import Lock
 from flask import Flask, Response, g, request
 
 from api.http.operation import json_response
+from api.http.responses import STOPPING_KEY
 from storage.catalog import Catalog, revisions
 from storage.errors import DomainError
 
 LIVE_PATH = "/livez"
 READY_PATH = "/readyz"
 PROBE_PATHS = frozenset({LIVE_PATH, READY_PATH})
-STOPPING_KEY = "store.stopping"
-"""Set to true in the WSGI environment by a server that shuts down."""
 CACHE_S = 1.0
 """How long a result is reused, so that probes cost the catalog one query a second."""
 PATIENCE_S = 1.0

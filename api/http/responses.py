@@ -146,6 +146,8 @@ STORE_REQUESTS = frozenset({("POST", "/v1/policies/evaluate"), ("GET", "/v1/poli
 """What the store asks its authorization service, whose traces go on there."""
 QUIET_PATHS = frozenset({"/health", "/livez", "/metrics", "/readyz"})
 """Successful requests to these are logged at level DEBUG."""
+STOPPING_KEY = "store.stopping"
+"""Set to true in the WSGI environment by a server that shuts down."""
 
 
 class RequestCounter(Protocol):

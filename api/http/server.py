@@ -22,9 +22,8 @@ from gunicorn.http import errors
 from gunicorn.workers.gthread import ThreadWorker
 
 from api.http.errors import PROBLEM_MEDIA_TYPE, REQUEST_ID_HEADER, UNEXPECTED_DETAIL, problem_body
-from api.http.limits import Permit, Permits
-from api.http.probes import STOPPING_KEY
-from api.http.responses import new_request_id
+from api.http.permits import Permit, Permits
+from api.http.responses import STOPPING_KEY, new_request_id
 from config import Settings, process
 
 SENDFILE_BYTES = 1 << 30

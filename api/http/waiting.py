@@ -21,7 +21,8 @@ import orjson
 from flask import Response
 from werkzeug.http import parse_dict_header
 
-from api.http.limits import FairSemaphore, suspend_permit
+from api.http.limits import FairSemaphore
+from api.http.permits import suspend_permit
 from storage.errors import DomainError, TooManyRequests, Unavailable
 from storage.protocols import PubSub
 

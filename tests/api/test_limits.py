@@ -5,7 +5,8 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from api.http.limits import FairSemaphore, Permits, suspend_permit
+from api.http.limits import FairSemaphore
+from api.http.permits import Permits, suspend_permit
 from storage.errors import TooManyRequests, Unavailable
 
 pytestmark = pytest.mark.spec("EVT-15", "CON-15")

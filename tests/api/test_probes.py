@@ -16,7 +16,8 @@ from sqlalchemy import text
 
 from api.app import create_app
 from api.authz.app import create_auth_app
-from api.http.probes import STOPPING_KEY, Readiness
+from api.http.probes import Readiness
+from api.http.responses import STOPPING_KEY
 from ops import ports, procfile
 from storage.catalog import Catalog, revisions
 from tests.api import servers

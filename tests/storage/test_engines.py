@@ -56,6 +56,18 @@ def test_embedded_store_imports_no_engine(tmp_path: Path) -> None:
     assert packages(tmp_path, "workers.embedded", "api.app") & ENGINES == set()
 
 
+def test_http_master_does_not_import_the_application() -> None:
+    done = subprocess.run(
+        (sys.executable, "-c", "import sys, api.http.server; print(*sys.modules)"),
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    heavy = {"sqlalchemy", "marshmallow", "cryptography", "prometheus_client", "pipelines", "auth"}
+    assert heavy & set(done.stdout.split()) == set()
+
+
 def test_imports_only_the_engines_that_settings_name(tmp_path: Path) -> None:
     url = "s3://bucket?endpoint=http://127.0.0.1:9"
     found = packages(tmp_path, STORE_REPLICA_AWS=url, STORE_SMTP_HOST="127.0.0.1")

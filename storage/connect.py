@@ -26,6 +26,8 @@ from storage.writability import WriteProbe, WriteProbes, write_file, write_scrat
 
 PROBE_PREFIX = "probe/"
 """A prefix without objects."""
+DOCUMENT_IDLE_S = 600.0
+"""A bundle's document is read when it is indexed, matched and delivered, mostly within seconds."""
 
 
 def connect(
@@ -63,7 +65,7 @@ def connect(
         pubsub=notices or engines.open_pubsub(settings),
         sources=_open_sources(settings, areas, replicas, source_access),
         open_destination=_make_destination_opener(home, replicas),
-        documents=ByteCache(settings.document_cache_bytes),
+        documents=ByteCache(settings.document_cache_bytes, max_idle_s=DOCUMENT_IDLE_S),
         base_url=settings.external_url or settings.internal_url,
         max_query_steps=settings.jmespath_visits,
         search_fields=settings.search_fields,

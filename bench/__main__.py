@@ -125,6 +125,13 @@ BENCHES: Mapping[str, Bench] = {
         {"sizes": [2_000, 4_000], "keys": 1, "runs": 1},
         starts_store=True,
     ),
+    "real-partitions": Bench(
+        "partitions",
+        "a million rows converted in a minute; no aim for reads, which get slower",
+        3,
+        {"rows": 1_000, "parts": 2, "calls": 2},
+        starts_store=True,
+    ),
     "real-transfers": Bench(
         "real",
         "0.8 of s5cmd at 2 GB and 0.5 at 1,000 small files, also with a store in a folder",

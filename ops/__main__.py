@@ -12,6 +12,7 @@ from storage.errors import DomainError, explain_error
 COMMANDS = {
     "run": "ops.supervisor:run",
     "migrate": "ops.maintenance:migrate",
+    "partition": "ops.partitions:partition",
     "prepare": "ops.maintenance:prepare",
     "token": "ops.accounts:token",
     "login-link": "ops.accounts:login_link",

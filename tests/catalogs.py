@@ -10,12 +10,15 @@ from uuid import uuid4
 from sqlalchemy import Engine, Table, create_engine, text
 from sqlalchemy.engine import make_url
 
-from storage.catalog import Catalog, migrate
+from storage.catalog import Catalog, migrate, partitions
 from storage.catalog.tables import metadata
 
 POSTGRES = os.environ.get("STORE_TEST_POSTGRES", "")
 PGBOUNCER = os.environ.get("STORE_TEST_PGBOUNCER", "")
 """In transaction mode, for any database of its server, with the rights to create some."""
+
+PARTS = int(os.environ.get("STORE_TEST_PARTS", "1"))
+"""Parts of each table that can be partitioned, in all catalogs on servers that are lent."""
 
 SERVERS = {"postgresql": POSTGRES, "pgbouncer": PGBOUNCER}
 ENGINES = ["sqlite", *(name for name, url in SERVERS.items() if url)]
@@ -64,7 +67,17 @@ def _made(server: str) -> str:
     name = f"test_{uuid4().hex}"
     _run(server, f"CREATE DATABASE {name} TEMPLATE template0")
     _migrate(database(server, name))
+    if PARTS > 1:
+        partition_all(database(server, name), PARTS)
     return name
+
+
+def partition_all(url: str, parts: int) -> None:
+    """Give each table that can be partitioned so many parts."""
+    catalog = Catalog(url)
+    for table in partitions.PARTITION_KEYS:
+        partitions.convert(catalog, table, parts)
+    catalog.close()
 
 
 def _made_later(table: Table) -> str:

@@ -16,6 +16,7 @@ from alembic.script import ScriptDirectory
 from sqlalchemy import text
 
 from storage.catalog.engine import Catalog
+from storage.catalog.partitions import list_partition_names
 from storage.catalog.revisions import MIGRATIONS_FOLDER, expected_revision, read_current_revision
 from storage.catalog.sql import Tx
 from storage.catalog.tables import metadata
@@ -95,7 +96,13 @@ def _list_locks(config: Config, tx: Tx) -> list[tuple[str, str]]:
 def list_differences(catalog: Catalog) -> list[Any]:
     """Return the differences between the tables and the schema of this code."""
     with catalog.read() as tx:
-        return list(compare_metadata(MigrationContext.configure(tx), metadata))
+        partitions = list_partition_names(tx)
+
+        def include_name(name: str | None, kind: str, _parents: Any) -> bool:
+            return kind != "table" or name not in partitions
+
+        context = MigrationContext.configure(tx, opts={"include_name": include_name})
+        return list(compare_metadata(context, metadata))
 
 
 def draft_revision(catalog: Catalog, message: str) -> None:

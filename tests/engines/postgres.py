@@ -20,6 +20,8 @@ ACCOUNT = "postgres"
 SETTINGS = {
     "listen_addresses": "127.0.0.1",
     "max_connections": "300",
+    # The bench of partitions makes 64 of a table with one index.
+    "max_locks_per_transaction": "128",
     "shared_buffers": "256MB",
     "log_lock_waits": "on",
     # Tests make and drop databases; a checkpoint for each would wait for a busy disk.

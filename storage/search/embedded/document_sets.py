@@ -100,6 +100,13 @@ class SetCache:
                 self._sets.move_to_end(key)
             return found
 
+    def set_live(self, file: str, last: int, live: DocumentSet) -> None:
+        """Keep which documents are live, and drop all sets: they were of another last document."""
+        with self._lock:
+            self.live = {file: (last, live)}
+            self._sets.clear()
+            self._bytes = 0
+
     def put(self, key: Hashable, found: DocumentSet) -> None:
         """Keep a set instead of those not used for longest."""
         with self._lock:

@@ -124,7 +124,7 @@ class Snapshot:
         (total,) = self.connection.execute("SELECT count(*) FROM doc WHERE live = 1").fetchone()
         if live.bit_count() != total:
             live = make_set(self.connection.execute(sql, (0,)), self.last)
-        self.cache.live = {self.file: (self.last, live)}
+        self.cache.set_live(self.file, self.last, live)
         return live
 
     def _find(self, clause: Clause) -> DocumentSet:

@@ -2,7 +2,7 @@
 
 import sqlite3
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Hashable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from pathlib import Path
@@ -11,7 +11,7 @@ import pytest
 
 from storage.protocols import IndexedDocument
 from storage.search.embedded import tables
-from storage.search.embedded.document_sets import SetCache
+from storage.search.embedded.document_sets import DocumentSet, SetCache
 from storage.search.embedded.facets import FacetCache
 from storage.search.embedded.index import EmbeddedIndex
 from storage.search.embedded.queries import Snapshot
@@ -81,6 +81,24 @@ def test_an_older_snapshot_counts_no_newer_documents(index: EmbeddedIndex, file:
             assert [each.count for each in counts] == [1] * total
     for connection in (older, newer):
         connection.close()
+
+
+def test_a_write_drops_the_sets_of_earlier_documents(index: EmbeddedIndex, file: Path) -> None:
+    class RecordingCache(SetCache):
+        """A cache that notes the keys of its sets."""
+
+        def put(self, key: Hashable, found: DocumentSet) -> None:
+            keys.append(key)
+            super().put(key, found)
+
+    keys: list[Hashable] = []
+    sets, query = RecordingCache(), parse_query({"exists": {"field": "n"}})
+    with closing(tables.open_connection(file)) as connection:
+        for number in (20, 21, 22):
+            Snapshot(connection, sets, lambda: None).find_hits(query)
+            index.write([made(number)])
+    assert len(keys) == 3
+    assert [sets.get(key) is None for key in keys] == [True, True, False]
 
 
 def test_threads_count_while_documents_arrive(index: EmbeddedIndex, file: Path) -> None:

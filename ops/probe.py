@@ -9,7 +9,7 @@ import sys
 import click
 
 from config import Settings
-from storage.heartbeats import read_heartbeats
+from storage.heartbeats import read_heartbeats, require_writable
 
 PROCESS_NAMES = (
     "verify",
@@ -45,16 +45,26 @@ def probe(settings: Settings, queues: tuple[str, ...], max_age: float, as_json: 
 
     QUEUES are those of the worker, as in `python -m workers QUEUES…`; `clock` is the scheduler.
     Without any, it is a worker of all queues, which an embedded store has. The exit status is 1 if
-    no such process runs, or if one is stuck.
+    no such process runs, or if one is stuck. It also says if the home takes no heartbeats.
     """
     name = "+".join(sorted(set(queues))) or "worker"
     running = read_heartbeats(settings.heartbeats_folder, name)
     oldest = max(running, key=lambda heartbeat: heartbeat.age_s, default=None)
     if oldest is None:
-        state, reason = "missing", f"no such process runs with the home {settings.home}"
+        state, reason = _explain_absence(settings)
     else:
         state = "stuck" if oldest.age_s > max_age else "ok"
         reason = f"last heartbeat {oldest.age_s:.0f} s ago (process {oldest.pid})"
     found = {"process": name, "status": state, "reason": reason}
     click.echo(json.dumps(found) if as_json else f"{name}: {state}, {reason}")
     sys.exit(state != "ok")
+
+
+def _explain_absence(settings: Settings) -> tuple[str, str]:
+    """Return the state and the reason for which there is no heartbeat."""
+    folder = settings.heartbeats_folder
+    try:
+        require_writable(folder)
+    except OSError as error:
+        return "unwritable", f"{folder} takes no heartbeats (see STORE_HOME): {error.strerror}"
+    return "missing", f"no such process runs with the home {settings.home}"

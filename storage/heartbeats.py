@@ -8,6 +8,7 @@ import errno
 import fcntl
 import os
 import socket
+import tempfile
 import time
 from contextlib import suppress
 from dataclasses import dataclass
@@ -60,6 +61,13 @@ def notify_systemd(address: str) -> None:
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as sender:
         sender.setblocking(False)
         sender.sendto(b"READY=1\nWATCHDOG=1", path)
+
+
+def require_writable(folder: Path) -> None:
+    """Raise OSError if this folder, or the one in which it would be made, takes no heartbeats."""
+    existing = next(path for path in (folder, *folder.parents) if path.exists())
+    with tempfile.TemporaryFile(dir=existing, buffering=0) as file:
+        file.write(bytes(_TIME_LENGTH))
 
 
 def read_heartbeats(folder: Path, name: str) -> list[Heartbeat]:

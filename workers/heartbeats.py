@@ -77,7 +77,11 @@ class _HeartbeatWriter:
                 self._file.beat()
         except OSError as error:
             if not self._has_failed:
-                log.error("heartbeat: cannot be written: %s: %s", self._folder, error.strerror)
+                log.error(
+                    "heartbeat: cannot be written to %s (see STORE_HOME): %s",
+                    self._folder,
+                    error.strerror,
+                )
             self._has_failed = True
             if error.errno == errno.ESTALE:
                 self.close()

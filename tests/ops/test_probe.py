@@ -147,6 +147,8 @@ def test_disk_that_refuses_heartbeats_ends_nothing(
         try:
             for _ in range(3):
                 assert watchdog.recv(100) == b"READY=1\nWATCHDOG=1"
+            refusal = f"{folder} takes no heartbeats (see STORE_HOME): {os.strerror(errno.ENOTDIR)}"
+            assert run_probe(tmp_path, "sync") == (1, f"sync: unwritable, {refusal}\n")
             folder.unlink()
             until(lambda: watchdog.recv(100) and run_probe(tmp_path, "sync")[0] == 0)
             with monkeypatch.context() as broken:
@@ -159,9 +161,25 @@ def test_disk_that_refuses_heartbeats_ends_nothing(
             beating.join()
     found = [record.getMessage() for record in caplog.records]
     assert found == [
-        f"heartbeat: cannot be written: {folder}: {os.strerror(number)}"
+        f"heartbeat: cannot be written to {folder} (see STORE_HOME): {os.strerror(number)}"
         for number in (errno.EEXIST, errno.ENOSPC)
     ]
+
+
+def test_probe_tells_a_folder_without_room_from_a_missing_process(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse_file(**_options: object) -> None:
+        raise OSError(errno.EROFS, os.strerror(errno.EROFS))
+
+    with monkeypatch.context() as broken:
+        broken.setattr(tempfile, "TemporaryFile", refuse_file)
+        code, line = run_probe(tmp_path / "home", "sync", "--json")
+    assert (code, json.loads(line)["status"]) == (1, "unwritable")
+    assert os.strerror(errno.EROFS) in json.loads(line)["reason"]
+    code, line = run_probe(tmp_path / "home", "sync", "--json")
+    assert (code, json.loads(line)["status"]) == (1, "missing")
+    assert [*tmp_path.iterdir()] == []
 
 
 def refuse_write(_handle: int, _data: bytes, _offset: int) -> int:

@@ -191,7 +191,7 @@ def receive_files(
             raise TooLarge(f"A file has at most {one.limit} bytes.")
     with _reserve_room(stores, incoming, caller) as reserved:
         stored = run_in_own_threads(
-            lambda one: _store_file(stores, one, reserved.tightest),
+            lambda one: _store_file(stores, one, caller, reserved),
             incoming,
             threads=STORE_THREADS,
         )
@@ -200,7 +200,7 @@ def receive_files(
             for one, (info, sums) in zip(incoming, stored, strict=True)
         ]
         follow = area_files.record_uploads(
-            stores, area, uploads, reserved=reserved.amount, request_id=request_id
+            stores, area, uploads, reserved=reserved.sum_amounts(), request_id=request_id
         )
     return [
         ReceivedFile(info.key, info.size, sums, jobs)
@@ -209,10 +209,14 @@ def receive_files(
 
 
 class _Reservation(NamedTuple):
-    """Room of a quota for files on their way; `tightest` limits those of unknown length."""
+    """Room of a quota for files on their way, by name; `tightest` limits unknown lengths."""
 
-    amount: Amount = NO_AMOUNT
+    amounts: dict[str, Amount]
     tightest: QuotaUsage | None = None
+
+    def sum_amounts(self) -> Amount:
+        """Return what is reserved in all."""
+        return sum(self.amounts.values(), NO_AMOUNT)
 
 
 @contextmanager
@@ -224,23 +228,47 @@ def _reserve_room(
     A smaller file frees nothing before it has replaced the larger one.
     """
     if stores.quotas is None:
-        yield _Reservation()
+        yield _Reservation({})
         return
     area, names = incoming[0].area, [one.name for one in incoming]
     with stores.catalog.write() as tx:
         sizes = areas.find_sizes(tx, area, names)
-        added = sum(max(0, (one.length or 0) - sizes.get(one.name, 0)) for one in incoming)
-        amount = Amount(added, len(names) - len(sizes))
-        quotas.reserve_room(tx, stores, owner, amount)
+        amounts = {one.name: _find_growth(one.length or 0, sizes.get(one.name)) for one in incoming}
+        quotas.reserve_room(tx, stores, owner, sum(amounts.values(), NO_AMOUNT))
         unsized = [one.name for one in incoming if one.length is None]
         replaced = Amount(sum(sizes.get(name, 0) for name in unsized), len(unsized))
         tightest = quotas.find_tightest(tx, stores, owner, replaced) if unsized else None
+    reservation = _Reservation(amounts, tightest)
     try:
-        yield _Reservation(amount, tightest)
+        yield reservation
     except BaseException:
         with stores.catalog.write() as tx:
-            quotas.count_change(tx, stores, {owner: NO_AMOUNT - amount})
+            quotas.count_change(tx, stores, {owner: NO_AMOUNT - reservation.sum_amounts()})
         raise
+
+
+def _find_growth(size: int, former: int | None) -> Amount:
+    """Return what a file adds at most to the file of its name, if there is one."""
+    return Amount(max(0, size - (former or 0)), 1 if former is None else 0)
+
+
+def _reserve_rest(
+    stores: Stores, incoming: IncomingFile, size: int, owner: str, reserved: _Reservation
+) -> None:
+    """Reserve what a file needs beyond its reservation; raise QuotaExceeded before it is stored.
+
+    Its length was unknown, or the file that it replaces has become smaller or was deleted.
+    """
+    if stores.quotas is None:
+        return
+    with stores.catalog.write() as tx:
+        # Locks the counters first: no other upload changes the size meanwhile.
+        quotas.count_change(tx, stores, {owner: NO_AMOUNT})
+        sizes = areas.find_sizes(tx, incoming.area, [incoming.name])
+        rest = _find_growth(size, sizes.get(incoming.name)) - reserved.amounts[incoming.name]
+        rest = Amount(max(0, rest.bytes), max(0, rest.files))
+        quotas.reserve_room(tx, stores, owner, rest)
+    reserved.amounts[incoming.name] += rest
 
 
 def _check_file_names(names: Sequence[str]) -> None:
@@ -282,16 +310,20 @@ def _limit_blocks(incoming: IncomingFile, tightest: QuotaUsage | None) -> Iterat
 
 
 def _store_file(
-    stores: Stores, incoming: IncomingFile, tightest: QuotaUsage | None
+    stores: Stores, incoming: IncomingFile, owner: str, reserved: _Reservation
 ) -> tuple[BlobInfo, Checksums]:
-    """Store a file, at once or in parts, with its checksums as metadata."""
+    """Store a file, at once or in parts, with its checksums as metadata.
+
+    The file of its name is replaced only once there is room for the new one.
+    """
     key = keys.area_file_key(incoming.area, incoming.name)
     announced = incoming.length
     hasher = ChecksumHasher(announced)
-    blocks = hasher.hash_blocks(_limit_blocks(incoming, tightest))
+    blocks = hasher.hash_blocks(_limit_blocks(incoming, reserved.tightest))
     if announced is not None and announced <= INLINE_BYTES:
         data = b"".join(blocks)
         sums = hasher.result().checksums
+        _reserve_rest(stores, incoming, len(data), owner, reserved)
         info = stores.areas.put(
             key,
             data,
@@ -304,7 +336,9 @@ def _store_file(
     upload = stores.areas.upload(key, part_size=part_size, content_type=incoming.content_type)
     try:
         upload_parts(upload, blocks, part_size, stored=lambda _: None)
-        sums = hasher.result().checksums
+        computed = hasher.result()
+        sums = computed.checksums
+        _reserve_rest(stores, incoming, computed.size, owner, reserved)
         info = upload.complete(metadata=area_files.checksum_metadata(sums), replace=True)
     except BaseException:
         upload.abort()

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -220,22 +220,48 @@ def test_a_smaller_file_frees_room_once_it_is_stored(stores: Stores, length: int
 
 
 @pytest.mark.parametrize("length", [100, None])
-def test_refuses_an_upload_whose_room_was_taken_meanwhile(
-    stores: Stores, length: int | None
-) -> None:
+def test_refused_replacement_leaves_the_former_file(stores: Stores, length: int | None) -> None:
     area = make_area(stores)
     put(stores, area, "a", bytes(100))
 
     def send() -> Iterator[bytes]:
-        put(stores, area, "a", b"")
-        put(stores, area, "b", bytes(100))
+        put(stores, area, "a", b"small")
+        put(stores, area, "b", bytes(90))
         yield bytes(100)
 
     with pytest.raises(QuotaExceeded):
         areas.receive_file(stores, IncomingFile(area, "a", "text/plain", send(), length, 1000), ADA)
-    assert [file.name for file in area_files.list_files(stores, area, "", 9)] == ["b"]
-    assert used(stores) == Amount(100, 2)
+    assert read(stores, area, "a") == b"small"
+    assert [file.size for file in area_files.list_files(stores, area, "", 9)] == [5, 90]
+    assert used(stores) == Amount(95, 2)
     assert is_exact(stores)
+
+
+@pytest.mark.parametrize(
+    ("length", "kept"), [(100, b"x" * 100), (None, b"former")], ids=["announced", "unknown"]
+)
+def test_quota_that_shrinks_during_a_replacement_loses_no_file(
+    stores: Stores, length: int | None, kept: bytes
+) -> None:
+    area = make_area(stores)
+    put(stores, area, "a", b"former")
+
+    def send() -> Iterator[bytes]:
+        with stores.catalog.write() as tx:
+            quota_rows.set_quota(tx, Quota("user", ADA, 80, None))
+        yield b"x" * 100
+
+    file = IncomingFile(area, "a", "text/plain", send(), length, 1000)
+    # Room that was reserved before stays reserved.
+    with nullcontext() if length else pytest.raises(QuotaExceeded):
+        areas.receive_file(stores, file, ADA)
+    assert read(stores, area, "a") == kept
+    assert used(stores) == Amount(len(kept), 1)
+    assert is_exact(stores)
+
+
+def read(stores: Stores, area: str, name: str) -> bytes:
+    return b"".join(stores.areas.read(keys.area_file_key(area, name)))
 
 
 def test_takes_the_last_file_of_a_quota_without_a_length(stores: Stores) -> None:

@@ -41,9 +41,9 @@ def partition(
     """Split a large table of a catalog on PostgreSQL into hash partitions.
 
     TABLE is visible, presence, blob_replicas or entries. Small stores become slower by it: read
-    docs/scaling.md ("Partitioning") first. The table is locked and written again in one
-    transaction. Meanwhile whatever needs it fails with 503, and the server needs disk space for the
-    copy and its log.
+    docs/scaling.md ("Partitioning") first. Stop all processes of the store before. The table is
+    locked and written again in one transaction, for which the server needs disk space for the copy
+    and its log. Other sessions that are in a transaction at its end are ended.
 
     Exit code 75 means that it is in use: try again later.
     """

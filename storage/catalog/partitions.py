@@ -135,6 +135,7 @@ def convert(
         _execute(tx, [f"DROP TABLE {table}", f"ALTER TABLE {fresh} RENAME TO {table}"])
         _execute(tx, definition.statements)
         _execute(tx, [f"ANALYZE {table}"])
+        _end_older_snapshots(tx)
     return int(copied)
 
 
@@ -244,6 +245,22 @@ def _describe_table(table: str, fresh: str, parts: int, options: str) -> list[st
             for number in range(parts)
         ),
     ]
+
+
+def _end_older_snapshots(tx: Tx) -> None:
+    """End the sessions whose transactions would find the new table empty.
+
+    The rows are those of this transaction, which older snapshots do not see. READ COMMITTED takes
+    another for the next statement, but readers of the catalog keep theirs.
+    """
+    tx.execute(parse(_END_SNAPSHOTS))
+
+
+_END_SNAPSHOTS = (
+    "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = current_database()"
+    " AND backend_type = 'client backend' AND pid <> pg_backend_pid()"
+    " AND xact_start IS NOT NULL AND pg_has_role(usesysid, 'MEMBER')"
+)
 
 
 def _execute(tx: Tx, statements: Iterable[str]) -> None:

@@ -4,8 +4,10 @@ import os
 import subprocess
 import sys
 from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
+from threading import Event
 from typing import Any
 
 import pytest
@@ -23,7 +25,7 @@ from tests.storage.catalog import test_bundles, test_concurrency
 from tests.storage.catalog.bulk_rows import fill, some
 from tests.storage.catalog.query_plans import plans_of
 from tests.storage.catalog.test_query_plans import CALLS, SMALL
-from tests.waiting import until
+from tests.waiting import PATIENCE_S, until
 
 pytestmark = pytest.mark.spec("OPS-63")
 
@@ -208,6 +210,34 @@ def test_no_question_reads_a_whole_part(filled: Catalog) -> None:
                 assert [
                     line for line in whole if not any(table in line for table in SMALL)
                 ] == [], f"{name}\n{plans}"
+
+
+def test_waiting_reader_fails_instead_of_finding_an_empty_table(filled: Catalog) -> None:
+    [fqid] = some(filled, "bundle", 1)
+    others = Catalog(filled.url)
+
+    def ask() -> object:
+        with others.read() as tx:
+            # The snapshot of the reader is older than the conversion.
+            tx.execute(text("SELECT count(*) FROM tombstones")).scalar_one()
+            began.set()
+            converted.wait(PATIENCE_S)
+            return versions.find_latest(tx, "bundle", "aws", fqid.uuid)
+
+    began, converted = Event(), Event()
+    try:
+        with ThreadPoolExecutor(1) as pool:
+            asked = pool.submit(ask)
+            try:
+                assert began.wait(PATIENCE_S)
+                partitions.convert(filled, "visible", PARTS)
+            finally:
+                converted.set()
+            with pytest.raises(Unavailable):
+                asked.result()
+        partitions.convert(filled, "visible", 1)
+    finally:
+        others.close()
 
 
 BLOCKED = """

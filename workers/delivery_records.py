@@ -31,8 +31,9 @@ FIRST_PERMITS, RESULTS_PER_PERMIT = 2, 100
 A process that crashes sends unrecorded attempts again: with this rule at most a hundredth of what
 it sent plus two, even if it crashes repeatedly with a long backlog.
 """
-SLOW_ATTEMPT_S, SLOW_SUSPECT_S = 0.05, 0.01
-"""An attempt without a response for so long releases its permit to another."""
+SLOW_ATTEMPT_S, SLOW_SUSPECT_S, SLOWEST_S = 0.05, 0.01, 1.0
+"""Least time without a response after which an attempt lends its permit to another; the same for
+new and failing receivers; and the longest for either (see `ResponseTimes`)."""
 OUTAGE_PAUSE_S = 1.0
 """Pause while the catalog is away."""
 
@@ -47,14 +48,42 @@ class RecordedTurn(Protocol):
     def stop_attempts(self) -> None: ...
 
 
+class ResponseTimes:
+    """Recent response times, which tell how long an attempt keeps its permit."""
+
+    FACTOR, RECENT = 3, 64
+    ASSUMED_S = (0.1,) * 4
+    """Until receivers have responded: a new process does not know the network."""
+
+    def __init__(self) -> None:
+        self._recent_s = deque(self.ASSUMED_S, maxlen=self.RECENT)
+
+    def add(self, seconds: float) -> None:
+        """Count the response of a receiver."""
+        self._recent_s.append(seconds)
+
+    def find_lending_delay_s(self, least_s: float) -> float:
+        """Return after how many seconds without a response an attempt lends its permit.
+
+        It grows with the latency of the network: otherwise every attempt would lend its permit on
+        the way, and the permits would bound nothing. Receivers that are slow beside a quarter of
+        fast ones do not count.
+        """
+        quartile_s = sorted(self._recent_s)[len(self._recent_s) // 4]
+        return max(least_s, min(SLOWEST_S, self.FACTOR * quartile_s))
+
+
 class AttemptPermits:
     """Permits for attempts that are sent and not recorded, at most `in_flight`."""
 
-    def __init__(self, in_flight: int, first: int) -> None:
+    def __init__(
+        self, in_flight: int, first: int, response_times: ResponseTimes | None = None
+    ) -> None:
         self._limit, self._free = asyncio.Semaphore(in_flight), first
         self._suspects = asyncio.Semaphore(max(1, in_flight // 2))
         self._waiting: deque[asyncio.Future[None]] = deque()
         self._recorded = 0
+        self._response_times = response_times or ResponseTimes()
 
     @property
     def has_waiters(self) -> bool:
@@ -74,9 +103,8 @@ class AttemptPermits:
             for limit in acquired:
                 limit.release()
             raise
-        return AttemptPermit(
-            self._add_permits, limits, SLOW_SUSPECT_S if suspect else SLOW_ATTEMPT_S
-        )
+        least_s = SLOW_SUSPECT_S if suspect else SLOW_ATTEMPT_S
+        return AttemptPermit(self._add_permits, self._response_times, limits, least_s)
 
     async def _wait_for_permit(self) -> None:
         granted: asyncio.Future[None] = asyncio.get_running_loop().create_future()
@@ -106,13 +134,21 @@ class AttemptPermit:
     """The permit of one attempt; while no response comes, another attempt may use it."""
 
     def __init__(
-        self, add: Callable[[int], None], limits: Sequence[asyncio.Semaphore], hangs_s: float
+        self,
+        add: Callable[[int], None],
+        response_times: ResponseTimes,
+        limits: Sequence[asyncio.Semaphore],
+        least_s: float,
     ) -> None:
-        self._add, self._limits, self._lent = add, limits, False
-        self._timer = asyncio.get_running_loop().call_later(hangs_s, self._lend)
+        self._add, self._response_times, self._limits = add, response_times, limits
+        self._lent, self._began = False, time.monotonic()
+        delay_s = response_times.find_lending_delay_s(least_s)
+        self._timer = asyncio.get_running_loop().call_later(delay_s, self._lend)
 
-    def mark_answered(self) -> None:
-        """Take a released permit back: the attempt now waits only to be recorded."""
+    def mark_ended(self, *, is_answered: bool) -> None:
+        """Take a lent permit back: the attempt now waits only to be recorded."""
+        if is_answered:
+            self._response_times.add(time.monotonic() - self._began)
         self._timer.cancel()
         if self._lent:
             self._lent = False
@@ -174,7 +210,7 @@ class ResultRecorder:
 
     def record(self, result: AttemptResult, turn: RecordedTurn, permit: AttemptPermit) -> None:
         """Record a result in the next transaction; it is retried until that succeeds."""
-        permit.mark_answered()
+        permit.mark_ended(is_answered=result.status is not None)
         self._outbox.results.append(_PendingResult(result, turn, permit))
         self._wake.set()
 

@@ -40,6 +40,9 @@ _BUSY = """
 """
 
 
+SETTLE_IDLE_S = 2.5
+"""Half a lease. A deliver process that is cut off must not block the records of others for so long
+that they lose their leases, and their deliveries are sent again."""
 RECENT_LEASE_US = 1_000_000
 """Longer than an attempt may still begin after its lease ended."""
 
@@ -247,6 +250,7 @@ def settle_turns(
     aside: WithheldDeliveries = NOTHING_WITHHELD,
 ) -> TurnResult:
     """Record results, pause or cancel what must not be sent, then serve the visits."""
+    sql.limit_idle_time(tx, SETTLE_IDLE_S)
     # Subscriptions before deliveries before endpoints, as in every transaction.
     disabled = subscriptions.count_failures(tx, results, disable_after_s=lessee.disable_after_s)
     deliveries.record_attempts(tx, results)

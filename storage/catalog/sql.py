@@ -132,6 +132,17 @@ def lock_clause(connection: Connection, *, of: str = "", skip_locked: bool = Fal
     return " FOR UPDATE" + (f" OF {of}" if of else "") + (" SKIP LOCKED" if skip_locked else "")
 
 
+def limit_idle_time(tx: Tx, seconds: float) -> None:
+    """Have PostgreSQL end this transaction if its client is silent for so long.
+
+    The locks of a host that is cut off are released then; other transactions wait for them until
+    the limit of the session, a minute. SQLite has no clients that vanish.
+    """
+    if tx.dialect.name != "sqlite":
+        setting = "SELECT set_config('idle_in_transaction_session_timeout', :limit, true)"
+        tx.execute(parse(setting), {"limit": f"{int(seconds * 1000)}ms"})
+
+
 Columns = Mapping[str, tuple[str, Sequence[Any]]]
 """Column name → (SQL type on PostgreSQL, values); all of one length."""
 

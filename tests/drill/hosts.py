@@ -1,9 +1,11 @@
 """The drill on seven hosts: two web, three worker and two engine hosts in network namespaces.
 
-While bundles are deposited through both web hosts, the network is slow and loses packets, hosts are
-cut off from others for a while, and one worker host is lost for good. The clocks of two hosts are
-wrong. Afterwards everything that was acknowledged must be there. Search is embedded in each host,
-so it is not compared.
+The hosts run the last release, the network is slow and loses packets, and the clocks of two hosts
+are wrong. While bundles are deposited through both web hosts, the catalog is migrated and each host
+is upgraded to this code, one after the other. Then, during more deposits, hosts are cut off from
+others for a while, and one worker host is lost for good. Afterwards everything that was
+acknowledged must be there, and at most 1 % of the notifications may have come twice. Search is
+embedded in each host, so it is not compared.
 """
 
 import os
@@ -16,9 +18,12 @@ import tempfile
 import threading
 import time
 import uuid
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager, suppress
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
+from functools import partial
+from itertools import islice
 from pathlib import Path
 from random import Random
 
@@ -26,6 +31,7 @@ import click
 import httpx
 
 import config
+from bench.harness import checkout_of
 from config.process import bind_command_to_parent
 from examples.webhooks import Receiver, running_receiver
 from ops.procfile import ROOT
@@ -36,10 +42,11 @@ from storage.stores import Stores
 from tests.drill import checks, notification_checks, samples
 from tests.drill.buckets import S3Bucket
 from tests.drill.network import HERE, Network, create_network
+from tests.drill.upgrade import RELEASE
 from tests.engines import engine, packages, postgres, redis, s3
 from tests.engines.versions import S3_SERVER
 from tests.live.api import ApiClient
-from tests.live.deposits import DepositedBundle, Depositor
+from tests.live.deposits import DepositedBundle, Depositor, SampleBundle
 from tests.waiting import until
 
 ENGINES, WEB, WORKERS = ("engine1", "engine2"), ("web1", "web2"), ("worker1", "worker2", "worker3")
@@ -59,9 +66,19 @@ CUTS: Sequence[tuple[float, str, Sequence[str], float]] = (
 )
 """Share of acknowledged bundles, host, from which others it is cut off, and for how many seconds;
 0 is for good."""
-QUEUES = "verify chores purge sync verify_large sync_large checkout index match"
+WORKER_QUEUES = (
+    "verify chores purge sync verify_large sync_large checkout index match",
+    "deliver",
+    "clock",
+)
+"""The queues of each process of a worker host."""
 PORT, POSTGRES_PORT, REDIS_PORT, S3_PORT = 8000, 5432, 6379, 7070
-PATIENCE_S, STARTING_S = 600.0, 180.0
+PATIENCE_S, STARTING_S, STOPPING_S = 600.0, 180.0, 60.0
+BUSY_EXIT_CODE = 75
+"""Of a migration that found a table busy, and is to be tried again."""
+DEPOSITS_AT_ONCE, UPGRADE_BUNDLES = 8, 800
+"""During the upgrade, which takes as long as it takes: bundles that each depositor has in hand, and
+the most of all."""
 TOKEN_HOURS = "2"
 
 
@@ -71,6 +88,8 @@ class Hosts:
 
     network: Network
     folder: Path
+    root: Path
+    """The code of processes that are started."""
     credentials: Mapping[str, str]
     secret: str = field(default_factory=lambda: secrets.token_hex(32))
     processes: dict[str, list["subprocess.Popen[bytes]"]] = field(default_factory=dict)
@@ -84,7 +103,7 @@ class Hosts:
         with (self.folder / f"{host}.log").open("ab") as log:
             process = subprocess.Popen(
                 bind_command_to_parent(tuple(command)),
-                cwd=ROOT,
+                cwd=self.root,
                 env={**_inherited(), **environ},
                 stdin=subprocess.DEVNULL,
                 stdout=log,
@@ -99,6 +118,21 @@ class Hosts:
             with suppress(ProcessLookupError):
                 os.killpg(process.pid, signal.SIGKILL)
             process.wait()
+
+    def stop(self, host: str) -> None:
+        """Stop the processes of a host as an operator does; TimeoutExpired if one does not end."""
+        stopping = self.processes.pop(host)
+        for process in stopping:
+            process.terminate()
+        for process in stopping:
+            process.wait(STOPPING_S)
+
+    def dead(self) -> Iterator[str]:
+        """Which hosts have processes that ended by themselves."""
+        for host, processes in self.processes.items():
+            for process in processes:
+                if process.poll() is not None:
+                    yield f"a process of {host} ended with {process.returncode}"
 
     def environ(self, host: str) -> dict[str, str]:
         """The settings of a host's processes."""
@@ -127,13 +161,16 @@ class Hosts:
         }
 
     def run_command(self, host: str, *words: str) -> str:
-        """Run an operator's command on a host; return what it prints."""
+        """Run an operator's command on a host; return what it prints. CalledProcessError."""
+        done = self.try_command(host, *words)
+        done.check_returncode()
+        return done.stdout.strip()
+
+    def try_command(self, host: str, *words: str) -> "subprocess.CompletedProcess[str]":
+        """Run an operator's command on a host, which may fail."""
         command = self.network.command(host, [sys.executable, "-m", "ops", *words])
         environ = {**_inherited(), **self.environ(host)}
-        done = subprocess.run(
-            command, cwd=ROOT, env=environ, check=True, capture_output=True, text=True
-        )
-        return done.stdout.strip()
+        return subprocess.run(command, cwd=self.root, env=environ, capture_output=True, text=True)
 
 
 def _inherited() -> dict[str, str]:
@@ -198,15 +235,29 @@ def _start_store(hosts: Hosts) -> str:
     for host in others:
         (hosts.folder / host).mkdir(mode=0o700)
         shutil.copytree(hosts.folder / first / "secrets", hosts.folder / host / "secrets")
-    for host in WEB:
-        serve = ("-m", "gunicorn", "-c", "api/gunicorn.py", "web.wsgi:application")
-        hosts.start(host, [sys.executable, *serve], **hosts.environ(host))
-    for host in WORKERS:
-        for queues in (QUEUES, "deliver", "clock"):
-            command = [sys.executable, "-m", "workers", *queues.split()]
-            hosts.start(host, command, **hosts.environ(host))
-    until(lambda: all(_answers(f"{_api(hosts, host)}/readyz") for host in WEB), STARTING_S)
+    for host in (*WORKERS, *WEB):
+        _start_processes(hosts, host)
+    until(lambda: all(_is_ready(hosts, host) for host in WEB), STARTING_S)
     return token
+
+
+def _start_processes(hosts: Hosts, host: str) -> None:
+    """Start the processes of a web or worker host."""
+    if host in WEB:
+        words = ["-m", "gunicorn", "-c", "api/gunicorn.py", "web.wsgi:application"]
+        hosts.start(host, [sys.executable, *words], **hosts.environ(host))
+        return
+    for queues in WORKER_QUEUES:
+        command = [sys.executable, "-m", "workers", *queues.split()]
+        hosts.start(host, command, **hosts.environ(host))
+
+
+def _is_ready(hosts: Hosts, host: str) -> bool:
+    """Return whether a host serves requests, or whether its workers make progress."""
+    if host in WEB:
+        return _answers(f"{_api(hosts, host)}/readyz")
+    probes = (("probe", *queues.split()) for queues in WORKER_QUEUES)
+    return all(hosts.try_command(host, *words).returncode == 0 for words in probes)
 
 
 def _api(hosts: Hosts, host: str) -> str:
@@ -220,14 +271,14 @@ def _answers(url: str) -> bool:
 
 
 @contextmanager
-def _running(folder: Path, seed: int) -> Iterator[Hosts]:
+def _running(folder: Path, root: Path, seed: int) -> Iterator[Hosts]:
     credentials = {
         "AWS_ACCESS_KEY_ID": secrets.token_hex(10),
         "AWS_SECRET_ACCESS_KEY": secrets.token_hex(20),
         "AWS_REGION": "us-east-1",
     }
     with create_network(HOSTS, seed) as network:
-        hosts = Hosts(network, folder, credentials)
+        hosts = Hosts(network, folder, root, credentials)
         try:
             yield hosts
         finally:
@@ -235,69 +286,101 @@ def _running(folder: Path, seed: int) -> Iterator[Hosts]:
                 hosts.kill(host)
 
 
-class Partitions:
-    """Cuts links between hosts and restores them while deposits go on."""
-
-    def __init__(self, hosts: Hosts, deposited: Sequence[DepositedBundle], bundles: int) -> None:
-        self._hosts, self._deposited, self._bundles = hosts, deposited, bundles
-        self._thread = threading.Thread(target=self._carry_out, daemon=True)
-        self.error: BaseException | None = None
-
-    def __enter__(self) -> "Partitions":
-        self._thread.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._thread.join(PATIENCE_S)
-        if self.error is not None:
-            raise self.error
-
-    def _carry_out(self) -> None:
-        try:
-            for share, host, others, seconds in CUTS:
-                self._wait_for(share * self._bundles)
-                self._cut(host, others, seconds)
-        except BaseException as error:
-            self.error = error
-
-    def _wait_for(self, count: float) -> None:
-        until(lambda: len(self._deposited) >= count, PATIENCE_S)
-
-    def _cut(self, host: str, others: Sequence[str], seconds: float) -> None:
-        network, count = self._hosts.network, len(self._deposited)
-        network.cut(host, others)
-        what = (
-            f"cut off from {len(others)} hosts" if len(others) > 1 else f"cut off from {others[0]}"
-        )
-        if not seconds:
-            self._hosts.kill(host)
-            click.echo(f"hosts: {host} is lost for good after {count} bundles")
-            return
-        time.sleep(seconds)
-        network.heal(host, others)
+def _upgrade_hosts(hosts: Hosts, deposited: Sequence[DepositedBundle]) -> None:
+    """Migrate the catalog, then upgrade one host after the other to this code."""
+    _wait_for(deposited, 1)
+    hosts.root = ROOT
+    while (migrated := hosts.try_command(WEB[0], "migrate")).returncode == BUSY_EXIT_CODE:
+        click.echo("hosts: a table was busy, so the migration is tried again")
+    migrated.check_returncode()
+    click.echo(f"hosts: migrated: {migrated.stdout.strip() or 'nothing to do'}")
+    for host in (*WORKERS, *WEB):
+        count, began = len(deposited), time.monotonic()
+        hosts.stop(host)
+        _start_processes(hosts, host)
+        until(partial(_is_ready, hosts, host), STARTING_S)
+        took_s, ready = time.monotonic() - began, len(deposited)
+        # The next one follows only when the store is seen to work with this one.
+        _wait_for(deposited, ready + 1)
         click.echo(
-            f"hosts: {host} was {what} for {seconds:.0f} s"
-            f" after {count} bundles; now {len(self._deposited)} are acknowledged"
+            f"hosts: {host} was upgraded in {took_s:.0f} s after {count} bundles;"
+            f" {ready - count} were acknowledged meanwhile"
         )
 
 
-def _deposit(hosts: Hosts, token: str, bundles: int, rng: Random) -> list[DepositedBundle]:
-    """Deposit through both web hosts while hosts are cut off; return what was acknowledged."""
-    waiting = samples.bundles(bundles, rng, large_every=bundles + 1)
-    deposited: list[DepositedBundle] = []
-    with ExitStack() as stack:
-        stack.enter_context(Partitions(hosts, deposited, bundles))
-        futures = []
-        for number, host in enumerate(WEB):
+def _cut_hosts(hosts: Hosts, deposited: Sequence[DepositedBundle], bundles: int) -> None:
+    """Cut links between hosts and restore them, by the share of these bundles."""
+    first = len(deposited)
+    for share, host, others, seconds in CUTS:
+        _wait_for(deposited, first + share * bundles)
+        count = len(deposited)
+        hosts.network.cut(host, others)
+        if not seconds:
+            hosts.kill(host)
+            click.echo(f"hosts: {host} is lost for good after {count} bundles")
+            continue
+        time.sleep(seconds)
+        hosts.network.heal(host, others)
+        from_what = f"{len(others)} hosts" if len(others) > 1 else others[0]
+        click.echo(
+            f"hosts: {host} was cut off from {from_what} for {seconds:.0f} s"
+            f" after {count} bundles; now {len(deposited)} are acknowledged"
+        )
+
+
+def _wait_for(deposited: Sequence[DepositedBundle], count: float) -> None:
+    until(lambda: len(deposited) >= count, PATIENCE_S)
+
+
+class Load:
+    """Deposits through both web hosts in the background; `acknowledged` are those of both."""
+
+    def __init__(self, hosts: Hosts, token: str, bundles: Sequence[SampleBundle]) -> None:
+        self.acknowledged: list[DepositedBundle] = []
+        self._bundles = iter(bundles)
+        self._depositors = []
+        for host in WEB:
             service = ApiClient.open(_api(hosts, host), token, retry_for_s=PATIENCE_S)
             depositor = Depositor(service, str(uuid.uuid4()))
             depositor.create_area()
-            some = waiting[number :: len(WEB)]
-            deposits = stack.enter_context(depositor.depositing(some, deposited.append))
-            futures += deposits.futures
-        for future in futures:
-            future.result(2 * PATIENCE_S)
-    return deposited
+            self._depositors.append(depositor)
+
+    @contextmanager
+    def depositing(self, count: int) -> Iterator[None]:
+        """Deposit so many bundles, half of them through each host, beside the block."""
+        with self._working(lambda depositor: self._deposit(depositor, count // len(WEB))):
+            yield
+
+    @contextmanager
+    def continuing(self) -> Iterator[None]:
+        """Deposit through both hosts until the block ends."""
+        stopping = threading.Event()
+
+        def work(depositor: Depositor) -> None:
+            while not stopping.is_set():
+                self._deposit(depositor, DEPOSITS_AT_ONCE)
+
+        with self._working(work):
+            try:
+                yield
+            finally:
+                stopping.set()
+
+    @contextmanager
+    def _working(self, work: Callable[[Depositor], None]) -> Iterator[None]:
+        with ThreadPoolExecutor(len(self._depositors)) as pool:
+            futures = [pool.submit(work, depositor) for depositor in self._depositors]
+            yield
+            for future in futures:
+                future.result()
+
+    def _deposit(self, depositor: Depositor, count: int) -> None:
+        bundles = list(islice(self._bundles, count))
+        if not bundles:
+            raise RuntimeError("the upgrade took longer than all deposits")
+        with depositor.depositing(bundles, self.acknowledged.append) as deposits:
+            for future in deposits.futures:
+                future.result(2 * PATIENCE_S)
 
 
 def _wait_for_work(stores: Stores, inbox: Receiver, fqids: set[str]) -> Iterator[str]:
@@ -341,17 +424,24 @@ def _find_faults(
                     yield f"{host} does not list {len(missing)} bundles of {replica}"
         yield from checks.misplaced(buckets, deposited)
         yield from checks.uncatalogued(stores, buckets)
-        yield from notification_checks.faults(inbox, fqids)
+        yield from notification_checks.faults(inbox, fqids, few=0)
+        yield from hosts.dead()
     finally:
         stores.catalog.close()
 
 
 @click.command()
+@click.option("--release", default=RELEASE, show_default=True, metavar="COMMIT")
 @click.option("--seed", type=int, help="Repeat the drill of this seed.")
-@click.option("--bundles", default=250, show_default=True)
+@click.option(
+    "--bundles",
+    default=250,
+    show_default=True,
+    help="Bundles of the second part; few of them may fail by the share of duplicates.",
+)
 @click.option("--keep", is_flag=True, help="Leave the folder with homes and logs behind.")
-def drill(seed: int | None, bundles: int, keep: bool) -> None:
-    """Deposit on seven hosts while the network fails and one host is lost; then count."""
+def drill(release: str, seed: int | None, bundles: int, keep: bool) -> None:
+    """Deposit on seven hosts during an upgrade, and while the network fails; then count."""
     seed = secrets.randbelow(2**31) if seed is None else seed
     lacking = [name for name in ("ip", "cc") if shutil.which(name) is None]
     if os.geteuid() != 0 or lacking:
@@ -361,7 +451,7 @@ def drill(seed: int | None, bundles: int, keep: bool) -> None:
             sys.exit(f"hosts: this machine lacks {lacks}")
         one.install(engine.CACHE)
     click.echo(f"hosts: seed {seed}, {bundles} bundles, {DELAY_S * 2_000:.0f} ms, {LOSS:.0%} loss")
-    began, rng = time.monotonic(), Random(seed)
+    began = time.monotonic()
     folder = Path(tempfile.mkdtemp(prefix="hosts-"))
     folder.chmod(0o711)
     try:
@@ -369,25 +459,8 @@ def drill(seed: int | None, bundles: int, keep: bool) -> None:
         subprocess.run(
             [*built, str(Path(__file__).with_name("skewed_clock.c")), "-ldl"], check=True
         )
-        with _running(folder, seed) as hosts:
-            _start_engines(hosts)
-            for bucket in _open_buckets(hosts).values():
-                bucket.create()
-            token = _start_store(hosts)
-            click.echo(f"hosts: {len(HOSTS)} hosts run after {time.monotonic() - began:.0f} s")
-            hosts.network.impair(delay_s=DELAY_S, loss=LOSS)
-            address = hosts.network.address(HERE)
-            accept = notification_checks.Reluctance()
-            key = secrets.token_urlsafe(24)
-            with running_receiver(key, host=address, accept=accept) as inbox:
-                service = ApiClient.open(_api(hosts, "web1"), token, retry_for_s=PATIENCE_S)
-                notification_checks.subscribe(service, inbox)
-                deposited = _deposit(hosts, token, bundles, rng)
-                click.echo(
-                    f"hosts: {len(deposited)} acknowledged after {time.monotonic() - began:.0f} s"
-                )
-                found = list(_find_faults(hosts, token, inbox, deposited, rng))
-                click.echo(f"hosts: {notification_checks.Told.of(inbox.accepted)}")
+        with checkout_of(release) as code, _running(folder, code.root, seed) as hosts:
+            found = _carry_out(hosts, bundles, Random(seed), began)
     finally:
         if keep:
             click.echo(f"hosts: {folder}")
@@ -398,6 +471,36 @@ def drill(seed: int | None, bundles: int, keep: bool) -> None:
     took_s = time.monotonic() - began
     click.echo(f"hosts: {'failed' if found else 'held'} after {took_s:.0f} s (seed {seed})")
     sys.exit(1 if found else 0)
+
+
+def _carry_out(hosts: Hosts, bundles: int, rng: Random, began: float) -> list[str]:
+    """Start the store, disturb it while bundles are deposited; return the faults afterwards."""
+    most = UPGRADE_BUNDLES + bundles
+    waiting = samples.bundles(most, rng, large_every=most + 1)
+    _start_engines(hosts)
+    for bucket in _open_buckets(hosts).values():
+        bucket.create()
+    token = _start_store(hosts)
+    click.echo(f"hosts: {len(HOSTS)} hosts run after {time.monotonic() - began:.0f} s")
+    hosts.network.impair(delay_s=DELAY_S, loss=LOSS)
+    address, key = hosts.network.address(HERE), secrets.token_urlsafe(24)
+    accept = notification_checks.Reluctance()
+    with running_receiver(key, host=address, accept=accept) as inbox:
+        service = ApiClient.open(_api(hosts, "web1"), token, retry_for_s=PATIENCE_S)
+        notification_checks.subscribe(service, inbox)
+        load = Load(hosts, token, waiting)
+        with load.continuing():
+            _upgrade_hosts(hosts, load.acknowledged)
+        upgraded = len(load.acknowledged)
+        with load.depositing(bundles):
+            _cut_hosts(hosts, load.acknowledged, bundles)
+        click.echo(
+            f"hosts: {upgraded} bundles during the upgrade and {len(load.acknowledged) - upgraded}"
+            f" after it are acknowledged after {time.monotonic() - began:.0f} s"
+        )
+        found = list(_find_faults(hosts, token, inbox, load.acknowledged, rng))
+        click.echo(f"hosts: {notification_checks.Told.of(inbox.accepted)}")
+    return found
 
 
 if __name__ == "__main__":

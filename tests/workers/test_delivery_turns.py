@@ -26,6 +26,7 @@ from workers.delivery_records import (
     FIRST_PERMITS,
     RESULTS_PER_PERMIT,
     AttemptPermits,
+    ResponseTimes,
     ResultRecorder,
 )
 from workers.webhooks import SendPermission
@@ -136,11 +137,10 @@ def test_hanging_attempt_releases_permit() -> None:
         more = [asyncio.create_task(places.acquire()) for _ in range(4)]
         await asyncio.sleep(0)
         assert not any(task.done() for task in more)
-        await asyncio.sleep(2 * delivery_records.SLOW_ATTEMPT_S)
-        assert sum(task.done() for task in more) == 3
+        await eventually(lambda: sum(task.done() for task in more) == 3)
         # Answered and not recorded: they count again, and nothing has become free.
         for place in [*hanging, *(task.result() for task in more if task.done())]:
-            place.mark_answered()
+            place.mark_ended(is_answered=True)
         hanging.pop().release()
         await asyncio.sleep(0.01)
         assert sum(task.done() for task in more) == 3
@@ -152,12 +152,48 @@ def test_hanging_attempt_releases_permit() -> None:
     asyncio.run(scene())
 
 
+def response_times(seconds: float) -> ResponseTimes:
+    times = ResponseTimes()
+    for _ in range(ResponseTimes.RECENT):
+        times.add(seconds)
+    return times
+
+
+def test_permits_are_lent_later_on_a_slow_network() -> None:
+    assert ResponseTimes().find_lending_delay_s(0.01) == pytest.approx(0.3)
+    assert response_times(0.001).find_lending_delay_s(0.05) == 0.05
+    assert response_times(0.15).find_lending_delay_s(0.05) == pytest.approx(0.45)
+    slow = response_times(20.0)
+    assert slow.find_lending_delay_s(0.05) == delivery_records.SLOWEST_S
+    for _ in range(ResponseTimes.RECENT // 4 + 1):
+        slow.add(0.001)
+    assert slow.find_lending_delay_s(0.05) == 0.05
+
+
+def test_distant_receivers_do_not_lend_permits_on_the_way(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(delivery_records, "SLOWEST_S", 3600.0)
+
+    async def scene() -> None:
+        places = AttemptPermits(in_flight=100, first=2, response_times=response_times(3600.0))
+        held = [await places.acquire(suspect=True) for _ in range(2)]
+        waiting = [asyncio.create_task(places.acquire(suspect=True)) for _ in range(3)]
+        await asyncio.sleep(5 * delivery_records.SLOW_SUSPECT_S)
+        assert not any(task.done() for task in waiting)
+        for place in held:
+            place.mark_ended(is_answered=True)
+            place.release()
+        await eventually(lambda: sum(task.done() for task in waiting) == 2)
+        for task in waiting:
+            task.cancel()
+
+    asyncio.run(scene())
+
+
 def test_new_and_failing_endpoints_get_half_of_permits() -> None:
     async def scene() -> None:
-        places = AttemptPermits(in_flight=16, first=1)
+        places = AttemptPermits(in_flight=16, first=1, response_times=response_times(0.0))
         suspects = [asyncio.create_task(places.acquire(suspect=True)) for _ in range(20)]
-        await asyncio.sleep(20 * delivery_records.SLOW_SUSPECT_S)
-        assert sum(task.done() for task in suspects) == 8
+        await eventually(lambda: sum(task.done() for task in suspects) == 8)
         others = [asyncio.wait_for(places.acquire(), 1.0) for _ in range(8)]
         assert len(await asyncio.gather(*others)) == 8
         for task in suspects:

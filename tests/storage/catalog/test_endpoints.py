@@ -6,11 +6,13 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 from sqlalchemy import text
 
-from storage.catalog import Catalog, endpoints, now_us, subscriptions
-from storage.catalog.endpoints import Endpoint
+from storage.catalog import Catalog, Tx, endpoints, now_us, subscriptions
+from storage.catalog.endpoints import Endpoint, EndpointVisit, LeaseHolder
 from storage.catalog.subscriptions import Subscription
+from storage.errors import Unavailable
 from tests.storage.catalog.query_cost import work_of
 from tests.subscription_builders import backlog, subscribe, tell
+from workers.delivery_turns import DeliveryRules
 
 URL = "https://receiver.example"
 
@@ -188,3 +190,30 @@ def test_subscriptions_are_made_while_endpoints_are_forgotten(catalog: Catalog) 
                 each.result()
     forgotten(catalog)
     assert addresses(catalog) == []
+
+
+def test_a_host_that_is_cut_off_does_not_block_other_hosts(
+    server: Catalog, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It holds its locks until PostgreSQL ends its transaction, within half a lease."""
+    assert DeliveryRules(()).lease_s >= 2 * endpoints.SETTLE_IDLE_S
+    subscription = subscribe(server, URL)
+    visit = EndpointVisit(subscription.endpoint_id, claim=True)
+
+    def settle(tx: Tx, token: str) -> bool:
+        settled = endpoints.settle_turns(tx, LeaseHolder(token, 60.0, 5), [], [visit])
+        return settled.visited[visit.endpoint_id].is_leased
+
+    def settle_after_a_silent_host() -> None:
+        with server.write() as silent:
+            assert settle(silent, "silent")
+            monkeypatch.setattr(endpoints, "SETTLE_IDLE_S", 60.0)
+            # With the limit of the session, this would wait longer than for any lock.
+            with server.write() as tx:
+                assert settle(tx, "other")
+            now_us(silent)
+
+    with pytest.raises(Unavailable):
+        settle_after_a_silent_host()
+    with server.read() as tx:
+        assert tx.execute(text("SELECT token FROM endpoints")).scalar_one() == "other"

@@ -67,7 +67,8 @@ class DeliveryRules:
     lease_s: float = 5.0
     turn_s: float = 30.0
     fresh_s: float = 2.0
-    """Age at which a fetched delivery is fetched again, since it may be superseded."""
+    """Age at which a fetched delivery is fetched again, since it may be superseded; at least twice
+    the time that it took to fetch."""
 
 
 @dataclass(frozen=True)
@@ -103,7 +104,7 @@ class EndpointTurn:
         self._flights: set[asyncio.Task[bool | None]] = set()
         self._changed = asyncio.Event()
         self._is_leased = self._full = self._claims_probe = False
-        self._fetched = self._until = self._began = 0.0
+        self._stale_at = self._until = self._began = 0.0
         self._low = 0
 
     @property
@@ -230,13 +231,15 @@ class EndpointTurn:
                 self._shared.recorder.withdraw(due, "deleted" if due.deleted else "halted")
             elif due.ordering_key not in busy_keys:
                 self.queue.append(due)
-        self._full, self._fetched, self._low = full, began, len(self.queue) // 2
+        self._full, self._low = full, len(self.queue) // 2
+        fetched = time.monotonic()
+        self._stale_at = fetched + max(self._shared.rules.fresh_s, 2 * (fetched - began))
         active = {due.subscription_id for due in self.queue if not due.ignores_pause}
         self._shared.fence.mark_active(active, began)
 
     def _start_attempts(self) -> None:
         """Begin as many attempts as the window allows."""
-        if self.queue and time.monotonic() - self._fetched > self._shared.rules.fresh_s:
+        if self.queue and time.monotonic() > self._stale_at:
             self.queue.clear()
             self.woken = True
         while self.queue and self._is_leased and not self.is_over and not self._is_resting():
@@ -244,7 +247,7 @@ class EndpointTurn:
                 return
             due = self.queue.popleft()
             self.open[due.id] = due
-            flight = asyncio.create_task(self._attempt(due, self._fetched))
+            flight = asyncio.create_task(self._attempt(due, self._stale_at))
             self._flights.add(flight)
             flight.add_done_callback(self._finish_attempt)
 
@@ -266,14 +269,13 @@ class EndpointTurn:
         elif flight.result() is not None:
             self._endpoint = deliveries.record_failure(self._endpoint, now_us=self._now_us())
 
-    async def _attempt(self, due: DueDelivery, fetched: float) -> bool | None:
+    async def _attempt(self, due: DueDelivery, stale_at: float) -> bool | None:
         """Make one attempt; return whether it succeeded, None if that is unknown."""
         permit: AttemptPermit | None = None
         try:
             suspect = self._claims_probe or deliveries.is_suspect(self._endpoint)
             permit = await self._shared.permits.acquire(suspect=suspect)
-            now = time.monotonic()
-            if now > self._until or now - fetched > self._shared.rules.fresh_s:
+            if time.monotonic() > min(self._until, stale_at):
                 raise DeliveryWithdrawn
             return await self._make_attempt(due, permit)
         except BaseException as error:

@@ -224,7 +224,7 @@ _SELECT_REQUEST = """
         d.event_type = 'TEST', d.resent_from, s.form_fields
     FROM deliveries d JOIN subscriptions s ON s.id = d.subscription_id
 """
-_SELECT_DUE = text(f"""{_SELECT_REQUEST}
+_SELECT_DUE = f"""{_SELECT_REQUEST}
     WHERE d.state = 'pending' AND d.endpoint_id = :endpoint_id AND d.due_us <= :now
     AND (d.event_type = 'TEST' OR d.resent_from IS NOT NULL OR NOT EXISTS (
         SELECT 1 FROM deliveries o
@@ -233,7 +233,7 @@ _SELECT_DUE = text(f"""{_SELECT_REQUEST}
         AND (o.event_us < d.event_us OR (o.event_us = d.event_us AND o.id < d.id))
     ))
     ORDER BY d.due_us LIMIT :limit
-""")
+"""
 
 
 def list_due(tx: Tx, endpoint_id: int, *, limit: int) -> list[DueDelivery]:
@@ -241,7 +241,7 @@ def list_due(tx: Tx, endpoint_id: int, *, limit: int) -> list[DueDelivery]:
 
     Test deliveries and those that their owner resent are outside of this order.
     """
-    rows = tx.execute(_SELECT_DUE, {"endpoint_id": endpoint_id, "limit": limit, "now": now_us(tx)})
+    rows = sql.execute(tx, _SELECT_DUE, {"endpoint_id": endpoint_id, "limit": limit})
     return [DueDelivery(*[*row, _parse_form_fields(form_fields)]) for *row, form_fields in rows]
 
 

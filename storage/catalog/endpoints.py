@@ -90,16 +90,17 @@ def list_waiting(tx: Tx, *, limit: int) -> list[int]:
     return [int(ident) for ident in rows.scalars()]
 
 
-def lock(tx: Tx, ids: Collection[int]) -> None:
+def lock(tx: Tx, ids: Collection[int], *, if_free: Collection[int] = ()) -> None:
     """Lock endpoints in the order of their ids, before any of them is claimed or released.
 
-    Claiming waits for a release under way, and releasing looks for due deliveries after the lock:
-    so one of the two sees the latest delivery.
+    Those of `if_free` are locked unless another process leases them, whose transactions must not
+    be waited for. Releasing looks for due deliveries after the lock.
     """
-    if not ids or tx.dialect.name == "sqlite":
+    if not (ids or if_free) or tx.dialect.name == "sqlite":
         return
-    locked = select(endpoints.c.id).where(endpoints.c.id.in_(ids)).order_by(endpoints.c.id)
-    tx.execute(locked.with_for_update(key_share=True))
+    is_free = endpoints.c.id.in_(if_free) & (endpoints.c.lease_us < sql.clock(tx))
+    locked = select(endpoints.c.id).where(endpoints.c.id.in_(ids) | is_free)
+    tx.execute(locked.order_by(endpoints.c.id).with_for_update(key_share=True))
 
 
 def claim(
@@ -125,7 +126,7 @@ def claim(
 def filter_leased(tx: Tx, ids: Collection[int]) -> set[int]:
     """Return which of these endpoints are leased by any process."""
     query = select(endpoints.c.id).where(
-        endpoints.c.id.in_(ids), endpoints.c.lease_us >= now_us(tx)
+        endpoints.c.id.in_(ids), endpoints.c.lease_us >= sql.clock(tx)
     )
     return set(tx.execute(query).scalars()) if ids else set()
 
@@ -264,7 +265,8 @@ def settle_turns(
 def _serve_visits(
     tx: Tx, lessee: LeaseHolder, visits: Sequence[EndpointVisit]
 ) -> dict[int, VisitResult]:
-    lock(tx, [visit.endpoint_id for visit in visits])
+    claims = [visit.endpoint_id for visit in visits if visit.claim]
+    lock(tx, [visit.endpoint_id for visit in visits if not visit.claim], if_free=claims)
     # Send nothing while the epoch is in doubt: it may have been sent before a restore.
     doubt = store_state.read_value(tx, store_state.EPOCH_IN_DOUBT_KEY) is not None
     claimed, leased = _lease_endpoints(tx, lessee, visits, claims=not doubt)

@@ -237,7 +237,8 @@ def _start_store(hosts: Hosts) -> str:
         shutil.copytree(hosts.folder / first / "secrets", hosts.folder / host / "secrets")
     for host in (*WORKERS, *WEB):
         _start_processes(hosts, host)
-    until(lambda: all(_is_ready(hosts, host) for host in WEB), STARTING_S)
+    # Not `/readyz`, which the release may lack.
+    until(lambda: all(_answers(f"{_api(hosts, host)}/health") for host in WEB), STARTING_S)
     return token
 
 

@@ -149,7 +149,7 @@ drill-upgrade: $(DEV_READY) $(COMPILED) ## Of the drill, the upgrade of the last
 	$(BIN)/python -m tests.drill.upgrade $(SEEDED) --bundles $(if $(DEEP),500,25)
 
 .PHONY: drill-hosts
-drill-hosts: $(DEV_READY) $(COMPILED) ## Seven hosts in network namespaces on a bad network (root; SEED=<n>)
+drill-hosts: $(DEV_READY) $(COMPILED) ## Seven hosts on a bad network, upgraded one by one (root; SEED=<n>)
 	$(BIN)/python -m tests.drill.hosts $(SEEDED)
 
 .PHONY: drill-alerts

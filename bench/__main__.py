@@ -112,8 +112,7 @@ BENCHES: Mapping[str, Bench] = {
     ),
     "real-standby": Bench(
         "standby",
-        "half of the primary's processor time for listings and searches, and what is written listed"
-        " in 100 ms",
+        "half of what listings and searches cost the primary, and deposits listed in 100 ms",
         3,
         {"bundles": 5, "seconds": 1, "per_second": 2},
         starts_store=True,

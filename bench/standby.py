@@ -3,8 +3,9 @@
 Both servers are started here, with default durability, and one store is started on them twice in
 each round: without and with `STORE_CATALOG_READ_URL`. Readers ask for listings and searches in
 turns, as fast as they are answered, while bundles are put at a steady rate. The processor time of
-the servers is that of their own processes. Everything shares one machine: what a standby saves the
-primary can be seen, but hardly how many more reads two machines would answer.
+the servers is that of their own processes, without what the deposits cost when nothing is read.
+Everything shares one machine: what a standby saves the primary can be seen, but not how many more
+reads two machines would answer.
 """
 
 import statistics
@@ -69,17 +70,24 @@ def prepare(
             depositor.put_bundles(bundles)
             wait_for_jobs(catalog)
 
-        def run(settings: dict[str, str]) -> tuple[Load, float]:
+        def run(settings: dict[str, str]) -> tuple[Load, Load, float]:
             with running_store(home, settings, root) as store, depositing(store) as depositor:
                 if settings is lagging:
                     _wait_for_standby(depositor.http)
-                load = _run(depositor, (primary, standby), seconds, per_second)
-                wait_for_jobs(catalog)
-                return load, _share_of_standby(depositor.http)
+                loads = []
+                for readers in (0, READERS):
+                    servers = (primary, standby)
+                    loads.append(_run(depositor, servers, seconds, per_second, readers))
+                    wait_for_jobs(catalog)
+                return loads[0], loads[1], _share_of_standby(depositor.http)
 
         def measure() -> Figures:
-            (alone, _), (beside, share) = run(common), run(lagging)
-            return {**_summarize(alone, beside), "reads that the standby answered %": share * 100}
+            figures: Figures = {}
+            for name, settings in (("primary", common), ("standby", lagging)):
+                unread, load, share = run(settings)
+                figures |= _summarize(f"reads from the {name}", unread, load)
+            figures["reads that the standby answered %"] = share * 100
+            return figures | _compare(figures)
 
         try:
             yield measure
@@ -88,7 +96,11 @@ def prepare(
 
 
 def _run(
-    depositor: Depositor, servers: tuple[Running, Running], seconds: float, per_second: float
+    depositor: Depositor,
+    servers: tuple[Running, Running],
+    seconds: float,
+    per_second: float,
+    readers: int,
 ) -> Load:
     """Read as fast as possible for so long, and put bundles beside it."""
     http, is_over = depositor.http, Event()
@@ -101,14 +113,14 @@ def _run(
             count += 1
         return count
 
-    with ThreadPoolExecutor(READERS) as pool:
+    with ThreadPoolExecutor(max(1, readers)) as pool:
         spent, began = [processor_s(server.pid) for server in servers], time.perf_counter()
-        readers = [pool.submit(read, number) for number in range(READERS)]
+        reading = [pool.submit(read, number) for number in range(readers)]
         try:
             put_ms, listed_ms = _put_bundles(depositor, metadata, data, seconds, per_second)
         finally:
             is_over.set()
-        reads = sum(reader.result() for reader in readers)
+        reads = sum(reader.result() for reader in reading)
         took_s = time.perf_counter() - began
     used = [processor_s(server.pid) - s for server, s in zip(servers, spent, strict=True)]
     return Load(reads, took_s, used[0], used[1], put_ms, listed_ms)
@@ -164,24 +176,29 @@ def _count_reads(http: httpx.Client) -> dict[str, float]:
     return {name[len(READS) : -2]: float(value) for name, _, value in counted}
 
 
-def _summarize(alone: Load, beside: Load) -> Figures:
-    """Figures of the loads without and with a standby, and how much better the second is."""
-    figures: Figures = {}
-    for name, load in (("from the primary", alone), ("from the standby", beside)):
-        figures |= {
-            f"reads {name} /s": load.reads / load.took_s,
-            f"reads {name}: PUT bundle: median ms": statistics.median(load.put_ms),
-            f"reads {name}: PUT bundle: longest ms": max(load.put_ms),
-            f"reads {name}: listed after: median ms": statistics.median(load.listed_ms),
-            f"reads {name}: listed after: longest ms": max(load.listed_ms),
-            f"reads {name}: primary's ms a read": load.primary_s * 1000 / load.reads,
-            f"reads {name}: standby's ms a read": load.standby_s * 1000 / load.reads,
-        }
-    put = statistics.median(alone.put_ms) / statistics.median(beside.put_ms)
-    saved = alone.primary_s / alone.reads / (beside.primary_s / beside.reads or 1e-6)
-    rates = (beside.reads / beside.took_s) / (alone.reads / alone.took_s)
-    return figures | {
-        "with a standby: reads ×": rates,
-        "with a standby: PUT bundle as fast ×": put,
-        "with a standby: primary's processor ×": saved,
+def _summarize(name: str, unread: Load, load: Load) -> Figures:
+    """Figures of a load, beside one of the same deposits without readers."""
+    primary_s = load.primary_s - unread.primary_s * load.took_s / unread.took_s
+    standby_s = load.standby_s - unread.standby_s * load.took_s / unread.took_s
+    return {
+        f"{name} /s": load.reads / load.took_s,
+        f"{name}: PUT bundle: median ms": statistics.median(load.put_ms),
+        f"{name}: PUT bundle: longest ms": max(load.put_ms),
+        f"{name}: listed after: median ms": statistics.median(load.listed_ms),
+        f"{name}: listed after: longest ms": max(load.listed_ms),
+        f"{name}: primary's ms a read": primary_s * 1000 / load.reads,
+        f"{name}: standby's ms a read": standby_s * 1000 / load.reads,
+    }
+
+
+def _compare(figures: Figures) -> Figures:
+    """How much better it is to read from the standby."""
+    alone, beside = "reads from the primary", "reads from the standby"
+    put, cost = "PUT bundle: median ms", "primary's ms a read"
+    saved_ms = figures[f"{alone}: {cost}"] - figures[f"{beside}: {cost}"]
+    return {
+        "with a standby: reads ×": figures[f"{beside} /s"] / figures[f"{alone} /s"],
+        "with a standby: PUT bundle as fast ×": figures[f"{alone}: {put}"]
+        / figures[f"{beside}: {put}"],
+        "with a standby: saved of a read's cost %": saved_ms / figures[f"{alone}: {cost}"] * 100,
     }

@@ -22,12 +22,12 @@ SAID = {
 }
 
 
-def configure(said: Mapping[str, str]) -> "subprocess.CompletedProcess[str]":
+def configure(said: Mapping[str, str], *options: str) -> "subprocess.CompletedProcess[str]":
     """Print what podman-compose makes of compose.yaml."""
     program = Path(os.environ[VARIABLE]) / "podman-compose"
     environ = {"PATH": os.environ["PATH"], "HOME": os.environ.get("HOME", "/"), **said}
     return subprocess.run(
-        [program, "-f", "compose.yaml", "config"],
+        [program, "-f", "compose.yaml", *options, "config"],
         cwd=ROOT,
         env=environ,
         capture_output=True,
@@ -41,7 +41,7 @@ def test_compose_file_is_read_with_all_values() -> None:
     assert done.returncode == 0, done.stderr
     services = yaml.safe_load(done.stdout)["services"]
     written = yaml.safe_load((ROOT / "compose.yaml").read_text(encoding="utf-8"))["services"]
-    assert services.keys() == written.keys()
+    assert services.keys() == {name for name, part in written.items() if "profiles" not in part}
     environ = services["api"]["environment"]
     assert environ["STORE_EXTERNAL_URL"] == SAID["STORE_EXTERNAL_URL"]
     assert "${" not in str(environ)
@@ -52,3 +52,9 @@ def test_compose_refuses_a_missing_secret() -> None:
     done = configure(said)
     assert done.returncode
     assert "STORE_SECRET_KEY" in done.stderr
+
+
+def test_profile_adds_a_mirror() -> None:
+    done = configure(SAID | {"STORE_MIRROR_OF": "https://other.example"}, "--profile", "mirror")
+    assert done.returncode == 0, done.stderr
+    assert "https://other.example" in yaml.safe_load(done.stdout)["services"]["mirror"]["command"]

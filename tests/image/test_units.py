@@ -43,6 +43,30 @@ def test_unit_with_watchdog_is_valid(tmp_path: Path) -> None:
     assert (checked.returncode, checked.stderr) == (0, "")
 
 
+@pytest.fixture
+def mirror_unit(tmp_path: Path) -> Path:
+    """The unit that follows another store."""
+    unit = tmp_path / "store@mirror.service"
+    unit.write_text(UNIT.read_text())
+    added = tmp_path / f"{unit.name}.d"
+    added.mkdir()
+    (added / "mirror.conf").write_text((UNIT.parent / "store-mirror.conf").read_text())
+    return unit
+
+
+def test_unit_of_a_mirror_is_valid_and_confined(mirror_unit: Path) -> None:
+    checked = analyze("verify", "--man=no", mirror_unit)
+    assert (checked.returncode, checked.stderr) == (0, "")
+    confined = analyze("security", "--offline=true", f"--threshold={MOST_EXPOSURE}", mirror_unit)
+    assert confined.returncode == 0, confined.stdout
+
+
+def test_verification_reads_what_a_mirror_adds(mirror_unit: Path) -> None:
+    added = mirror_unit.parent / f"{mirror_unit.name}.d" / "mirror.conf"
+    added.write_text(added.read_text().replace("LoadCredential=", "LoadCredentail="))
+    assert "LoadCredentail" in analyze("verify", "--man=no", mirror_unit).stderr
+
+
 def test_unit_is_confined() -> None:
     checked = analyze("security", "--offline=true", f"--threshold={MOST_EXPOSURE}", UNIT)
     assert checked.returncode == 0, checked.stdout

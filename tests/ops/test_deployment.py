@@ -18,6 +18,7 @@ from auth.remote import RemoteDecisionPoint
 from config import Settings, load_settings
 from deploy import buckets
 from ops import procfile
+from ops.mirrors import mirror
 from storage.catalog import Catalog
 from storage.model import MIN_SECRET_LENGTH
 from tests.auth.misbehaving_services import credentials_file
@@ -28,6 +29,7 @@ from tests.test_architecture import CLIENT, MAY_IMPORT
 ROOT = Path(__file__).resolve().parents[2]
 OURS = {line.name: line.command for line in procfile.read_procfile()}
 ONCE = {"migrate", "buckets"}
+OPTIONAL = {"mirror"}
 SAID = {
     "STORE_DEPLOYMENT": "store.example",
     "STORE_EXTERNAL_URL": "https://store.example",
@@ -59,7 +61,7 @@ def read(name: str) -> dict[str, Any]:
 COMPOSE, OVERRIDE = read("compose.yaml"), read("compose.cloud.yaml")
 APART = read("compose.apart.yaml")
 SERVICES: dict[str, dict[str, Any]] = COMPOSE["services"]
-RUN_US = {name: SERVICES[name] for name in (*OURS, *ONCE)}
+RUN_US = {name: SERVICES[name] for name in (*OURS, *ONCE, *OPTIONAL)}
 services = pytest.mark.parametrize("name", SERVICES)
 
 
@@ -82,7 +84,7 @@ def environ(service: Part, said: Mapping[str, str]) -> dict[str, str]:
 
 def test_a_service_is_there_for_each_process_with_its_very_command() -> None:
     built = {name: tuple(part["command"]) for name, part in SERVICES.items() if "build" in part}
-    assert {name: built[name] for name in built.keys() - ONCE} == OURS
+    assert {name: built[name] for name in built.keys() - ONCE - OPTIONAL} == OURS
 
 
 def test_one_time_services_run_first_and_end() -> None:
@@ -147,6 +149,49 @@ def test_identity_settings_reach_authorization_service() -> None:
     assert (
         load_settings(environ(RUN_US["api"], SAID | said)).administrators == settings.administrators
     )
+
+
+@pytest.mark.spec("OPS-63")
+def test_mirror_runs_on_request_and_reads_its_token_from_a_file() -> None:
+    service, url = SERVICES["mirror"], "https://other.example"
+    said = SAID | {"STORE_MIRROR_OF": url}
+    assert service["profiles"] == ["mirror"]
+    program, *words = [filled(word, said) for word in service["command"]]
+    (secret,) = service["secrets"]
+    assert (program, words[:2]) == ("python", ["-m", "ops"])
+    check_mirror_command(words[2:], url, f"/run/secrets/{secret}")
+    assert load_settings(environ(service, said)).mirror_of == url
+    assert filled(COMPOSE["secrets"][secret]["file"], {}) == "/dev/null"
+
+
+@pytest.mark.spec("OPS-63")
+def test_unit_of_a_mirror_reads_its_token_from_a_credential() -> None:
+    text = (ROOT / "deploy" / "store-mirror.conf").read_text(encoding="utf-8")
+    before, command = re.findall(r"^ExecStart=(.*)$", text, re.MULTILINE)
+    (credential,) = re.findall(r"^LoadCredential=([\w-]+):/etc/store/[\w-]+$", text, re.MULTILINE)
+    # The line of the Procfile, which has none of this name, is taken away first.
+    assert before == ""
+    spoken = re.fullmatch(r"/bin/sh -c '(.*)'", command)
+    assert spoken
+    script = spoken[1].replace("$$", "$").replace("exec", "printf '%s\n'", 1)
+    url = "https://other.example"
+    told = subprocess.run(
+        ["/bin/sh", "-c", script],
+        env={"STORE_MIRROR_OF": url, "CREDENTIALS_DIRECTORY": "/credentials"},
+        capture_output=True,
+        check=True,
+    )
+    program, *words = told.stdout.decode().splitlines()
+    assert (program, words[:2]) == ("python", ["-m", "ops"])
+    check_mirror_command(words[2:], url, f"/credentials/{credential}")
+
+
+def check_mirror_command(words: list[str], url: str, token_file: str) -> None:
+    """Check that the command line follows a store, with the token of a file."""
+    with mirror.make_context("mirror", words[1:], resilient_parsing=True) as context:
+        given = context.params
+    assert words == ["mirror", url, "--token-file", token_file, "--follow"]
+    assert (given["url"], given["follow"]) == (url, True)
 
 
 @pytest.mark.parametrize("missing", sorted(SAID))

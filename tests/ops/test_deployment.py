@@ -151,7 +151,7 @@ def test_identity_settings_reach_authorization_service() -> None:
     )
 
 
-@pytest.mark.spec("OPS-63")
+@pytest.mark.spec("OPS-69")
 def test_mirror_runs_on_request_and_reads_its_token_from_a_file() -> None:
     service, url = SERVICES["mirror"], "https://other.example"
     said = SAID | {"STORE_MIRROR_OF": url}
@@ -164,7 +164,7 @@ def test_mirror_runs_on_request_and_reads_its_token_from_a_file() -> None:
     assert filled(COMPOSE["secrets"][secret]["file"], {}) == "/dev/null"
 
 
-@pytest.mark.spec("OPS-63")
+@pytest.mark.spec("OPS-69")
 def test_unit_of_a_mirror_reads_its_token_from_a_credential() -> None:
     text = (ROOT / "deploy" / "store-mirror.conf").read_text(encoding="utf-8")
     before, command = re.findall(r"^ExecStart=(.*)$", text, re.MULTILINE)

@@ -38,7 +38,7 @@ from storage.errors import Unavailable, explain_error
 def partition(
     settings: Settings, table: str, parts: int, wait_s: float, dry_run: bool
 ) -> CommandOutput:
-    """Split a large table of a catalog on PostgreSQL into hash partitions.
+    """Split a large table into hash partitions (PostgreSQL).
 
     TABLE is visible, presence, blob_replicas or entries. Small stores become slower by it: read
     docs/scaling.md ("Partitioning") first. Stop all processes of the store before. The table is

@@ -25,10 +25,10 @@ log = logging.getLogger(__name__)
 
 COMMIT_INTERVAL_S = 0.01
 """Least time between the starts of two transactions; what arrives meanwhile shares the next."""
-FIRST_PERMITS, RESULTS_PER_PERMIT = 2, 100
+FIRST_PERMITS, RESULTS_PER_PERMIT = 2, 200
 """Attempt permits of a new process, and results recorded per additional permit.
 
-A process that crashes sends unrecorded attempts again: with this rule at most a hundredth of what
+A process that crashes sends unrecorded attempts again: with this rule at most 0.5 % of what
 it sent plus two, even if it crashes repeatedly with a long backlog.
 """
 SLOW_ATTEMPT_S, SLOW_SUSPECT_S, SLOWEST_S = 0.05, 0.01, 1.0

@@ -100,7 +100,7 @@ def test_concurrent_requests_are_limited(catalog: Catalog) -> None:
     asyncio.run(scene())
 
 
-def test_a_process_that_dies_sends_a_hundredth_and_two_again(
+def test_a_process_that_dies_sends_no_more_again_than_its_permits(
     catalog: Catalog, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for patience in ("SLOW_ATTEMPT_S", "SLOW_SUSPECT_S"):

@@ -26,8 +26,9 @@ from tests.waiting import until
 STREAMS = {"run", "demo", "prepare", "settings example"}
 """They run in the foreground and print as they go, or print a file."""
 CHANGES = {
-    *("backup", "import", "login-link", "migrate", "mirror", "purge", "reconcile", "restore"),
-    *("rotate-key", "sweep", "token", "dead drop", "dead retry", "read-only off", "read-only on"),
+    *("backup", "import", "login-link", "migrate", "mirror", "partition", "purge", "reconcile"),
+    *("restore", "rotate-key", "sweep", "token", "dead drop", "dead retry"),
+    *("read-only off", "read-only on"),
     *("clients add", "clients remove", "quotas count", "quotas remove", "quotas set"),
     *("rebuild catalog", "rebuild index", "secrets rotate"),
     *("service-accounts add", "service-accounts remove"),

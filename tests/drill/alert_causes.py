@@ -1,11 +1,17 @@
 """The causes of alerts in a running store: each block begins with the cause, and mends it."""
 
+import ctypes
 import os
 import signal
+import subprocess
+import sys
 import threading
+import time
 import uuid
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from collections import deque
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -14,12 +20,17 @@ import httpx
 import orjson
 import psycopg
 
+from config import Settings
+from config.process import bind_command_to_parent
 from config.settings import FILE_VARIABLE
 from examples.webhooks import running_receiver
+from ops.commands import read_secret_key
 from ops.local_store import CommandError, LocalStore
+from ops.procfile import ROOT
 from pipelines import records
 from storage import keys
 from storage.catalog.sql import execute
+from storage.heartbeats import read_heartbeats
 from storage.model import FQID, REPLICAS
 from storage.stores import Stores
 from store_client import create_version
@@ -34,9 +45,10 @@ from tests.live.deposits import (
     SampleBundle,
     make_file,
     make_metadata_file,
+    random_bytes,
 )
 from tests.scrubs import age
-from tests.waiting import until
+from tests.waiting import PATIENCE_S, until
 
 SETTINGS_FILE = "[metadata]\nsearch_fields = {fields}\n"
 FEW_FIELDS, ENOUGH_FIELDS = 5, 10_000
@@ -44,6 +56,19 @@ FEW_FIELDS, ENOUGH_FIELDS = 5, 10_000
 HOUR_US = 3_600_000_000
 READERS = 12
 """Clients that read at the same time."""
+LOST_JOBS, FILE_BYTES = 8, 1 << 22
+"""Jobs that a worker has claimed when it is stopped (the alert needs more than 5), and the size of
+their files."""
+STAGGER_S = 17.0
+"""From one worker that is stopped to the next: half of what others wait to take its jobs."""
+MOMENT_S = 0.1
+"""How long a worker goes on until its claims are counted."""
+LOCK_LIMIT_S = 0.2
+"""A transaction that is idle for longer is that of a stopped process."""
+PTRACE_DETACH, PTRACE_SEIZE, PTRACE_INTERRUPT = 17, 0x4206, 0x4207
+WAIT_FOR_THREADS = 0x4000_0000
+"""__WALL of waitpid."""
+_LIBC = ctypes.CDLL(None, use_errno=True)
 
 
 @dataclass(frozen=True)
@@ -61,10 +86,14 @@ class AlertFixture:
         with environment.opened(self.store, self.backend) as stores:
             yield stores
 
+    def find_pid(self, name: str) -> int:
+        """Return the id of a process of the store; 0 if it does not run now."""
+        return int(self.store.read_processes()["processes"].get(name, {}).get("pid", 0))
+
     @contextmanager
     def stopped(self, name: str) -> Iterator[None]:
         """Stop a process of the store, with its children, until the block ends."""
-        pid = self.store.read_processes()["processes"][name]["pid"]
+        pid = self.find_pid(name)
         os.killpg(pid, signal.SIGSTOP)
         try:
             yield
@@ -373,3 +402,187 @@ def _locked(fixture: AlertFixture, tables: str, *, for_s: float) -> Iterator[Non
         finally:
             over.set()
             holder.join()
+
+
+# Workers ------------------------------------------------------------------------------------------
+
+WorkerProcess = subprocess.Popen[bytes]
+Catalog = psycopg.Connection[tuple[Any, ...]]
+Claims = frozenset[tuple[str, str]]
+"""References and tokens of claimed jobs."""
+
+
+@contextmanager
+def lost_claims(fixture: AlertFixture) -> Iterator[None]:
+    """Two workers that are stopped with claimed jobs, until others have taken these."""
+    over, lost = threading.Event(), threading.Event()
+    with ExitStack() as stack:
+        pids = [stack.enter_context(_running_worker(fixture)).pid for _ in range(2)]
+        heartbeats = Settings(home=fixture.store.home).heartbeats_folder
+        until(lambda: len(read_heartbeats(heartbeats, "verify")) == len(pids))
+        pool = stack.enter_context(ThreadPoolExecutor(1))
+        losing = pool.submit(_lose_claims, fixture, pids, lost, over)
+        try:
+            until(lambda: lost.is_set() or losing.done(), 2 * PATIENCE_S)
+            yield
+        finally:
+            over.set()
+            losing.result()
+
+
+@contextmanager
+def _running_worker(fixture: AlertFixture) -> Iterator[WorkerProcess]:
+    """Run one more worker of the queue `verify`."""
+    home = fixture.store.home
+    secret = read_secret_key(Settings(home=home))
+    with (home / f"worker-{uuid.uuid4()}.log").open("wb") as log:
+        worker = subprocess.Popen(
+            bind_command_to_parent((sys.executable, "-m", "workers", "verify")),
+            cwd=ROOT,
+            env={**fixture.store.environ, "STORE_SECRET_KEY": secret},
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=log,
+        )
+        try:
+            yield worker
+        finally:
+            worker.send_signal(signal.SIGCONT)
+            worker.terminate()
+            worker.wait()
+
+
+def _lose_claims(
+    fixture: AlertFixture, pids: Sequence[int], lost: threading.Event, over: threading.Event
+) -> None:
+    """Stop the workers one after the other; each goes on when others have taken its jobs."""
+    running, stopped = deque(pids), deque[tuple[int, Claims]]()
+    url = fixture.backend.engines["postgres"].url.replace("+psycopg", "")
+    with psycopg.connect(url, autocommit=True) as catalog:
+        while not over.is_set():
+            pid = running.popleft()
+            stopped.append((pid, _stop_with_claims(fixture, catalog, pid, running)))
+            over.wait(STAGGER_S)
+            if not running:
+                pid, claims = stopped.popleft()
+                until(lambda c=claims: over.is_set() or c.isdisjoint(_list_claims(catalog)))
+                os.kill(pid, signal.SIGCONT)
+                running.append(pid)
+                lost.set()
+
+
+def _stop_with_claims(
+    fixture: AlertFixture, catalog: Catalog, pid: int, running: Sequence[int]
+) -> Claims:
+    """Let this worker alone claim jobs, a moment at a time, and stop it when it has enough."""
+    claims: Claims = frozenset()
+
+    def stop_with_claims() -> bool:
+        nonlocal claims
+        if _count_jobs(catalog) < len(before) + LOST_JOBS:
+            depositor.upload(_make_many_files())
+        os.kill(pid, signal.SIGCONT)
+        time.sleep(MOMENT_S)
+        is_stopped = _stop_outside_transaction(catalog, pid)
+        claims = _list_claims(catalog) - before
+        return is_stopped and len(claims) >= LOST_JOBS
+
+    depositor = Depositor(fixture.service, str(uuid.uuid4()))
+    depositor.create_area()
+    others = [fixture.find_pid("files"), *running]
+    with ExitStack() as stack:
+        for one in (*others, pid):
+            until(lambda one=one: _stop_outside_transaction(catalog, one))
+            if one != pid:
+                stack.callback(os.kill, one, signal.SIGCONT)
+        before = _list_claims(catalog)
+        until(stop_with_claims, 2 * PATIENCE_S)
+    return claims
+
+
+def _stop_outside_transaction(catalog: Catalog, pid: int) -> bool:
+    """Stop a process; it goes on if it is in a transaction, whose locks would stop others."""
+    os.kill(pid, signal.SIGSTOP)
+    time.sleep(LOCK_LIMIT_S)
+    found = catalog.execute(
+        "SELECT 1 FROM pg_stat_activity WHERE state = 'idle in transaction'"
+        " AND clock_timestamp() - state_change > %s * interval '1 second'",
+        (LOCK_LIMIT_S,),
+    ).fetchone()
+    if found:
+        os.kill(pid, signal.SIGCONT)
+    return found is None
+
+
+def _list_claims(catalog: Catalog) -> Claims:
+    query = "SELECT ref, token FROM todo WHERE step = 'verify' AND token IS NOT NULL"
+    return frozenset((ref, token) for ref, token in catalog.execute(query))
+
+
+def _count_jobs(catalog: Catalog) -> int:
+    ((count,),) = catalog.execute("SELECT count(*) FROM todo WHERE step = 'verify'")
+    return int(count)
+
+
+def _make_many_files() -> SampleBundle:
+    label = str(uuid.uuid4())
+    content = random_bytes(label, FILE_BYTES)
+    files = (
+        make_file(f"{number}.bin", "text/plain", b"%d" % number + content)
+        for number in range(2 * LOST_JOBS)
+    )
+    return SampleBundle(label, tuple(files))
+
+
+@contextmanager
+def stuck_event_loop(fixture: AlertFixture) -> Iterator[None]:
+    """The thread of the event loop of deliveries held by a tracer, as by a debugger.
+
+    The process ends after 15 s and is restarted; then the loop of the new one is held.
+    """
+    over, held = threading.Event(), threading.Event()
+    with ThreadPoolExecutor(1) as pool:
+        holding = pool.submit(_hold_event_loops, fixture, held, over)
+        try:
+            until(lambda: held.is_set() or holding.done())
+            yield
+        finally:
+            over.set()
+            holding.result()
+
+
+def _hold_event_loops(fixture: AlertFixture, held: threading.Event, over: threading.Event) -> None:
+    while not over.wait(0.1):
+        pid = fixture.find_pid("deliver")
+        thread = _find_event_loop(pid) if pid else None
+        if thread:
+            _hold_thread(thread, held, over)
+
+
+def _find_event_loop(pid: int) -> int | None:
+    """Return the thread of a process that waits in epoll; None while there is none."""
+    with suppress(FileNotFoundError, ProcessLookupError):
+        for thread in Path(f"/proc/{pid}/task").iterdir():
+            if "epoll" in (thread / "wchan").read_text():
+                return int(thread.name)
+    return None
+
+
+def _hold_thread(thread: int, held: threading.Event, over: threading.Event) -> None:
+    """Stop a thread of another process, and only it, until it is over or the process has ended."""
+    _trace(PTRACE_SEIZE, thread)
+    _trace(PTRACE_INTERRUPT, thread)
+    # Each stop is waited for, else the process could not end.
+    os.waitpid(thread, WAIT_FOR_THREADS)
+    held.set()
+    while not over.wait(0.1):
+        found, status = os.waitpid(thread, WAIT_FOR_THREADS | os.WNOHANG)
+        if found and not os.WIFSTOPPED(status):
+            return
+    _trace(PTRACE_DETACH, thread)
+
+
+def _trace(request: int, thread: int) -> None:
+    if _LIBC.ptrace(request, thread, None, None):
+        number = ctypes.get_errno()
+        raise OSError(number, f"ptrace: {os.strerror(number)}")

@@ -14,6 +14,7 @@ from pipelines.search_results import list_bundle_lines
 from storage import json_codec
 from storage.model import FQID
 from web.bundles import VersionPageParameters, find_title, read_metadata
+from web.feed import protect_tagged
 from web.pages import PageContext, page, protect
 from web.search import send_manifest
 
@@ -59,7 +60,13 @@ def show_metadata(context: PageContext[MetadataParameters]) -> Response:
 DATACITE_TYPE = "application/vnd.datacite.datacite+json"
 
 
-@page("GET", "/bundles/<uuid>/datacite", access="get_bundle", query=VersionPageParameters)
+@page(
+    "GET",
+    "/bundles/<uuid>/datacite",
+    access="get_bundle",
+    query=VersionPageParameters,
+    bearer=True,
+)
 def show_datacite(context: PageContext[VersionPageParameters]) -> Response:
     """Send the DataCite metadata of a bundle version."""
     query, stores = context.query, context.stores
@@ -71,4 +78,4 @@ def show_datacite(context: PageContext[VersionPageParameters]) -> Response:
         size=bundle_contents.measure_size(stores, row),
     )
     response = Response(json_codec.encode(described), mimetype=DATACITE_TYPE)
-    return protect(response, context.site)
+    return protect_tagged(context, response)

@@ -5,7 +5,7 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Annotated
+from typing import Annotated, Any
 
 from flask import Response, render_template
 
@@ -33,7 +33,14 @@ class FeedParameters:
     after: Annotated[str | None, TextField(load_default=None, validate=max_length(MAX_TEXT))]
 
 
-@page("GET", "/feed.atom", access="get_bundles_all", query=FeedParameters, may_lag=True)
+@page(
+    "GET",
+    "/feed.atom",
+    access="get_bundles_all",
+    query=FeedParameters,
+    may_lag=True,
+    bearer=True,
+)
 def send_feed(context: PageContext[FeedParameters]) -> Response:
     """Send the latest bundles that the caller may read, as an Atom feed.
 
@@ -56,10 +63,17 @@ def send_feed(context: PageContext[FeedParameters]) -> Response:
     )
     response = Response(body, content_type="application/atom+xml; charset=utf-8")
     response.last_modified = updated
-    return _finish(context, response)
+    return protect_tagged(context, response)
 
 
-@page("GET", "/catalog.jsonld", access="get_bundles_all", query=FeedParameters, may_lag=True)
+@page(
+    "GET",
+    "/catalog.jsonld",
+    access="get_bundles_all",
+    query=FeedParameters,
+    may_lag=True,
+    bearer=True,
+)
 def send_catalog(context: PageContext[FeedParameters]) -> Response:
     """Send the bundles that the caller may read as a catalogue in DCAT 3, in the same pages."""
     entries, titles, following = _read_page(context, "catalog")
@@ -78,7 +92,7 @@ def send_catalog(context: PageContext[FeedParameters]) -> Response:
     response = Response(json_codec.encode(described), content_type="application/ld+json")
     if following is not None:
         response.headers["Link"] = f'<{following}>; rel="next"'
-    return _finish(context, response)
+    return protect_tagged(context, response)
 
 
 def _read_page(
@@ -100,8 +114,8 @@ def _read_page(
     return entries, {fqid: _clean(title) for fqid, title in titles.items()}, following
 
 
-def _finish(context: PageContext[FeedParameters], response: Response) -> Response:
-    """Add the ETag and the security headers, or answer 304."""
+def protect_tagged(context: PageContext[Any], response: Response) -> Response:
+    """Add an ETag and the security headers to a document for programs, or answer 304."""
     digest = hashlib.blake2b(response.get_data(), digest_size=16).hexdigest()
     response.set_etag(digest, weak=True)
     return protect(apply_etag(context.request, response, private=True), context.site)

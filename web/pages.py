@@ -17,7 +17,7 @@ from markupsafe import Markup
 
 from api.authz.context import AuthServices
 from api.http.auth import Guard, Q, RequestContext
-from api.http.dispatch import disable_head
+from api.http.dispatch import disable_head, identify_and_count
 from api.http.errors import REQUEST_ID_HEADER
 from api.http.form_files import UploadedFiles
 from api.http.limits import check_rate_limit
@@ -242,6 +242,8 @@ class Page:
     """Whether its form has files: they are read as a stream, up to the limit of a file each."""
     may_lag: bool
     """Whether visitors who are not logged in may see what a standby of the catalog has."""
+    bearer: bool
+    """Whether programs may send a bearer token, as to the API, instead of a session."""
 
 
 _PAGES: list[Page] = []
@@ -258,6 +260,7 @@ def page(
     acts: bool = False,
     uploads: bool = False,
     may_lag: bool = False,
+    bearer: bool = False,
 ) -> Callable[[PageView], PageView]:
     """Declare the decorated view as a page."""
 
@@ -265,9 +268,8 @@ def page(
         schema = lenient_schema(query)
         name = getattr(view, "__name__", "")
         read_only = while_read_only or method == "GET"
-        _PAGES.append(
-            Page(name, method, path, view, access, login, schema, read_only, acts, uploads, may_lag)
-        )
+        flags = (read_only, acts, uploads, may_lag, bearer)
+        _PAGES.append(Page(name, method, path, view, access, login, schema, *flags))
         return view
 
     return declare
@@ -299,7 +301,8 @@ def _make_page_view(one: Page, site: Site) -> Callable[..., Response]:
         try:
             return _serve_page(one, site, path)
         except Unauthorized:
-            if one.method != "GET" or g.get("principal") or wants_stream(request):
+            is_program = wants_stream(request) or _has_bearer(one)
+            if one.method != "GET" or g.get("principal") or is_program:
                 raise
             return redirect_to(login_url())
 
@@ -308,10 +311,14 @@ def _make_page_view(one: Page, site: Site) -> Callable[..., Response]:
 
 def _serve_page(one: Page, site: Site, path: dict[str, str]) -> Response:
     services = site.services
-    session, principal = _identify(site)
+    session: WebSession | None = None
+    if _has_bearer(one):
+        principal = identify_and_count(services, request.headers["Authorization"])
+    else:
+        session, principal = _identify(site)
+        check_rate_limit(services.rates, services.settings, request, principal)
     g.principal = principal.email if principal else None
     g.web_session, g.web_principal = session, principal
-    check_rate_limit(services.rates, services.settings, request, principal)
     is_closed = bool(one.access) and site.guard_of(one.access).wants(one.access) is not None
     if principal is None and (one.login or is_closed):
         raise Unauthorized("Log in first.")
@@ -346,6 +353,11 @@ def _serve_page(one: Page, site: Site, path: dict[str, str]) -> Response:
         return _stream_part(one, context, answer.topics)
     values = {"is_over": answer.is_over, **answer.read()}
     return context.render(answer.template, answer.title, live_url=context.url(), **values)
+
+
+def _has_bearer(one: Page) -> bool:
+    """Return whether the request is a program's, whose token counts, and not its cookies."""
+    return one.bearer and "Authorization" in request.headers
 
 
 def _stream_part(one: Page, context: PageContext[Any], topics: Sequence[str]) -> Response:

@@ -61,7 +61,8 @@ def make_view(
 
     def view(**path: str) -> Response:
         g.operation, g.pages = operation.name, pages
-        principal = _identify_and_count(operation, services)
+        authorization = request.headers.get("Authorization") if operation.identified else None
+        principal = identify_and_count(services, authorization, counted=operation.counted)
         g.principal = principal.email if principal else None
         # Refuse what needs no body, before reading it.
         if operation.identified and principal is None and requirement is not None:
@@ -91,15 +92,16 @@ def _read_path_parameters(names: list[str]) -> dict[str, str]:
     return {name: request.args[name] for name in names}
 
 
-def _identify_and_count(operation: Operation, services: RequestServices) -> Principal | None:
+def identify_and_count(
+    services: RequestServices, authorization: str | None, *, counted: bool = True
+) -> Principal | None:
     """Identify the caller and check the rate limit; a bad token counts against the address."""
-    authorization = request.headers.get("Authorization") if operation.identified else None
     principal, refusal = None, None
     try:
         principal = identify_caller(services.verify, authorization)
     except Unauthorized as error:
         refusal = error
-    if operation.counted:
+    if counted:
         check_rate_limit(services.rates, services.settings, request, principal)
     if refusal is not None:
         raise refusal

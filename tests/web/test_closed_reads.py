@@ -4,6 +4,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from werkzeug.test import TestResponse
 
 from auth import accounts
 from auth.accounts import NewAccount
@@ -129,3 +130,70 @@ def set_policy(stores: Stores, *statements: Any) -> None:
     user = AccountKey("user", PEOPLE["reader"].email)
     policy = parse_policy(document(*statements))
     accounts.create_account(stores.catalog, NewAccount(user, policy), BY)
+
+
+def read_as(visit: Visit, path: str, token: str, **headers: str) -> TestResponse:
+    """Read a document as a program does: with a token, and without cookies."""
+    return visit().client.get(path, headers={"Authorization": f"Bearer {token}", **headers})
+
+
+EXPORTS = pytest.mark.parametrize(
+    "path", ["/feed.atom", "/catalog.jsonld", f"/bundles/{uuid_of(1)}/datacite"]
+)
+
+
+@pytest.mark.spec("WHO-30")
+@EXPORTS
+def test_programs_read_exports_with_a_token(visit: Visit, depositor: Depositor, path: str) -> None:
+    depositor.bundle(1)
+    answer = read_as(visit, path, "reader")
+    assert (answer.status_code, answer.data) == (200, visit("reader").get(path).data)
+    head = visit().client.head(path, headers={"Authorization": "Bearer reader"})
+    assert (head.status_code, head.data) == (200, b"")
+    tag = answer.headers["ETag"]
+    assert head.headers["ETag"] == tag
+    same = read_as(visit, path, "reader", **{"If-None-Match": tag})
+    assert (same.status_code, same.data) == (304, b"")
+    assert "private" in answer.headers["Cache-Control"]
+
+
+@pytest.mark.spec("WHO-30")
+@EXPORTS
+def test_bad_token_is_a_problem_and_leads_to_no_login(visit: Visit, path: str) -> None:
+    for authorization in ("Bearer nobody", "Basic cmVhZGVyOg==", "Bearer "):
+        # Not even a session replaces it.
+        client = visit("reader").client
+        refused = client.get(path, headers={"Authorization": authorization})
+        assert refused.status_code == 401
+        assert refused.content_type == "application/problem+json"
+        assert refused.headers["WWW-Authenticate"] == "Bearer"
+    assert visit().get(path).status_code == 303
+
+
+@pytest.mark.spec("WHO-30")
+@EXPORTS
+def test_token_without_the_permission_is_refused(
+    visit: Visit, depositor: Depositor, stores: Stores, path: str
+) -> None:
+    depositor.bundle(1)
+    set_policy(stores, statement("Deny", Action=["store:GetBundle", "store:GetBundlesAll"]))
+    refused = read_as(visit, path, "reader")
+    assert (refused.status_code, refused.content_type) == (403, "application/problem+json")
+
+
+@pytest.mark.spec("WHO-30")
+@FEEDS
+def test_token_sees_the_bundles_that_it_may_read(
+    visit: Visit, depositor: Depositor, stores: Stores, path: str
+) -> None:
+    hidden, shown = depositor.bundle(1), depositor.bundle(2)
+    arn = f"arn:store:*:*:bundles/{hidden}.*"
+    set_policy(stores, statement("Deny", Action="store:GetBundle", Resource=arn))
+    readable = read_as(visit, path, "reader").text
+    assert (hidden in readable, shown in readable) == (False, True)
+
+
+@pytest.mark.spec("WHO-30")
+def test_other_pages_take_no_token(visit: Visit, depositor: Depositor) -> None:
+    bundle = depositor.bundle(1)
+    assert read_as(visit, f"/bundles/{bundle}", "reader").status_code == 303

@@ -13,36 +13,49 @@ import pytest
 
 MOST = 2
 TIMES = 5
+ALONE = "--alone"
+"""Before the names of tests, all of which must pass: one that is skipped shows nothing."""
 
 
-class Failures:
-    """A pytest plugin that notes the tests that failed, wherever they ran."""
+class Outcomes:
+    """A pytest plugin that notes which tests failed or passed, wherever they ran."""
 
     def __init__(self) -> None:
-        self.tests: dict[str, None] = {}
+        self.failed: dict[str, None] = {}
+        self.passed: set[str] = set()
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         """Told of the start, the call and the end of every test."""
         if report.failed:
-            self.tests[report.nodeid] = None
+            self.failed[report.nodeid] = None
+        elif report.when == "call" and report.passed:
+            self.passed.add(report.nodeid)
 
 
 def main(arguments: Sequence[str]) -> int:
     """The exit code of pytest with these arguments, or 0 if what failed is unstable."""
-    failures = Failures()
-    code = int(pytest.main(list(arguments), plugins=[failures]))
-    if code != pytest.ExitCode.TESTS_FAILED or not 0 < len(failures.tests) <= MOST:
+    outcomes = Outcomes()
+    code = int(pytest.main(list(arguments), plugins=[outcomes]))
+    if code != pytest.ExitCode.TESTS_FAILED or not 0 < len(outcomes.failed) <= MOST:
         return code
     for number in range(TIMES):
-        sys.stdout.write(f"== rerun {number + 1} of {TIMES}: {' '.join(failures.tests)}\n")
+        sys.stdout.write(f"== rerun {number + 1} of {TIMES}: {' '.join(outcomes.failed)}\n")
         sys.stdout.flush()
-        again = subprocess.run([sys.executable, "-m", "pytest", *failures.tests])
+        again = subprocess.run([sys.executable, "-m", "tests.rerun", ALONE, *outcomes.failed])
         if again.returncode:
             return again.returncode
-    for test in failures.tests:
+    for test in outcomes.failed:
         sys.stdout.write(f"== UNSTABLE, mend it: {test} failed once, then passed {TIMES} times\n")
     return 0
 
 
+def run_alone(tests: Sequence[str]) -> int:
+    """0 if each of these tests passed."""
+    outcomes = Outcomes()
+    code = int(pytest.main(list(tests), plugins=[outcomes]))
+    return code or int(not outcomes.passed.issuperset(tests))
+
+
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    alone = sys.argv[1:2] == [ALONE]
+    sys.exit(run_alone(sys.argv[2:]) if alone else main(sys.argv[1:]))

@@ -100,6 +100,7 @@ def prints_state(function: Callable[..., CommandOutput | None]) -> Callable[...,
 
         output = collect()
         if output is None:
+            _require_no_options(as_json, interval_s)
             return
         if interval_s is None:
             print_output(output, as_json=as_json)
@@ -121,6 +122,11 @@ def prints_state(function: Callable[..., CommandOutput | None]) -> Callable[...,
         help=f"Print it again every {WATCH_S:.0f} or SECONDS, until Ctrl-C.",
     )
     return watch(_add_json_option(call))
+
+
+def _require_no_options(as_json: bool, interval_s: float | None) -> None:
+    if as_json or interval_s is not None:
+        raise click.UsageError("--json and --watch belong behind the name of the command")
 
 
 def _add_json_option(call: Callable[..., None]) -> Callable[..., None]:

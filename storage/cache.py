@@ -29,6 +29,7 @@ class ByteCache:
     def get(self, key: str) -> bytes | None:
         """Return the value of a key, or None."""
         with self._lock:
+            self._evict()
             if key not in self._values:
                 return None
             value, _ = self._values.pop(key)

@@ -132,6 +132,14 @@ def test_watch_outlives_a_store_that_is_away(home: Path) -> None:
 
 
 @pytest.mark.spec("OPS-40")
+@pytest.mark.parametrize("options", [["--json"], ["--watch", "1"]], ids=" ".join)
+def test_options_of_a_group_before_a_command_are_refused(options: list[str]) -> None:
+    ran = CliRunner().invoke(cli, ["settings", *options, "check"])
+    assert ran.exit_code == 2
+    assert "behind the name of the command" in ran.output
+
+
+@pytest.mark.spec("OPS-40")
 def test_watch_of_settings_outlives_a_wrong_file(
     home: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -55,6 +55,14 @@ def test_evicts_what_was_not_used_for_long() -> None:
     assert find_kept(cache, "abc") == "ac"
 
 
+def test_reading_evicts_what_was_not_used_for_long() -> None:
+    clock = Clock()
+    cache = ByteCache(100, max_idle_s=10, clock=clock)
+    cache.put("a", b"x")
+    clock.now_s = 11
+    assert cache.get("a") is None
+
+
 def test_keeps_no_serializer_buffer() -> None:
     cache, encoded = ByteCache(10_000), orjson.dumps({"text": "x" * 1_000})
     cache.put("a", encoded)

@@ -19,7 +19,7 @@ from pipelines.flow import LARGE_BYTES, Heartbeat, Step, area_topic
 from storage import keys
 from storage.catalog import Tx, areas, jobs
 from storage.catalog.areas import PENDING_STATUSES, Area, AreaFile
-from storage.catalog.quotas import NO_AMOUNT, Amount
+from storage.catalog.quotas import NO_AMOUNT, Amount, delete_reservation
 from storage.errors import (
     ConflictError,
     DamagedObjectError,
@@ -89,12 +89,12 @@ def record_uploads(
     uuid: str,
     uploads: Sequence[UploadedAreaFile],
     *,
-    reserved: Amount = NO_AMOUNT,
+    reservation: str | None = None,
     request_id: str = "",
 ) -> list[tuple[Job, ...]]:
     """Record files that were uploaded through the API, and return the jobs that check each.
 
-    What was `reserved` of the quota for them is replaced by what they take. If another upload of a
+    The `reservation` of their room is replaced by what they take. If another upload of a
     name came in between, the stored bytes are read again. Raise ConflictError or NotFoundError if
     the area is gone, and QuotaExceeded if there is no room for more than was reserved; then the
     objects are deleted.
@@ -104,7 +104,7 @@ def record_uploads(
         with stores.catalog.write() as tx:
             area = areas.find(tx, uuid, lock="shared")
             if area is not None and _accepts_uploads(area):
-                _count_files(tx, stores, area, files, reserved=reserved)
+                _count_files(tx, stores, area, files, reservation=reservation)
                 # In the order of names, so that two requests with the same names wait for each
                 # other.
                 follow = {
@@ -145,16 +145,17 @@ def _count_files(
     area: Area,
     files: Sequence[AreaFile],
     *,
-    reserved: Amount = NO_AMOUNT,
+    reservation: str | None = None,
     upload_id: str = "",
 ) -> None:
-    """Count what files add to an area, less what was reserved for them, before they are upserted.
+    """Count what files add to an area, less their reservation, before they are upserted.
 
     Raise QuotaExceeded if there is no room, unless the row of an upload in parts still reserves it:
     the transaction that deletes that row gives the reservation back.
     """
     if stores.quotas is None:
         return
+    reserved = NO_AMOUNT if reservation is None else delete_reservation(tx, reservation)
     # Locks the counters first, so that no other upload changes these sizes meanwhile, and the
     # reservation is not given back.
     quotas.count_change(tx, stores, {area.owner: NO_AMOUNT})

@@ -4,7 +4,7 @@ The files of an area and their checks are in `area_files`, uploads directly to t
 removal of deleted areas in `area_uploads`.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -18,11 +18,12 @@ from pipelines.job_batches import run_in_own_threads
 from pipelines.limits import AREA_NAME_MAX_BYTES
 from storage import keys
 from storage.catalog import Tx, areas, jobs
+from storage.catalog import quotas as quota_rows
 from storage.catalog.areas import Area, AreaFile, AreaLock, AreaSummary
-from storage.catalog.quotas import NO_AMOUNT, Amount, QuotaUsage
+from storage.catalog.quotas import NO_AMOUNT, Amount, QuotaUsage, Reservation
 from storage.errors import ConflictError, Forbidden, Invalid, NotFoundError, TooLarge
 from storage.model import REPLICAS, Checksums, Job
-from storage.protocols import BlobInfo
+from storage.protocols import BlobInfo, MultipartUpload
 from storage.stores import Stores
 
 UNLOCKED, LOCKED = "UNLOCKED", "LOCKED"
@@ -178,8 +179,9 @@ def receive_files(
 ) -> list[ReceivedFile]:
     """Store several files of one area, as `receive_file` does; their rows share a transaction.
 
-    Raise Invalid if two have one name, or for the name of any of them, TooLarge for an announced
-    length, and QuotaExceeded without room for all, before one is stored.
+    Raise Invalid if two have one name, or for the name of any of them, TooLarge for a length, and
+    QuotaExceeded without room for all, before one is stored. If storing one fails, the others are
+    recorded.
     """
     _check_file_names([one.name for one in incoming])
     area = incoming[0].area
@@ -189,86 +191,99 @@ def receive_files(
     for one in incoming:
         if one.length is not None and one.length > one.limit:
             raise TooLarge(f"A file has at most {one.limit} bytes.")
-    with _reserve_room(stores, incoming, caller) as reserved:
+    with _reserve_room(stores, incoming, caller) as reservation:
+        arrived = _receive_bytes(stores, incoming, caller, reservation)
         stored = run_in_own_threads(
-            lambda one: _store_file(stores, one, caller, reserved),
-            incoming,
-            threads=STORE_THREADS,
+            lambda one: _try_store_file(stores, one), arrived, threads=STORE_THREADS
         )
+        # What is stored is recorded also if others failed: the former file is gone.
         uploads = [
-            UploadedAreaFile(_checksummed_file(one, info, sums), generations.get(one.name, 0))
-            for one, (info, sums) in zip(incoming, stored, strict=True)
+            UploadedAreaFile(_checksummed_file(one, info), generations.get(one.incoming.name, 0))
+            for one, info in zip(arrived, stored, strict=True)
+            if isinstance(info, BlobInfo)
         ]
-        follow = area_files.record_uploads(
-            stores, area, uploads, reserved=reserved.sum_amounts(), request_id=request_id
+        follow = (
+            area_files.record_uploads(
+                stores, area, uploads, reservation=reservation.id, request_id=request_id
+            )
+            if uploads
+            else []
         )
+        for outcome in stored:
+            if isinstance(outcome, Exception):
+                raise outcome
     return [
-        ReceivedFile(info.key, info.size, sums, jobs)
-        for (info, sums), jobs in zip(stored, follow, strict=True)
+        ReceivedFile(_file_key(one.incoming), one.size, one.checksums, jobs)
+        for one, jobs in zip(arrived, follow, strict=True)
     ]
 
 
 class _Reservation(NamedTuple):
-    """Room of a quota for files on their way, by name; `tightest` limits unknown lengths."""
+    """Room of a quota for files on their way; `tightest` limits those of unknown length."""
 
-    amounts: dict[str, Amount]
+    id: str | None = None
     tightest: QuotaUsage | None = None
-
-    def sum_amounts(self) -> Amount:
-        """Return what is reserved in all."""
-        return sum(self.amounts.values(), NO_AMOUNT)
 
 
 @contextmanager
 def _reserve_room(
     stores: Stores, incoming: Sequence[IncomingFile], owner: str
 ) -> Iterator[_Reservation]:
-    """Reserve what each file will add at most; give it back if the files are not recorded.
+    """Reserve what files will add at most; give it back if they are not recorded.
 
     A smaller file frees nothing before it has replaced the larger one.
     """
     if stores.quotas is None:
-        yield _Reservation({})
+        yield _Reservation()
         return
-    area, names = incoming[0].area, [one.name for one in incoming]
+    area, lengths = incoming[0].area, {one.name: one.length or 0 for one in incoming}
     with stores.catalog.write() as tx:
-        sizes = areas.find_sizes(tx, area, names)
-        amounts = {one.name: _find_growth(one.length or 0, sizes.get(one.name)) for one in incoming}
-        quotas.reserve_room(tx, stores, owner, sum(amounts.values(), NO_AMOUNT))
+        sizes = areas.find_sizes(tx, area, lengths)
+        ident = quotas.insert_reservation(tx, stores, owner, _sum_growth(lengths, sizes))
         unsized = [one.name for one in incoming if one.length is None]
         replaced = Amount(sum(sizes.get(name, 0) for name in unsized), len(unsized))
         tightest = quotas.find_tightest(tx, stores, owner, replaced) if unsized else None
-    reservation = _Reservation(amounts, tightest)
     try:
-        yield reservation
+        yield _Reservation(ident, tightest)
     except BaseException:
         with stores.catalog.write() as tx:
-            quotas.count_change(tx, stores, {owner: NO_AMOUNT - reservation.sum_amounts()})
+            quotas.release_reservation(tx, stores, ident, owner)
         raise
 
 
-def _find_growth(size: int, former: int | None) -> Amount:
-    """Return what a file adds at most to the file of its name, if there is one."""
-    return Amount(max(0, size - (former or 0)), 1 if former is None else 0)
+def _sum_growth(lengths: Mapping[str, int], sizes: Mapping[str, int]) -> Amount:
+    """Return what files add at most to those of their names, whose `sizes` are given."""
+    growth = sum(max(0, length - sizes.get(name, 0)) for name, length in lengths.items())
+    return Amount(growth, len(lengths) - len(sizes))
 
 
 def _reserve_rest(
-    stores: Stores, incoming: IncomingFile, size: int, owner: str, reserved: _Reservation
+    stores: Stores, arrived: Sequence["_ArrivedFile"], owner: str, reservation: _Reservation
 ) -> None:
-    """Reserve what a file needs beyond its reservation; raise QuotaExceeded before it is stored.
+    """Reserve what files need beyond their reservation; raise QuotaExceeded before one is stored.
 
-    Its length was unknown, or the file that it replaces has become smaller or was deleted.
+    A length was unknown, a file that is replaced has become smaller or was deleted, or the
+    reservation has expired. Counters are locked only then.
     """
-    if stores.quotas is None:
+    if reservation.id is None:
         return
+    area, lengths = arrived[0].incoming.area, {one.incoming.name: one.size for one in arrived}
+
+    def find_rest(tx: Tx, reserved: Amount) -> Amount:
+        rest = _sum_growth(lengths, areas.find_sizes(tx, area, lengths)) - reserved
+        return Amount(max(0, rest.bytes), max(0, rest.files))
+
+    with stores.catalog.read() as tx:
+        if find_rest(tx, quota_rows.find_reservation(tx, reservation.id)) == NO_AMOUNT:
+            return
     with stores.catalog.write() as tx:
-        # Locks the counters first: no other upload changes the size meanwhile.
+        reserved = quota_rows.delete_reservation(tx, reservation.id)
+        # Locks the counters: no other upload changes the sizes meanwhile.
         quotas.count_change(tx, stores, {owner: NO_AMOUNT})
-        sizes = areas.find_sizes(tx, incoming.area, [incoming.name])
-        rest = _find_growth(size, sizes.get(incoming.name)) - reserved.amounts[incoming.name]
-        rest = Amount(max(0, rest.bytes), max(0, rest.files))
+        rest = find_rest(tx, reserved)
         quotas.reserve_room(tx, stores, owner, rest)
-    reserved.amounts[incoming.name] += rest
+        extended = Reservation(reservation.id, owner, reserved + rest)
+        quota_rows.insert_reservation(tx, extended, lease_s=quotas.RESERVATION_S)
 
 
 def _check_file_names(names: Sequence[str]) -> None:
@@ -282,7 +297,8 @@ def _check_file_names(names: Sequence[str]) -> None:
         seen.add(name)
 
 
-def _checksummed_file(incoming: IncomingFile, info: BlobInfo, sums: Checksums) -> AreaFile:
+def _checksummed_file(arrived: "_ArrivedFile", info: BlobInfo) -> AreaFile:
+    incoming = arrived.incoming
     is_json = area_files.is_json_file(incoming.name, incoming.content_type)
     return AreaFile(
         area=incoming.area,
@@ -292,7 +308,7 @@ def _checksummed_file(incoming: IncomingFile, info: BlobInfo, sums: Checksums) -
         content_type=incoming.content_type,
         status="CHECKSUMMED",
         validation="VALIDATING" if is_json else "VALIDATED",
-        checksums=sums,
+        checksums=arrived.checksums,
     )
 
 
@@ -309,38 +325,74 @@ def _limit_blocks(incoming: IncomingFile, tightest: QuotaUsage | None) -> Iterat
         raise Invalid(f"{size} bytes arrived of {incoming.length}.")
 
 
-def _store_file(
-    stores: Stores, incoming: IncomingFile, owner: str, reserved: _Reservation
-) -> tuple[BlobInfo, Checksums]:
-    """Store a file, at once or in parts, with its checksums as metadata.
+@dataclass(frozen=True, slots=True)
+class _ArrivedFile:
+    """A file whose bytes have all arrived, in memory or in parts; its name has the former file."""
 
-    The file of its name is replaced only once there is room for the new one.
-    """
-    key = keys.area_file_key(incoming.area, incoming.name)
-    announced = incoming.length
-    hasher = ChecksumHasher(announced)
-    blocks = hasher.hash_blocks(_limit_blocks(incoming, reserved.tightest))
-    if announced is not None and announced <= INLINE_BYTES:
-        data = b"".join(blocks)
-        sums = hasher.result().checksums
-        _reserve_rest(stores, incoming, len(data), owner, reserved)
-        info = stores.areas.put(
-            key,
-            data,
+    incoming: IncomingFile
+    size: int
+    checksums: Checksums
+    content: bytes | MultipartUpload
+
+
+def _receive_bytes(
+    stores: Stores, incoming: Sequence[IncomingFile], owner: str, reservation: _Reservation
+) -> list[_ArrivedFile]:
+    """Receive files, and reserve room for all, before the first one is stored under its name."""
+    begun: list[MultipartUpload] = []
+
+    def receive(one: IncomingFile) -> _ArrivedFile:
+        hasher = ChecksumHasher(one.length)
+        blocks = hasher.hash_blocks(_limit_blocks(one, reservation.tightest))
+        content: bytes | MultipartUpload
+        if one.length is not None and one.length <= INLINE_BYTES:
+            content = b"".join(blocks)
+        else:
+            part_size = checksums.part_size(one.length or 0)
+            content = stores.areas.upload(
+                _file_key(one), part_size=part_size, content_type=one.content_type
+            )
+            begun.append(content)
+            upload_parts(content, blocks, part_size, stored=lambda _: None)
+        computed = hasher.result()
+        return _ArrivedFile(one, computed.size, computed.checksums, content)
+
+    try:
+        arrived = run_in_own_threads(receive, incoming, threads=STORE_THREADS)
+        _reserve_rest(stores, arrived, owner, reservation)
+    except BaseException:
+        for upload in begun:
+            upload.abort()
+        raise
+    return arrived
+
+
+def _file_key(incoming: IncomingFile) -> str:
+    return keys.area_file_key(incoming.area, incoming.name)
+
+
+def _try_store_file(stores: Stores, arrived: _ArrivedFile) -> BlobInfo | Exception:
+    """Store a file under its name, or return the error."""
+    try:
+        return _store_file(stores, arrived)
+    except Exception as error:
+        return error
+
+
+def _store_file(stores: Stores, arrived: _ArrivedFile) -> BlobInfo:
+    """Store a file under its name, with its checksums as metadata."""
+    metadata = area_files.checksum_metadata(arrived.checksums)
+    content, incoming = arrived.content, arrived.incoming
+    if isinstance(content, bytes):
+        return stores.areas.put(
+            _file_key(incoming),
+            content,
             content_type=incoming.content_type,
-            metadata=area_files.checksum_metadata(sums),
+            metadata=metadata,
             replace=True,
         )
-        return info, sums
-    part_size = checksums.part_size(announced or 0)
-    upload = stores.areas.upload(key, part_size=part_size, content_type=incoming.content_type)
     try:
-        upload_parts(upload, blocks, part_size, stored=lambda _: None)
-        computed = hasher.result()
-        sums = computed.checksums
-        _reserve_rest(stores, incoming, computed.size, owner, reserved)
-        info = upload.complete(metadata=area_files.checksum_metadata(sums), replace=True)
+        return content.complete(metadata=metadata, replace=True)
     except BaseException:
-        upload.abort()
+        content.abort()
         raise
-    return info, sums

@@ -1,21 +1,32 @@
 """Quotas: refuse deposits for which an owner, or a group of theirs, has no room left.
 
-Counted are published files, files that are being verified, files of upload areas, and unfinished
-uploads to areas, each with its full size. A counter changes in the transaction that changes what
-it counts. What bypasses these transactions, such as a rebuilt catalog, enters at the next count.
+Counted are published files, files that are being verified, files of upload areas, and uploads to
+areas that are under way. A counter changes in the transaction that changes what it counts. What
+bypasses these transactions, such as a rebuilt catalog, enters at the next count.
 """
 
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
+from uuid import uuid4
 
 from storage.catalog import Catalog, Tx, now_us, quotas, store_state, usage
-from storage.catalog.quotas import NO_AMOUNT, Amount, DefaultQuotas, Limits, OwnerKind, QuotaUsage
+from storage.catalog.quotas import (
+    NO_AMOUNT,
+    Amount,
+    DefaultQuotas,
+    Limits,
+    OwnerKind,
+    QuotaUsage,
+    Reservation,
+)
 from storage.catalog.usage import OwnerTotal
 from storage.errors import QuotaExceeded
 from storage.stores import Stores
 
 COUNT_S = 86_400
 """Age of the last count at which the scheduler counts again."""
+RESERVATION_S = 86_400
+"""After how long the reservation of an upload expires, unless the upload ends."""
 LAST_COUNT_KEY = "last_quota_count_us"
 IDS_PER_QUERY = 50_000
 NAMES_PER_PAGE = 500
@@ -54,6 +65,24 @@ def reserve_room(tx: Tx, stores: Stores, owner: str, amount: Amount) -> None:
     (error,) = reserve_amounts(tx, stores, owner, [amount])
     if error is not None:
         raise error
+
+
+def insert_reservation(tx: Tx, stores: Stores, owner: str, amount: Amount) -> str:
+    """Reserve room for an upload until it ends; return the reservation's id.
+
+    Raise QuotaExceeded.
+    """
+    reserve_room(tx, stores, owner, amount)
+    reservation = Reservation(uuid4().hex, owner, amount)
+    quotas.insert_reservation(tx, reservation, lease_s=RESERVATION_S)
+    return reservation.id
+
+
+def release_reservation(tx: Tx, stores: Stores, ident: str, owner: str) -> None:
+    """Give back what is reserved for an upload, unless it was recorded or has expired."""
+    reserved = quotas.delete_reservation(tx, ident)
+    if reserved != NO_AMOUNT:
+        count_change(tx, stores, {owner: NO_AMOUNT - reserved})
 
 
 def count_change(tx: Tx, stores: Stores, changes: Mapping[str, Amount]) -> None:
@@ -145,6 +174,7 @@ def list_usage(
 def count_if_due(stores: Stores) -> bool:
     """Count again if quotas are enforced and the last count is old; return whether it was.
 
+    Reservations that have expired are given back each time.
     While they are not enforced, the last count is forgotten: it misses what is deposited.
     """
     with stores.catalog.read() as tx:
@@ -155,6 +185,7 @@ def count_if_due(stores: Stores) -> bool:
             with stores.catalog.write() as tx:
                 store_state.write_value(tx, LAST_COUNT_KEY, None)
         return False
+    _expire_reservations(stores.catalog, stores.quotas)
     if is_due:
         count_usage(stores.catalog, stores.quotas)
     return is_due
@@ -167,6 +198,7 @@ def count_usage(catalog: Catalog, defaults: DefaultQuotas) -> int:
     only the differences in it are added. If another count ended meanwhile, which has added them,
     nothing is.
     """
+    _expire_reservations(catalog, defaults)
     with catalog.read() as tx:
         former = store_state.read_value(tx, LAST_COUNT_KEY)
         measured = _measure(tx)
@@ -188,11 +220,28 @@ def count_usage(catalog: Catalog, defaults: DefaultQuotas) -> int:
     return len(differences)
 
 
+def _expire_reservations(catalog: Catalog, defaults: DefaultQuotas) -> None:
+    """Give back reservations that have expired: their processes were killed, or are very slow.
+
+    A slow upload reserves room again before it is stored.
+    """
+    with catalog.read() as tx:
+        now = now_us(tx)
+        expired = quotas.list_expired_reservations(tx, now)
+    for ident, owner in expired:
+        with catalog.write() as tx:
+            reserved = quotas.delete_reservation(tx, ident, expired_us=now)
+            if reserved != NO_AMOUNT:
+                quotas.add_usage(tx, {owner: NO_AMOUNT - reserved}, defaults)
+
+
 def _measure(tx: Tx) -> dict[str, Amount]:
     """Return what each owner uses."""
     found: dict[str, Amount] = defaultdict(Amount)
     for one in _iterate_totals(tx):
         found[one.owner] += Amount(one.size, one.number)
+    for owner, reserved in quotas.sum_reservations(tx).items():
+        found[owner] += reserved
     return found
 
 

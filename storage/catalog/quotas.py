@@ -9,11 +9,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
-from sqlalchemy import delete, select
+from sqlalchemy import delete, func, insert, select
 
 from storage.catalog import sql
-from storage.catalog.sql import Tx
-from storage.catalog.tables.accounts import quotas
+from storage.catalog.sql import Tx, now_us
+from storage.catalog.tables.accounts import quota_reservations, quotas
 
 OwnerKind = Literal["user", "group"]
 NO_LIMIT = -1
@@ -171,6 +171,58 @@ def list_usage(
         quota = Quota(kind, usage.name, *row[4:]) if is_set else None
         found.append(usage._replace(quota=quota))
     return found
+
+
+class Reservation(NamedTuple):
+    """Room of an owner's quotas for an upload that is under way."""
+
+    id: str
+    owner: str
+    amount: Amount
+
+
+def insert_reservation(tx: Tx, reservation: Reservation, *, lease_s: float) -> None:
+    """Insert a reservation, whose amount the counters have, and which expires in `lease_s`."""
+    ident, owner, amount = reservation
+    row = {"id": ident, "owner": owner, "bytes": amount.bytes, "files": amount.files}
+    expires_us = now_us(tx) + int(lease_s * 1e6)
+    tx.execute(insert(quota_reservations).values(**row, expires_us=expires_us))
+
+
+def find_reservation(tx: Tx, ident: str) -> Amount:
+    """Return the amount of a reservation; none if it ended or expired."""
+    c = quota_reservations.c
+    row = tx.execute(select(c.bytes, c.files).where(c.id == ident)).one_or_none()
+    return Amount(*row) if row else NO_AMOUNT
+
+
+def delete_reservation(tx: Tx, ident: str, *, expired_us: int | None = None) -> Amount:
+    """Delete a reservation and return its amount; none if it is gone.
+
+    With `expired_us` only if it has expired by then. Transactions call this before they change
+    counters, so that none waits for another one that waits for it.
+    """
+    c = quota_reservations.c
+    matches = c.id == ident
+    if expired_us is not None:
+        matches &= c.expires_us <= expired_us
+    statement = delete(quota_reservations).where(matches).returning(c.bytes, c.files)
+    row = tx.execute(statement).one_or_none()
+    return Amount(*row) if row else NO_AMOUNT
+
+
+def list_expired_reservations(tx: Tx, us: int, *, limit: int = 100) -> list[tuple[str, str]]:
+    """List ids and owners of reservations that have expired by a moment."""
+    c = quota_reservations.c
+    query = select(c.id, c.owner).where(c.expires_us <= us).order_by(c.expires_us).limit(limit)
+    return [(ident, owner) for ident, owner in tx.execute(query)]
+
+
+def sum_reservations(tx: Tx) -> dict[str, Amount]:
+    """Return what is reserved for the uploads of each owner."""
+    c = quota_reservations.c
+    query = select(c.owner, func.sum(c.bytes), func.sum(c.files)).group_by(c.owner)
+    return {owner: Amount(int(size), int(files)) for owner, size, files in tx.execute(query)}
 
 
 def read_counters(tx: Tx) -> dict[str, Amount]:

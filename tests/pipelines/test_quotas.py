@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -23,8 +23,9 @@ from storage.catalog import quotas as quota_rows
 from storage.catalog.accounts import AccountKey
 from storage.catalog.areas import AreaUploadRow
 from storage.catalog.quotas import NO_LIMIT, Amount, DefaultQuotas, Limits, Quota
-from storage.errors import DomainError, QuotaExceeded
+from storage.errors import DomainError, QuotaExceeded, Unavailable
 from storage.model import CHECKSUM_NAMES, FQID
+from storage.protocols import BlobInfo
 from storage.stores import Stores
 from tests.builders import make_file, new_uuid, version
 from tests.pipelines.purge_runs import finish
@@ -258,6 +259,136 @@ def test_quota_that_shrinks_during_a_replacement_loses_no_file(
     assert read(stores, area, "a") == kept
     assert used(stores) == Amount(len(kept), 1)
     assert is_exact(stores)
+
+
+def test_a_count_during_an_upload_keeps_its_room(stores: Stores) -> None:
+    area = make_area(stores)
+
+    def send() -> Iterator[bytes]:
+        yield bytes(50)
+        assert is_exact(stores)
+        assert used(stores) == Amount(100, 1)
+        with pytest.raises(QuotaExceeded):
+            put(stores, area, "b", b"x")
+        yield bytes(50)
+
+    areas.receive_file(stores, IncomingFile(area, "a", "text/plain", send(), 100, 1000), ADA)
+    assert used(stores) == Amount(100, 1)
+    with pytest.raises(QuotaExceeded):
+        put(stores, area, "b", b"x")
+    assert is_exact(stores)
+
+
+def test_a_count_before_an_upload_breaks_off_gives_nothing_back_twice(stores: Stores) -> None:
+    area = make_area(stores)
+
+    def break_off() -> Iterator[bytes]:
+        yield b"x"
+        assert is_exact(stores)
+        raise ConnectionResetError
+
+    file = IncomingFile(area, "a", "text/plain", break_off(), 60, 1000)
+    with pytest.raises(ConnectionResetError):
+        areas.receive_file(stores, file, ADA)
+    assert used(stores) == Amount()
+    assert is_exact(stores)
+
+
+def test_a_reservation_of_a_killed_process_expires(
+    stores: Stores, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for lease_s in (quotas.RESERVATION_S, -1):
+        monkeypatch.setattr(quotas, "RESERVATION_S", lease_s)
+        with stores.catalog.write() as tx:
+            quotas.insert_reservation(tx, stores, ADA, Amount(30, 1))
+    assert quotas.count_if_due(stores)
+    assert used(stores) == Amount(30, 1)
+    with stores.catalog.write() as tx:
+        quotas.insert_reservation(tx, stores, ADA, Amount(40, 1))
+    assert not quotas.count_if_due(stores)
+    assert used(stores) == Amount(30, 1)
+    assert is_exact(stores)
+
+
+@pytest.mark.parametrize("left", [60, 59])
+def test_an_upload_whose_reservation_expired_reserves_again(
+    stores: Stores, monkeypatch: pytest.MonkeyPatch, left: int
+) -> None:
+    area = make_area(stores)
+    put(stores, area, "a", b"")
+
+    def send() -> Iterator[bytes]:
+        monkeypatch.setattr(quotas, "RESERVATION_S", 86_400)
+        yield bytes(30)
+        assert is_exact(stores)
+        assert used(stores) == Amount(0, 1)
+        put(stores, area, "b", bytes(100 - left))
+        yield bytes(30)
+
+    monkeypatch.setattr(quotas, "RESERVATION_S", -1)
+    file = IncomingFile(area, "a", "text/plain", send(), 60, 1000)
+    with nullcontext() if left == 60 else pytest.raises(QuotaExceeded):
+        areas.receive_file(stores, file, ADA)
+    kept = 60 if left == 60 else 0
+    assert len(read(stores, area, "a")) == kept
+    assert used(stores) == Amount(100 - left + kept, 2)
+    assert is_exact(stores)
+
+
+def test_a_refused_request_replaces_none_of_its_files(stores: Stores) -> None:
+    area = make_area(stores)
+    put(stores, area, "a", b"former")
+    put(stores, area, "b", bytes(60))
+
+    def send() -> Iterator[bytes]:
+        put(stores, area, "b", b"")
+        put(stores, area, "c", bytes(60))
+        yield bytes(60)
+
+    files = [
+        IncomingFile(area, "a", "text/plain", iter((bytes(30),)), 30, 1000),
+        IncomingFile(area, "b", "text/plain", send(), 60, 1000),
+    ]
+    with pytest.raises(QuotaExceeded):
+        areas.receive_files(stores, files, ADA)
+    assert (read(stores, area, "a"), read(stores, area, "b")) == (b"former", b"")
+    assert used(stores) == Amount(66, 3)
+    assert is_exact(stores)
+
+
+def test_records_what_a_broken_request_has_stored(
+    stores: Stores, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    area = make_area(stores)
+    for name in ("a", "b"):
+        put(stores, area, name, b"former")
+    store_object = stores.areas.put
+
+    def put_all_but_b(key: str, *args: Any, **kwargs: Any) -> BlobInfo:
+        if key == keys.area_file_key(area, "b"):
+            raise Unavailable("The bucket does not answer.")
+        return store_object(key, *args, **kwargs)
+
+    files = [IncomingFile(area, name, "text/plain", iter((bytes(30),)), 30, 1000) for name in "abc"]
+    monkeypatch.setattr(stores.areas, "put", put_all_but_b)
+    with pytest.raises(Unavailable):
+        areas.receive_files(stores, files, ADA)
+    found = area_files.list_files(stores, area, "", 9)
+    assert [(file.name, file.size) for file in found] == [("a", 30), ("b", 6), ("c", 30)]
+    assert [len(read(stores, area, name)) for name in "abc"] == [30, 6, 30]
+    assert used(stores) == Amount(66, 3)
+    assert is_exact(stores)
+
+
+def test_files_of_one_request_lock_the_counters_together(stores: Stores) -> None:
+    area = make_area(stores)
+    numbers = []
+    for names in ("a", "bcde"):
+        files = [IncomingFile(area, name, "text/plain", iter((b"x",)), 1, 1000) for name in names]
+        with counted_statements(stores) as seen:
+            areas.receive_files(stores, files, ADA)
+        numbers.append(sum("INTO quota_usage" in statement for statement in seen))
+    assert numbers == [3, 3]
 
 
 def read(stores: Stores, area: str, name: str) -> bytes:
@@ -531,4 +662,23 @@ def test_concurrent_uploads_to_an_area_do_not_exceed_a_quota(stores: Stores) -> 
     files = area_files.list_files(stores, area, "", 9)
     assert used(stores) == Amount(30 * len(files), len(files))
     assert len(files) <= 3
+    assert is_exact(stores)
+
+
+def test_counts_among_concurrent_uploads_change_nothing(stores: Stores) -> None:
+    area = make_area(stores)
+    limits = stores.quotas
+    assert limits is not None
+
+    def put_or_count(number: int) -> int:
+        if number % 2:
+            return quotas.count_usage(stores.catalog, limits)
+        with suppress(QuotaExceeded):
+            put(stores, area, f"{number % 3}", bytes(10 + number))
+        return 0
+
+    with ThreadPoolExecutor(4) as pool:
+        assert sum(pool.map(put_or_count, range(16))) == 0
+    files = area_files.list_files(stores, area, "", 9)
+    assert used(stores) == Amount(sum(file.size for file in files), len(files))
     assert is_exact(stores)

@@ -76,6 +76,18 @@ quota_usage = make_clustered_table(
 )
 """What each user, and each group with a quota, uses: counted while quotas are enforced."""
 
+quota_reservations = make_clustered_table(
+    "quota_reservations",
+    Column("id", Key, primary_key=True),
+    Column("owner", Key, nullable=False),
+    *make_columns(BigInteger, "bytes", "files", "expires_us"),
+    Index("ix_quota_reservations_expires_us", "expires_us"),
+)
+"""What uploads that are under way will add, which `quota_usage` already has.
+
+The row is deleted when the upload ends. If its process was killed, it expires.
+"""
+
 service_keys = make_clustered_table(
     "service_keys",
     *make_columns(Key, "email", "kid", primary_key=True),

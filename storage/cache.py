@@ -29,11 +29,14 @@ class ByteCache:
     def get(self, key: str) -> bytes | None:
         """Return the value of a key, or None."""
         with self._lock:
-            self._evict()
             if key not in self._values:
                 return None
-            value, _ = self._values.pop(key)
-            self._values[key] = (value, self._clock())
+            now_s = self._clock()
+            value, used_s = self._values.pop(key)
+            if now_s - used_s > self._max_idle_s:
+                self._size -= len(value)
+                return None
+            self._values[key] = (value, now_s)
             return value
 
     def put(self, key: str, value: bytes) -> None:

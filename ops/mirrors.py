@@ -4,7 +4,7 @@ import logging
 import os
 import re
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field
 from typing import NoReturn, TextIO, TypeVar
@@ -20,6 +20,7 @@ from config.logs import configure_logging
 from config.parsing import is_plain_url
 from ops.commands import open_stores
 from ops.output import CommandOutput, OutputTable, prints_output
+from pipelines import mirrors
 from pipelines.area_files import checksum_metadata
 from pipelines.deliveries import parse_retry_after
 from pipelines.mirrors import (
@@ -33,7 +34,6 @@ from pipelines.mirrors import (
     SourceBundle,
     decode_answer,
     follow_page,
-    list_failed,
     parse_headers,
     retry_failed,
 )
@@ -55,6 +55,8 @@ PAUSES_S = (1.0, 15.0)
 """Pauses of `--follow` while the mirrored store is away: the first, doubled up to the last."""
 RETRY_PAUSES_S = (5.0, 3600.0)
 """The same between attempts to apply the events that failed."""
+RETRY_EVENTS = 20
+"""Most failed events that `--follow` tries again before it reads new ones."""
 MAX_JSON_BYTES = 64 * 1024 * 1024
 READ_ATTEMPTS = 5
 """Requests for a file that the mirrored store is still copying."""
@@ -252,6 +254,7 @@ def _raise_status(url: str, status: int) -> NoReturn:
 @click.option("--prefix", default="", help="Only bundles whose uuids begin with it.")
 @click.option("--owner", help="E-mail address of the owner; by default the administrator.")
 @click.option("--follow/--once", help="Go on for ever, or end when all events were applied.")
+@click.option("--list-failed", is_flag=True, help="Only list the events that were not applied.")
 @click.pass_obj
 @prints_output
 def mirror(
@@ -263,6 +266,7 @@ def mirror(
     prefix: str,
     owner: str | None,
     follow: bool,
+    list_failed: bool,
 ) -> CommandOutput:
     """Copy another store and follow its events.
 
@@ -273,7 +277,7 @@ def mirror(
     url = _check_url(settings, url)
     if not _PREFIX.fullmatch(prefix.lower()):
         raise click.BadParameter("must be the beginning of a uuid", param_hint="--prefix")
-    if settings.read_only:
+    if settings.read_only and not list_failed:
         raise Unavailable("STORE_READ_ONLY is set.", code="read_only")
     email = parse_user_email(owner or administrator_email(settings))
     plan = MirrorPlan(url, replica, email, prefix.lower())
@@ -283,13 +287,15 @@ def mirror(
         check_address=None if settings.allow_private_callbacks else check_address_text,
     )
     source = HttpStore(plan.url, replica, token, WAIT_S if follow else 0, http)
+    follow = follow and not list_failed
     if follow:
         configure_logging(settings.log_level, "mirror", settings.log_format, os.environ)
     stores = open_stores(settings)
     with closing(stores.catalog):
         if follow:
             _follow(stores, source, plan)
-        return _apply_all(stores, source, plan)
+        pages = [] if list_failed else _apply_all(stores, source, plan)
+        return _report_pages(stores, plan, pages)
 
 
 def _check_url(settings: Settings, url: str) -> str:
@@ -307,13 +313,19 @@ def _check_url(settings: Settings, url: str) -> str:
     return url
 
 
-def _apply_all(stores: Stores, source: HttpStore, plan: MirrorPlan) -> CommandOutput:
+def _apply_all(stores: Stores, source: HttpStore, plan: MirrorPlan) -> list[MirrorProgress]:
     """Apply the events that failed, then the new ones to the last."""
     pages = [retry_failed(stores, source, plan)]
     while page := follow_page(stores, source, plan):
         pages.append(page)
+    return pages
+
+
+def _report_pages(
+    stores: Stores, plan: MirrorPlan, pages: Sequence[MirrorProgress]
+) -> CommandOutput:
     bundles, deleted = sum(one.bundles for one in pages), sum(one.deleted for one in pages)
-    failed = list_failed(stores, plan)
+    failed = mirrors.list_failed(stores, plan)
     return CommandOutput(
         {
             "bundles": bundles,
@@ -349,15 +361,42 @@ class Pauses:
         self.next_s = 0.0
 
 
+@dataclass
+class RetrySchedule:
+    """When `--follow` tries failed events again: some at a time, and pauses after all of them."""
+
+    pauses: Pauses
+    due_at: float = field(default_factory=time.monotonic)
+    left: int = 0
+    """Events that are still to be tried before the next pause."""
+
+    def run_turn(self, stores: Stores, source: HttpStore, plan: MirrorPlan) -> None:
+        """Apply some events again if they are due; after an error, go on after the next pause."""
+        if not self.left and time.monotonic() < self.due_at:
+            return
+        left, self.left = self.left, 0
+        try:
+            left = left or len(mirrors.list_failed(stores, plan))
+            _log_progress(retry_failed(stores, source, plan, RETRY_EVENTS))
+            self.left = max(0, left - RETRY_EVENTS)
+        except DomainError as error:
+            log.warning("%s; events that failed are tried again later", error.detail)
+        if not self.left:
+            self.pause()
+
+    def pause(self) -> None:
+        """Begin the next pause."""
+        self.due_at = time.monotonic() + self.pauses.take()
+
+
 def _follow(stores: Stores, source: HttpStore, plan: MirrorPlan) -> NoReturn:
-    """Apply events as they come, and those that failed again and again, for ever."""
-    pauses, retry_pauses = Pauses(*PAUSES_S), Pauses(*RETRY_PAUSES_S)
-    retry_at = time.monotonic()
+    """Apply events as they come, and those that failed again and again, for ever.
+
+    A page of the feed is read before each attempt, so that no event that fails delays the others.
+    """
+    pauses, retries = Pauses(*PAUSES_S), RetrySchedule(Pauses(*RETRY_PAUSES_S))
     while True:
         try:
-            if time.monotonic() >= retry_at:
-                _log_progress(retry_failed(stores, source, plan))
-                retry_at = time.monotonic() + retry_pauses.take()
             page = follow_page(stores, source, plan)
         except DomainError as error:
             pause_s = pauses.take()
@@ -367,11 +406,12 @@ def _follow(stores: Stores, source: HttpStore, plan: MirrorPlan) -> NoReturn:
         pauses.reset()
         if page is None:
             time.sleep(IDLE_S)
-            continue
-        _log_progress(page)
-        if page.failed:
-            retry_pauses.reset()
-            retry_at = time.monotonic() + retry_pauses.take()
+        else:
+            _log_progress(page)
+            if page.failed:
+                retries.pauses.reset()
+                retries.pause()
+        retries.run_turn(stores, source, plan)
 
 
 def _log_progress(progress: MirrorProgress) -> None:

@@ -4,11 +4,15 @@ Files and bundles keep uuid, version and checksums. Every byte is verified when 
 What the other store answers is parsed before anything is written: it names keys of objects.
 """
 
+import threading
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Annotated, Protocol, TypeVar
+from uuid import uuid4
 
 import msgspec
 from msgspec import Meta, Struct
@@ -21,6 +25,7 @@ from pipelines.ingest import IngestRequest
 from storage.catalog import bundles as bundle_rows
 from storage.catalog import files as file_rows
 from storage.catalog import store_state
+from storage.catalog.sql import Tx
 from storage.errors import (
     ConflictError,
     DomainError,
@@ -39,6 +44,11 @@ ATTEMPTS = 3
 """Attempts to read a file whose bytes come with wrong checksums."""
 MAX_FAILED = 1_000
 """Events that may wait to be tried again; with more the mirror stops."""
+LEASE_S = 15.0
+"""Lease of the process that applies events of a mirror."""
+LEASE_WAIT_S = 2 * LEASE_S
+"""How long another process waits for the lease: longer than that of a process that was killed."""
+LEASE_POLL_S = 0.5
 MAX_REASON = 500
 """Longest reason of a failed event, in characters."""
 DELETE_REASON = "It was deleted in the store that is mirrored."
@@ -189,75 +199,180 @@ class MirrorProgress:
     failed: list[FailedEvent] = field(default_factory=list)
 
 
+@dataclass(frozen=True, slots=True)
+class MirrorLease:
+    """The lease of the process that applies the events of a mirror."""
+
+    stores: Stores
+    plan: MirrorPlan
+    token: str
+
+    def acquire(self) -> bool:
+        """Acquire or extend the lease; False while another process holds it."""
+        with self.stores.catalog.write(durable=False) as tx:
+            return store_state.acquire_lease(tx, self.plan.key, token=self.token, lease_s=LEASE_S)
+
+    def renew_until(self, ended: threading.Event) -> None:
+        """Extend the lease until the work has ended; `save` notices if it was lost."""
+        while not ended.wait(LEASE_S / 3):
+            with suppress(Unavailable):
+                self.acquire()
+
+    def release(self) -> None:
+        """Release the lease; it expires by itself if the catalog is away."""
+        with suppress(Unavailable), self.stores.catalog.write(durable=False) as tx:
+            store_state.release_lease(tx, self.plan.key, token=self.token)
+
+    def save(
+        self,
+        outcomes: Mapping[FQID, FailedEvent | None],
+        cursors: tuple[str | None, str] | None = None,
+    ) -> None:
+        """Save what became of some events, and the cursor after them in place of the former one.
+
+        Other events that failed stay as they are. Unavailable if another process has the lease, or
+        saved another cursor.
+        """
+        key, failed_key = self.plan.key, self.plan.failed_key
+        with self.stores.catalog.write() as tx:
+            # This also locks the failed events until the commit.
+            if not store_state.acquire_lease(tx, key, token=self.token, lease_s=LEASE_S):
+                raise _make_busy_error()
+            if cursors and not store_state.replace_value(tx, key, *cursors):
+                raise _make_busy_error()
+            failed = {one.fqid: one for one in _read_failed(tx, self.plan)}
+            for fqid, outcome in outcomes.items():
+                failed.pop(fqid, None)
+                if outcome is not None:
+                    failed[fqid] = outcome
+            text = msgspec.json.encode([*failed.values()]).decode() if failed else None
+            store_state.write_value(tx, failed_key, text)
+
+
+def _make_busy_error() -> Unavailable:
+    return Unavailable("Another process applies events of this mirror: try again later.")
+
+
+@contextmanager
+def _hold_lease(stores: Stores, plan: MirrorPlan) -> Iterator[MirrorLease]:
+    """Hold the lease while the block runs; Unavailable if another process keeps it for long."""
+    lease = MirrorLease(stores, plan, uuid4().hex)
+    deadline = time.monotonic() + LEASE_WAIT_S
+    while not lease.acquire():
+        if time.monotonic() >= deadline:
+            raise _make_busy_error()
+        time.sleep(LEASE_POLL_S)
+    ended = threading.Event()
+    renewing = threading.Thread(target=lease.renew_until, args=(ended,), name="mirror lease")
+    renewing.start()
+    try:
+        yield lease
+    finally:
+        ended.set()
+        renewing.join()
+        lease.release()
+
+
 def follow_page(stores: Stores, source: MirroredStore, plan: MirrorPlan) -> MirrorProgress | None:
     """Apply the next events, then save the place after them; None if there is none.
 
     An event that cannot be applied is saved to be tried again, and the next ones are applied.
     If the page is interrupted, the same events are applied again, which changes nothing.
     """
-    with stores.catalog.read() as tx:
-        store_state.check_writable(tx)
-        cursor = store_state.read_value(tx, plan.key) or ""
-    page = source.read_events(cursor)
+    cursor = _read_cursor(stores, plan)
+    page = source.read_events(cursor or "")
     if not page.events:
         return None
     if page.cursor == cursor:
         raise Unavailable(f"{plan.url} returns events, but no new cursor.")
     events = [(_parse_bundle_fqid(event), event.event_type) for event in page.events]
-    wanted = [(fqid, kind) for fqid, kind in events if fqid.uuid.startswith(plan.prefix)]
-    return _apply_events(stores, source, plan, wanted, cursor=page.cursor)
+    progress = MirrorProgress()
+    with _hold_lease(stores, plan) as lease:
+        if _read_cursor(stores, plan) != cursor:
+            # Another process applied these events meanwhile.
+            return progress
+        outcomes = dict[FQID, FailedEvent | None]()
+        failed = {one.fqid for one in list_failed(stores, plan)}
+        for fqid, event_type in events:
+            if not fqid.uuid.startswith(plan.prefix):
+                continue
+            # A deletion also ends the attempts to copy.
+            failed.discard(fqid)
+            outcome = _apply_event(stores, source, plan, (fqid, event_type), progress)
+            outcomes[fqid] = outcome
+            if outcome is not None:
+                failed.add(fqid)
+                if len(failed) > MAX_FAILED:
+                    raise Unavailable(
+                        f"More than {MAX_FAILED} events could not be applied. The last one:"
+                        f" {event_type} {fqid}: {outcome.reason}"
+                    )
+        lease.save(outcomes, (cursor, page.cursor))
+    return progress
 
 
-def retry_failed(stores: Stores, source: MirroredStore, plan: MirrorPlan) -> MirrorProgress:
-    """Apply the events again that failed."""
-    failed = [(one.fqid, one.event_type) for one in list_failed(stores, plan)]
-    return _apply_events(stores, source, plan, failed) if failed else MirrorProgress()
+def retry_failed(
+    stores: Stores, source: MirroredStore, plan: MirrorPlan, limit: int = MAX_FAILED
+) -> MirrorProgress:
+    """Apply events again that failed: first those that were not tried for the longest time."""
+    progress = MirrorProgress()
+    if not list_failed(stores, plan):
+        return progress
+    with _hold_lease(stores, plan) as lease:
+        for one in list_failed(stores, plan)[:limit]:
+            event = (one.fqid, one.event_type)
+            try:
+                outcome = _apply_event(stores, source, plan, event, progress)
+            except DomainError:
+                # It may be the cause: the others come first next time.
+                lease.save({one.fqid: one})
+                raise
+            lease.save({one.fqid: outcome})
+    return progress
 
 
 def list_failed(stores: Stores, plan: MirrorPlan) -> list[FailedEvent]:
     """Return the events that failed and were not applied since."""
     with stores.catalog.read() as tx:
-        text = store_state.read_value(tx, plan.failed_key)
+        return _read_failed(tx, plan)
+
+
+def _read_failed(tx: Tx, plan: MirrorPlan) -> list[FailedEvent]:
+    text = store_state.read_value(tx, plan.failed_key)
     return [] if text is None else msgspec.json.decode(text, type=list[FailedEvent])
 
 
-def _apply_events(
+def _read_cursor(stores: Stores, plan: MirrorPlan) -> str | None:
+    """Return the place in the feed, None at its begin; Unavailable while the store is read-only."""
+    with stores.catalog.read() as tx:
+        store_state.check_writable(tx)
+        return store_state.read_value(tx, plan.key)
+
+
+def _apply_event(
     stores: Stores,
     source: MirroredStore,
     plan: MirrorPlan,
-    events: Sequence[tuple[FQID, EventType]],
-    cursor: str | None = None,
-) -> MirrorProgress:
-    """Apply events; save those that failed, and the cursor after them."""
-    progress = MirrorProgress()
-    failed = {one.fqid: one for one in list_failed(stores, plan)}
-    for fqid, event_type in events:
-        with stores.catalog.read() as tx:
-            store_state.check_writable(tx)
-        # A deletion also ends the attempts to copy.
-        failed.pop(fqid, None)
-        try:
-            if event_type == "CREATE":
-                progress.bundles += copy_bundle(stores, source, plan, fqid)
-            else:
-                progress.deleted += _delete_bundle(stores, plan, fqid)
-        except DomainError as error:
-            if isinstance(error, Unavailable):
-                # If the whole store is away, nothing is wrong with this event.
-                source.check()
-            failed[fqid] = FailedEvent(str(fqid), event_type, error.detail[:MAX_REASON])
-            progress.failed.append(failed[fqid])
-        if len(failed) > MAX_FAILED:
-            raise Unavailable(
-                f"More than {MAX_FAILED} events could not be applied. The last one:"
-                f" {event_type} {fqid}: {failed[fqid].reason}"
-            )
-    text = msgspec.json.encode([*failed.values()]).decode() if failed else None
-    with stores.catalog.write() as tx:
-        store_state.write_value(tx, plan.failed_key, text)
-        if cursor is not None:
-            store_state.write_value(tx, plan.key, cursor)
-    return progress
+    event: tuple[FQID, EventType],
+    progress: MirrorProgress,
+) -> FailedEvent | None:
+    """Apply an event, or return it with the reason; Unavailable if the event is not the cause."""
+    fqid, event_type = event
+    with stores.catalog.read() as tx:
+        store_state.check_writable(tx)
+    try:
+        if event_type == "CREATE":
+            progress.bundles += copy_bundle(stores, source, plan, fqid)
+        else:
+            progress.deleted += _delete_bundle(stores, plan, fqid)
+    except DomainError as error:
+        stores.write_probes.check(stores.replicas[plan.replica])
+        if isinstance(error, Unavailable):
+            source.check()
+        failed = FailedEvent(str(fqid), event_type, error.detail[:MAX_REASON])
+        progress.failed.append(failed)
+        return failed
+    return None
 
 
 def copy_bundle(stores: Stores, source: MirroredStore, plan: MirrorPlan, fqid: FQID) -> bool:

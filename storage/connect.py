@@ -22,10 +22,8 @@ from storage.model import MIN_SECRET_LENGTH, REPLICAS, Replica
 from storage.protocols import BlobStore, PubSub
 from storage.stores import Stores
 from storage.timing import time_bucket, time_search_index
-from storage.writability import WriteProbe, WriteProbes, write_file, write_scratch
+from storage.writability import WriteProbe, WriteProbes, probe_bucket, write_file, write_scratch
 
-PROBE_PREFIX = "probe/"
-"""A prefix without objects."""
 DOCUMENT_IDLE_S = 600.0
 """A bundle's document is read when it is indexed, matched and delivered, mostly within seconds."""
 
@@ -73,7 +71,7 @@ def connect(
         send_mail=engines.open_mailer(settings),
         # Search is probed only after a failure: its use shows its state.
         circuit_breaker=CircuitBreaker(
-            {name: partial(_probe_bucket, bucket) for name, bucket in named.items()},
+            {name: partial(probe_bucket, bucket) for name, bucket in named.items()},
             {f"search.{replica}": index.ping for replica, index in search.items()},
         ),
         rate_limiter=engines.open_rate_limiter(settings),
@@ -136,15 +134,6 @@ def make_write_probes(
     return WriteProbes(
         {**{name: partial(write_file, folder) for name, folder in folders.items()}, **probes}
     )
-
-
-def _probe_bucket(blobs: BlobStore) -> None:
-    """List nothing.
-
-    A HEAD of an absent key also succeeds in an unmounted folder. Buckets are probed before any
-    failure, since URLs into a bucket that is down can still be signed.
-    """
-    next(iter(blobs.list(PROBE_PREFIX)), None)
 
 
 def check_secrets(settings: Settings) -> None:

@@ -13,7 +13,8 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Final
 
-from storage.errors import DomainError
+from storage.errors import DomainError, Unavailable
+from storage.protocols import BlobStore
 
 log = logging.getLogger(__name__)
 
@@ -25,6 +26,9 @@ FIRST_WAIT_S: Final = 2.0
 """How long a caller waits for a result when there is none yet."""
 PROBE_BYTES: Final = os.urandom(64 * 1024)
 """Random bytes, which no file system compresses."""
+
+PROBE_PREFIX: Final = "probe/"
+"""A prefix without objects."""
 
 WriteProbe = Callable[[], None]
 
@@ -44,6 +48,15 @@ def write_file(folder: Path) -> None:
 def write_scratch() -> None:
     """Probe the folder of temporary files, resolved at each call."""
     write_file(Path(tempfile.gettempdir()))
+
+
+def probe_bucket(blobs: BlobStore) -> None:
+    """List nothing.
+
+    A HEAD of an absent key also succeeds in an unmounted folder. Buckets are probed before any
+    failure, since URLs into a bucket that is down can still be signed.
+    """
+    next(iter(blobs.list(PROBE_PREFIX)), None)
 
 
 def mount_point(path: Path) -> Path:
@@ -82,6 +95,17 @@ class WriteProbes:
             if self._began_at is not None and self._clock() - self._began_at >= PROBE_TIMEOUT_S:
                 return {**(self._failures or {}), self._now: "a write hangs"}
             return dict(self._failures or {})
+
+    def check(self, bucket: BlobStore | None = None) -> None:
+        """Probe now, in this thread; Unavailable names the first place that rejects a write.
+
+        The bucket is read only, since a cloud bucket has no write probe.
+        """
+        for name, probe in self._probes.items():
+            if reason := _probe_failure(probe):
+                raise Unavailable(f"This store takes no writes: {name}: {reason}")
+        if bucket is not None:
+            probe_bucket(bucket)
 
     def _run(self) -> None:
         found: dict[str, str] = {}

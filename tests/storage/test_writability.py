@@ -47,6 +47,17 @@ def test_names_the_place_and_the_disk(tmp_path: Path) -> None:
     assert probes.failures() == {"home": disk}
 
 
+def test_check_sees_a_failure_that_is_younger_than_the_last_result(tmp_path: Path) -> None:
+    folder = tmp_path / "home"
+    folder.mkdir()
+    probes = WriteProbes({"home": lambda: write_file(folder)}, Clock())
+    assert probes.failures() == {}
+    probes.check()
+    folder.rmdir()
+    with pytest.raises(Unavailable, match="home: disk"):
+        probes.check()
+
+
 def test_opens_without_space_for_temporary_files(
     settings: Settings, monkeypatch: pytest.MonkeyPatch
 ) -> None:

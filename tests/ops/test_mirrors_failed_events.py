@@ -1,0 +1,299 @@
+"""Failed events of a mirror survive a second process, an outage here, and each other."""
+
+import json
+import threading
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
+from dataclasses import dataclass, field
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+
+import pytest
+from sqlalchemy import delete
+
+from auth.http_client import HttpClient
+from ops import mirrors as command
+from ops.mirrors import HttpStore
+from pipelines import checksums, mirrors
+from pipelines.mirrors import FeedPage, MirrorPlan
+from storage.blobs.folder import FolderBlobs
+from storage.catalog import bundles as bundle_rows
+from storage.catalog.tables.jobs import leases
+from storage.errors import Unavailable
+from storage.model import CHECKSUM_NAMES, FQID
+from storage.stores import Stores
+from tests.builders import new_uuid, version
+from tests.ops.commands import opened, typed
+from tests.waiting import PATIENCE_S, until
+
+CONTENT = b"the content of a data file"
+SUMS = checksums.compute_checksums([CONTENT], len(CONTENT)).checksums
+
+pytestmark = pytest.mark.spec("OPS-62")
+
+
+@dataclass
+class Server:
+    """A store whose feed has a page for each bundle; all bundles have one file."""
+
+    url: str
+    bundles: list[FQID]
+    damaged: set[str] = field(default_factory=set)
+    """Bundles that are answered with what no store answers."""
+    fatal: set[str] = field(default_factory=set)
+    """Bundles whose reading makes the server unavailable for one more request."""
+    held: set[str] = field(default_factory=set)
+    is_held: threading.Event = field(default_factory=threading.Event)
+    released: threading.Event = field(default_factory=threading.Event)
+    is_down: bool = False
+    feed_reads: int = 0
+
+    def __post_init__(self) -> None:
+        file = FQID(new_uuid(), version())
+        sums = {name: getattr(SUMS, name) for name in CHECKSUM_NAMES}
+        self.entry = {**file._asdict(), "name": "a.txt", "indexed": False, **sums}
+        self.headers = {f"X-Store-{name.replace('_', '-')}": value for name, value in sums.items()}
+        self.headers |= {
+            "X-Store-Size": str(len(CONTENT)),
+            "X-Store-Content-Type": "text/plain",
+            "X-Store-Creator-Uid": "1",
+        }
+
+    def answer(self, path: str) -> tuple[int, object]:
+        place, _, query = path.partition("?")
+        if place.startswith("/v1/events/"):
+            self.feed_reads += 1
+            if self.is_down:
+                self.is_down = False
+                return 503, {}
+            at = int(query.partition("after=")[2].partition("&")[0] or 0)
+            events = [
+                {"bundle_uuid": one.uuid, "bundle_version": one.version, "event_type": "CREATE"}
+                for one in self.bundles[at : at + 1]
+            ]
+            return 200, {"events": events, "cursor": str(at + len(events))}
+        uuid = place.rpartition("/")[2]
+        if uuid in self.held:
+            self.is_held.set()
+            self.released.wait(PATIENCE_S)
+        if uuid in self.fatal:
+            self.is_down = True
+            return 503, {}
+        bundle = {"creator_uid": 1, "files": [self.entry]}
+        return 200, {} if uuid in self.damaged else {"bundle": bundle}
+
+
+@pytest.fixture
+def server() -> Iterator[Server]:
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            is_file = self.path.startswith("/v1/files/")
+            status, answer = (200, None) if is_file else made.answer(self.path)
+            body = CONTENT if is_file else json.dumps(answer).encode()
+            self.send_response(status)
+            for name, value in made.headers.items() if is_file else ():
+                self.send_header(name, value)
+            self.send_header("Content-Length", str(len(body)))
+            self.end_headers()
+            if self.command != "HEAD":
+                self.wfile.write(body)
+
+        do_HEAD = do_GET  # noqa: N815
+
+        def log_message(self, *args: object) -> None:
+            pass
+
+    class Listener(ThreadingHTTPServer):
+        daemon_threads = False
+
+    with Listener(("127.0.0.1", 0), Handler) as listening:
+        bundles = [FQID(new_uuid(), version()) for _ in range(2)]
+        made = Server(f"http://127.0.0.1:{listening.server_port}", bundles)
+        thread = threading.Thread(target=listening.serve_forever, args=(0.01,))
+        thread.start()
+        try:
+            yield made
+        finally:
+            made.released.set()
+            listening.shutdown()
+            thread.join()
+
+
+@dataclass
+class Mirror:
+    """The stores of a mirror, and what it mirrors."""
+
+    stores: Stores
+    source: HttpStore
+    plan: MirrorPlan
+
+    def follow(self) -> mirrors.MirrorProgress | None:
+        return mirrors.follow_page(self.stores, self.source, self.plan)
+
+    def retry(self) -> mirrors.MirrorProgress:
+        return mirrors.retry_failed(self.stores, self.source, self.plan)
+
+    def list_failed(self) -> list[FQID]:
+        return [one.fqid for one in mirrors.list_failed(self.stores, self.plan)]
+
+    def has(self, fqid: FQID) -> bool:
+        with self.stores.catalog.read() as tx:
+            return bundle_rows.find(tx, fqid) is not None
+
+
+@pytest.fixture
+def mirror(home: Path, server: Server) -> Iterator[Mirror]:
+    stores = opened(home)
+    with closing(stores.catalog):
+        source = HttpStore(server.url, "aws", "", 0, HttpClient(PATIENCE_S))
+        yield Mirror(stores, source, MirrorPlan(server.url, "aws", "ada@example.org"))
+
+
+def test_another_process_waits_and_then_refuses(
+    mirror: Mirror, server: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first, second = server.bundles
+    server.held.add(first.uuid)
+    with ThreadPoolExecutor() as pool:
+        following = pool.submit(mirror.follow)
+        try:
+            assert server.is_held.wait(PATIENCE_S)
+            with monkeypatch.context() as patch:
+                patch.setattr(mirrors, "LEASE_WAIT_S", 0)
+                with pytest.raises(Unavailable, match="Another process applies events"):
+                    mirror.follow()
+            # This one waits for its turn, and finds that nothing of the page is left to do.
+            waiting = pool.submit(mirror.follow)
+            until(lambda: server.feed_reads == 3)
+        finally:
+            server.released.set()
+        done, waited = following.result(), waiting.result()
+    assert done is not None
+    assert waited is not None
+    assert done.bundles + waited.bundles == 1
+    assert (mirror.has(first), mirror.has(second)) == (True, False)
+
+
+def test_a_process_that_lost_its_lease_forgets_no_failed_event(
+    mirror: Mirror, server: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # So that the lease is not renewed during the test.
+    monkeypatch.setattr(mirrors, "LEASE_S", 100 * PATIENCE_S)
+    first, second = server.bundles
+    server.damaged |= {first.uuid, second.uuid}
+    mirror.follow()
+    server.held.add(first.uuid)
+    with ThreadPoolExecutor() as pool:
+        retrying = pool.submit(mirror.retry)
+        try:
+            assert server.is_held.wait(PATIENCE_S)
+            # As if it had been stopped for longer than its lease.
+            with mirror.stores.catalog.write() as tx:
+                tx.execute(delete(leases))
+            mirror.follow()
+            assert mirror.list_failed() == [first, second]
+        finally:
+            server.released.set()
+        retrying.result()
+    assert set(mirror.list_failed()) == {first, second}
+
+
+class Ended(BaseException):
+    """Ends a mirror that follows for ever."""
+
+
+class RecordingStore(HttpStore):
+    """A store that records what is read, and ends the mirror at the third page."""
+
+    turns: list[object]
+
+    def __init__(self, server: Server, turns: list[object]) -> None:
+        super().__init__(server.url, "aws", "", 0, HttpClient(PATIENCE_S))
+        object.__setattr__(self, "turns", turns)
+
+    def read_events(self, cursor: str) -> FeedPage:
+        self._record("page")
+        return super().read_events(cursor)
+
+    def read_bundle(self, fqid: FQID) -> mirrors.MirroredBundle:
+        self._record(fqid)
+        return super().read_bundle(fqid)
+
+    def _record(self, turn: object) -> None:
+        self.turns.append(turn)
+        if self.turns.count("page") == 3 or len(self.turns) == 9:
+            raise Ended
+
+
+def test_an_event_that_stops_the_other_store_delays_no_others(
+    mirror: Mirror, server: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fatal, damaged = server.bundles
+    server.damaged |= {fatal.uuid, damaged.uuid}
+    assert mirror.follow()
+    assert mirror.follow()
+    assert mirror.list_failed() == [fatal, damaged]
+    server.damaged.clear()
+    server.fatal.add(fatal.uuid)
+    turns = list[object]()
+    source = RecordingStore(server, turns)
+    for name in ("PAUSES_S", "RETRY_PAUSES_S"):
+        monkeypatch.setattr(command, name, (0.0, 0.0))
+    monkeypatch.setattr(command, "IDLE_S", 0.0)
+    with pytest.raises(Ended):
+        command._follow(mirror.stores, source, mirror.plan)
+    assert turns == ["page", fatal, "page", damaged, fatal, "page"]
+    assert mirror.list_failed() == [fatal]
+
+
+def test_reads_new_events_between_attempts(
+    mirror: Mirror, server: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    server.damaged |= {one.uuid for one in server.bundles}
+    mirror.follow()
+    mirror.follow()
+    turns = list[object]()
+    source = RecordingStore(server, turns)
+    monkeypatch.setattr(command, "RETRY_EVENTS", 1)
+    monkeypatch.setattr(command, "IDLE_S", 0.0)
+    with pytest.raises(Ended):
+        command._follow(mirror.stores, source, mirror.plan)
+    first, second = server.bundles
+    assert turns == ["page", first, "page", second, "page"]
+
+
+def test_blames_no_event_while_its_own_bucket_is_away(mirror: Mirror, server: Server) -> None:
+    bucket = mirror.stores.replicas["aws"]
+    assert isinstance(bucket, FolderBlobs)
+    folder = bucket.temporary_folder
+    away = folder.with_name("away")
+    folder.rename(away)
+    with pytest.raises(Unavailable, match="This store takes no writes"):
+        mirror.follow()
+    assert mirror.list_failed() == []
+    away.rename(folder)
+    followed = mirror.follow()
+    assert followed is not None
+    assert (followed.bundles, followed.failed) == (1, [])
+
+
+def test_lists_failed_events_without_trying_them(
+    mirror: Mirror, server: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("STORE_MIRROR_OF", server.url)
+    monkeypatch.setenv("STORE_READ_ONLY", "true")
+    plan = MirrorPlan(server.url, "aws", "")
+    assert json.loads(typed("mirror", server.url, "--list-failed", "--json").stdout) == {
+        "bundles": 0,
+        "deleted": 0,
+        "failures": [],
+    }
+    server.damaged.add(server.bundles[0].uuid)
+    mirrors.follow_page(mirror.stores, mirror.source, plan)
+    server.damaged.clear()
+    listed = typed("mirror", server.url, "--list-failed", "--json")
+    assert listed.exit_code == 1
+    (failure,) = json.loads(listed.stdout)["failures"]
+    assert failure["bundle"] == str(server.bundles[0])
+    assert mirror.list_failed() == [server.bundles[0]]

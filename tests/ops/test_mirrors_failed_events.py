@@ -153,6 +153,9 @@ def mirror(home: Path, server: Server) -> Iterator[Mirror]:
 def test_another_process_waits_and_then_refuses(
     mirror: Mirror, server: Server, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    # So that the lease does not expire on a busy machine.
+    monkeypatch.setattr(mirrors, "LEASE_S", 100 * PATIENCE_S)
+    monkeypatch.setattr(mirrors, "LEASE_WAIT_S", 3 * PATIENCE_S)
     first, second = server.bundles
     server.held.add(first.uuid)
     with ThreadPoolExecutor() as pool:

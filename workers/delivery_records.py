@@ -31,9 +31,9 @@ FIRST_PERMITS, RESULTS_PER_PERMIT = 2, 200
 A process that crashes sends unrecorded attempts again: with this rule at most 0.5 % of what
 it sent plus two, even if it crashes repeatedly with a long backlog.
 """
-SLOW_ATTEMPT_S, SLOW_SUSPECT_S, SLOWEST_S = 0.05, 0.01, 1.0
-"""Least time without a response after which an attempt lends its permit to another; the same for
-new and failing receivers; and the longest for either (see `ResponseTimes`)."""
+SLOW_ATTEMPT_S, SLOW_SUSPECT_S = 0.05, 0.01
+"""Least time without a response after which an attempt lends its permit to another, and the same
+for new and failing receivers; more where the network is slow (see `NetworkLatency`)."""
 OUTAGE_PAUSE_S = 1.0
 """Pause while the catalog is away."""
 
@@ -48,42 +48,38 @@ class RecordedTurn(Protocol):
     def stop_attempts(self) -> None: ...
 
 
-class ResponseTimes:
-    """Recent response times, which tell how long an attempt keeps its permit."""
+class NetworkLatency:
+    """The fastest response so far: receivers may take longer, the network does not."""
 
-    FACTOR, RECENT = 3, 64
-    ASSUMED_S = (0.1,) * 4
-    """Until receivers have responded: a new process does not know the network."""
+    FACTOR = 3
+    ASSUMED_S = 0.05
+    """Until a receiver has responded faster: a new process does not know the network."""
 
-    def __init__(self) -> None:
-        self._recent_s = deque(self.ASSUMED_S, maxlen=self.RECENT)
+    def __init__(self, assumed_s: float = ASSUMED_S) -> None:
+        self._fastest_s = assumed_s
 
     def add(self, seconds: float) -> None:
         """Count the response of a receiver."""
-        self._recent_s.append(seconds)
+        self._fastest_s = min(self._fastest_s, seconds)
 
     def find_lending_delay_s(self, least_s: float) -> float:
         """Return after how many seconds without a response an attempt lends its permit.
 
         It grows with the latency of the network: otherwise every attempt would lend its permit on
-        the way, and the permits would bound nothing. Receivers that are slow beside a quarter of
-        fast ones do not count.
+        the way, and the permits would bound nothing. Slow receivers do not count.
         """
-        quartile_s = sorted(self._recent_s)[len(self._recent_s) // 4]
-        return max(least_s, min(SLOWEST_S, self.FACTOR * quartile_s))
+        return max(least_s, self.FACTOR * self._fastest_s)
 
 
 class AttemptPermits:
     """Permits for attempts that are sent and not recorded, at most `in_flight`."""
 
-    def __init__(
-        self, in_flight: int, first: int, response_times: ResponseTimes | None = None
-    ) -> None:
+    def __init__(self, in_flight: int, first: int, latency: NetworkLatency | None = None) -> None:
         self._limit, self._free = asyncio.Semaphore(in_flight), first
         self._suspects = asyncio.Semaphore(max(1, in_flight // 2))
         self._waiting: deque[asyncio.Future[None]] = deque()
         self._recorded = 0
-        self._response_times = response_times or ResponseTimes()
+        self._latency = latency or NetworkLatency()
 
     @property
     def has_waiters(self) -> bool:
@@ -104,7 +100,7 @@ class AttemptPermits:
                 limit.release()
             raise
         least_s = SLOW_SUSPECT_S if suspect else SLOW_ATTEMPT_S
-        return AttemptPermit(self._add_permits, self._response_times, limits, least_s)
+        return AttemptPermit(self._add_permits, self._latency, limits, least_s)
 
     async def _wait_for_permit(self) -> None:
         granted: asyncio.Future[None] = asyncio.get_running_loop().create_future()
@@ -136,19 +132,19 @@ class AttemptPermit:
     def __init__(
         self,
         add: Callable[[int], None],
-        response_times: ResponseTimes,
+        latency: NetworkLatency,
         limits: Sequence[asyncio.Semaphore],
         least_s: float,
     ) -> None:
-        self._add, self._response_times, self._limits = add, response_times, limits
+        self._add, self._latency, self._limits = add, latency, limits
         self._lent, self._began = False, time.monotonic()
-        delay_s = response_times.find_lending_delay_s(least_s)
+        delay_s = latency.find_lending_delay_s(least_s)
         self._timer = asyncio.get_running_loop().call_later(delay_s, self._lend)
 
     def mark_ended(self, *, is_answered: bool) -> None:
         """Take a lent permit back: the attempt now waits only to be recorded."""
         if is_answered:
-            self._response_times.add(time.monotonic() - self._began)
+            self._latency.add(time.monotonic() - self._began)
         self._timer.cancel()
         if self._lent:
             self._lent = False

@@ -67,8 +67,8 @@ class DeliveryRules:
     lease_s: float = 5.0
     turn_s: float = 30.0
     fresh_s: float = 2.0
-    """Age at which a fetched delivery is fetched again, since it may be superseded; at least twice
-    the time that it took to fetch."""
+    """Age at which a fetched delivery is fetched again, since it may be superseded; twice the time
+    that it took to fetch if that is more, but no longer than a lease."""
 
 
 @dataclass(frozen=True)
@@ -232,8 +232,8 @@ class EndpointTurn:
             elif due.ordering_key not in busy_keys:
                 self.queue.append(due)
         self._full, self._low = full, len(self.queue) // 2
-        fetched = time.monotonic()
-        self._stale_at = fetched + max(self._shared.rules.fresh_s, 2 * (fetched - began))
+        rules, fetching_s = self._shared.rules, time.monotonic() - began
+        self._stale_at = began + max(rules.fresh_s, min(2 * fetching_s, rules.lease_s))
         active = {due.subscription_id for due in self.queue if not due.ignores_pause}
         self._shared.fence.mark_active(active, began)
 

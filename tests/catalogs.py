@@ -12,6 +12,7 @@ from sqlalchemy.engine import make_url
 
 from storage.catalog import Catalog, migrate, partitions
 from storage.catalog.tables import metadata
+from tests.waiting import PATIENCE_S
 
 POSTGRES = os.environ.get("STORE_TEST_POSTGRES", "")
 PGBOUNCER = os.environ.get("STORE_TEST_PGBOUNCER", "")
@@ -76,7 +77,8 @@ def partition_all(url: str, parts: int) -> None:
     """Give each table that can be partitioned so many parts."""
     catalog = Catalog(url)
     for table in partitions.PARTITION_KEYS:
-        partitions.convert(catalog, table, parts)
+        # The sessions of others that were closed end a little later.
+        partitions.convert(catalog, table, parts, lock_timeout_s=PATIENCE_S)
     catalog.close()
 
 

@@ -4,6 +4,7 @@ A conversion locks the table and writes it again in one transaction, so that wha
 leaves the table as it was.
 """
 
+import time
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -27,7 +28,8 @@ Each of their unique constraints contains it, as PostgreSQL requires, and no tab
 """
 MAX_PARTS = 256
 LOCK_TIMEOUT_S = 10
-"""Longest wait for the lock: all later statements queue behind it meanwhile."""
+"""Longest wait for other sessions to end, and for the lock: later statements queue behind it."""
+_POLL_S = 0.1
 _LOCK_STATES = ("55P03", "40P01")
 """SQLSTATEs of a lock that cannot be had: timeout, deadlock."""
 
@@ -81,9 +83,15 @@ def require_convertible(tx: Tx, state: TableState, parts: int) -> None:
     if state.parts == parts:
         has = "is not partitioned" if parts == 1 else f"already has {parts} parts"
         raise Invalid(f"{state.name}: {has}.")
-    for lost in tx.execute(parse(_SELECT_DEPENDENTS), {"name": state.name}).scalars():
+    lost = [
+        name
+        for query in (_SELECT_DEPENDENTS, _SELECT_SETTINGS, _SELECT_PRIVILEGES)
+        for name in tx.execute(parse(query), {"name": state.name}).scalars()
+    ]
+    if lost:
         raise Invalid(
-            f"{state.name}: a conversion would lose the {lost}: drop it, and create it again after."
+            f"{state.name}: a conversion would lose or change: {', '.join(lost)}. Remove them, and"
+            " create them again after."
         )
     others = [read_state(tx, name) for name in PARTITION_KEYS if name != state.name]
     needed = sum(one.count_locks(one.parts) for one in others if one.parts > 1)
@@ -97,18 +105,72 @@ def require_convertible(tx: Tx, state: TableState, parts: int) -> None:
         )
 
 
-_SELECT_DEPENDENTS = (
-    "SELECT DISTINCT pg_describe_object(classid, objid, 0) AS object FROM pg_depend"
-    f" WHERE refclassid = CAST('pg_class' AS regclass) AND refobjid IN {_FAMILY}"
-    " AND (classid = ANY(CAST(ARRAY['pg_rewrite', 'pg_policy', 'pg_publication_rel',"
-    " 'pg_statistic_ext'] AS regclass[])) OR classid = CAST('pg_trigger' AS regclass)"
-    " AND objid IN (SELECT oid FROM pg_trigger WHERE NOT tgisinternal))"
-    " UNION SELECT pg_describe_object(CAST('pg_constraint' AS regclass), oid, 0)"
-    f" FROM pg_constraint WHERE confrelid IN {_FAMILY} AND conrelid NOT IN {_FAMILY}"
-    " UNION SELECT 'privileges on columns of ' || relname FROM pg_attribute JOIN pg_class AS c"
-    f" ON c.oid = attrelid WHERE attrelid IN {_FAMILY} AND attacl IS NOT NULL ORDER BY object"
+_INDEXES = f"(SELECT indexrelid FROM pg_index WHERE indrelid IN {_FAMILY})"
+_OWN = (
+    f"(SELECT CAST('pg_class' AS regclass) AS class, id FROM unnest(ARRAY{_FAMILY}) AS id"
+    " UNION ALL SELECT CAST('pg_class' AS regclass), oid FROM pg_class WHERE (relispartition"
+    f" OR oid IN (SELECT indexrelid FROM pg_index WHERE indrelid = to_regclass(:name)))"
+    f" AND oid IN {_INDEXES}"
+    " UNION ALL SELECT CAST('pg_constraint' AS regclass), oid FROM pg_constraint"
+    f" WHERE conrelid IN {_FAMILY} AND contype IN ('p', 'u', 'c', 'f', 'n')"
+    " AND (conrelid = to_regclass(:name) OR NOT conislocal)"
+    f" UNION ALL SELECT CAST('pg_attrdef' AS regclass), oid FROM pg_attrdef"
+    f" WHERE adrelid IN {_FAMILY}"
+    " UNION ALL SELECT CAST('pg_trigger' AS regclass), oid FROM pg_trigger WHERE tgisinternal)"
 )
-"""What operators attached to a table; the store itself attaches nothing of the kind."""
+"""What a conversion makes again: the table, its parts, their indexes, constraints and defaults."""
+_SELECT_DEPENDENTS = (
+    "SELECT DISTINCT pg_describe_object(classid, objid, objsubid) AS object FROM pg_depend"
+    " WHERE deptype IN ('n', 'a') AND (refclassid = CAST('pg_class' AS regclass)"
+    f" AND refobjid IN {_FAMILY} OR refclassid = CAST('pg_type' AS regclass) AND refobjid IN"
+    f" (SELECT unnest(ARRAY[oid, typarray]) FROM pg_type WHERE typrelid IN {_FAMILY}))"
+    f" AND (classid, objid) NOT IN (SELECT class, id FROM {_OWN} AS own) ORDER BY object"
+)
+"""Objects of operators that depend on a table, its parts or their row types."""
+_SELECT_SETTINGS = (
+    "SELECT 'comment or security label of ' || pg_describe_object(classoid, objoid, objsubid)"
+    " AS setting FROM (SELECT classoid, objoid, objsubid FROM pg_description"
+    " UNION SELECT classoid, objoid, objsubid FROM pg_seclabel) AS label"
+    f" WHERE (classoid, objoid) IN (SELECT class, id FROM {_OWN} AS own)"
+    " UNION SELECT format('statistics settings of column %s of %s', attname,"
+    " CAST(attrelid AS regclass)) FROM pg_attribute"
+    f" WHERE attrelid IN {_FAMILY} AND attnum > 0 AND NOT attisdropped"
+    " AND (coalesce(attstattarget, -1) <> -1 OR attoptions IS NOT NULL)"
+    " UNION SELECT format('%s of %s', setting, CAST(c.oid AS regclass)) FROM pg_class AS c"
+    " LEFT JOIN pg_class AS toast ON toast.oid = c.reltoastrelid,"
+    " LATERAL (VALUES ('replica identity', c.relreplident <> 'd'),"
+    " ('row security', c.relrowsecurity OR c.relforcerowsecurity),"
+    " ('state UNLOGGED', c.relpersistence <> 'p'),"
+    " ('TOAST parameters', toast.reloptions IS NOT NULL)) AS set (setting, is_set)"
+    f" WHERE is_set AND c.oid IN {_FAMILY}"
+    " UNION SELECT format('%s of %s', setting, CAST(i.indexrelid AS regclass)) FROM pg_index AS i"
+    " JOIN pg_class AS c ON c.oid = i.indexrelid JOIN pg_class AS t ON t.oid = i.indrelid,"
+    " LATERAL (VALUES ('CLUSTER order', i.indisclustered),"
+    " ('tablespace', c.reltablespace <> t.reltablespace),"
+    " ('storage parameters', c.reloptions IS NOT NULL AND EXISTS (SELECT FROM pg_constraint"
+    " WHERE conindid = i.indexrelid))) AS set (setting, is_set)"
+    f" WHERE is_set AND i.indrelid IN {_FAMILY}"
+    " UNION SELECT 'storage parameters that differ between parts' FROM pg_class"
+    f" WHERE oid IN {_FAMILY} AND relkind = 'r'"
+    " HAVING count(DISTINCT coalesce(CAST(reloptions AS text), '')) > 1 ORDER BY setting"
+)
+"""Settings of a table, its parts, columns and indexes that a conversion does not set again."""
+_SELECT_PRIVILEGES = (
+    "SELECT format('privileges on column %s of %s', attname, CAST(attrelid AS regclass))"
+    f" AS privilege FROM pg_attribute WHERE attrelid IN {_FAMILY} AND attacl IS NOT NULL"
+    " UNION SELECT format('privileges on %s', CAST(oid AS regclass)) FROM pg_class"
+    f" WHERE oid IN {_FAMILY} AND relispartition AND relacl IS NOT NULL"
+    " UNION SELECT format('REVOKE %s from the owner', standard.privilege_type) FROM pg_class AS c,"
+    " aclexplode(acldefault('r', relowner)) AS standard WHERE c.oid = to_regclass(:name)"
+    " AND relacl IS NOT NULL AND NOT EXISTS (SELECT FROM aclexplode(c.relacl) AS granted"
+    " WHERE granted.grantee = relowner AND granted.privilege_type = standard.privilege_type)"
+    " UNION SELECT format('privileges, by the default privileges of %s',"
+    " pg_get_userbyid(defaclrole)) FROM pg_default_acl WHERE defaclobjtype = 'r'"
+    " AND defaclrole = (SELECT oid FROM pg_roles WHERE rolname = current_user)"
+    " AND defaclnamespace IN (0, (SELECT relnamespace FROM pg_class"
+    " WHERE oid = to_regclass(:name))) ORDER BY privilege"
+)
+"""Privileges that a conversion does not grant again, or that a new table has besides."""
 
 
 def convert(
@@ -116,13 +178,15 @@ def convert(
 ) -> int:
     """Convert a table to `parts` hash partitions, or with 1 to a plain table; return its rows.
 
-    Raise Invalid if it cannot be converted, Unavailable while it cannot be locked. Either changes
+    Raise Invalid if it cannot be converted, Unavailable while other sessions use it. Either changes
     nothing.
     """
     require_server(catalog)
     with catalog.write() as tx:
         _prepare(tx)
+        _wait_for_sessions(tx, table, lock_timeout_s)
         _lock(tx, table, lock_timeout_s)
+        _require_no_sessions(tx, table)
         require_convertible(tx, read_state(tx, table), parts)
         definition = _read_definition(tx, table)
         fresh = f"{table}_new"
@@ -134,8 +198,11 @@ def convert(
             raise DomainError(f"{table}: {copied} of {before} rows were copied: nothing changed.")
         _execute(tx, [f"DROP TABLE {table}", f"ALTER TABLE {fresh} RENAME TO {table}"])
         _execute(tx, definition.statements)
+        owned = (table, *_name_parts(table, parts))
+        _execute(tx, [f"ALTER TABLE {name} OWNER TO {definition.owner}" for name in owned])
+        _execute(tx, definition.grants)
         _execute(tx, [f"ANALYZE {table}"])
-        _end_older_snapshots(tx)
+        _require_no_sessions(tx, table)
     return int(copied)
 
 
@@ -151,6 +218,47 @@ def _prepare(tx: Tx) -> None:
             "SET LOCAL enable_bitmapscan TO on",
         ],
     )
+
+
+def _wait_for_sessions(tx: Tx, table: str, timeout_s: float) -> None:
+    """Wait for other sessions that may read the table to end: a client's end takes a moment."""
+    deadline = time.monotonic() + timeout_s
+    while _list_sessions(tx, table) and time.monotonic() < deadline:
+        time.sleep(_POLL_S)
+    _require_no_sessions(tx, table)
+
+
+def _require_no_sessions(tx: Tx, table: str) -> None:
+    """Raise Unavailable if other sessions may read the table.
+
+    The new rows are those of this transaction. A snapshot of before its commit does not see them,
+    so a reader that waits for the lock with one would find an empty table.
+    """
+    if sessions := _list_sessions(tx, table):
+        raise Unavailable(
+            f"{table}: other sessions can read it: {', '.join(sessions)}. Stop the store's"
+            " processes, and end other programs that use its database. Nothing changed."
+        )
+
+
+def _list_sessions(tx: Tx, table: str) -> list[str]:
+    """Return the numbers of other sessions that may read a table, by program and address."""
+    # A transaction sees the sessions of its first look otherwise.
+    tx.execute(parse("SELECT pg_stat_clear_snapshot()"))
+    return [*tx.execute(parse(_SELECT_SESSIONS), {"name": table}).scalars()]
+
+
+# The server hides types and addresses of other roles' sessions from ordinary roles.
+_SELECT_SESSIONS = (
+    "SELECT format('%s of %s (role %s)%s', count(*), coalesce(nullif(application_name, ''),"
+    " 'an unnamed program'), usename, ' from ' || host(client_addr)) AS sessions"
+    " FROM pg_stat_activity, pg_class WHERE pg_class.oid = to_regclass(:name)"
+    " AND datname = current_database() AND pid <> pg_backend_pid()"
+    " AND coalesce(backend_type, 'client backend') = 'client backend'"
+    " AND (has_table_privilege(usesysid, pg_class.oid, 'SELECT')"
+    " OR pg_has_role(usesysid, relowner, 'MEMBER'))"
+    " GROUP BY application_name, usename, client_addr ORDER BY sessions"
+)
 
 
 def _lock(tx: Tx, table: str, timeout_s: float) -> None:
@@ -181,6 +289,8 @@ class _Definition:
 
     options: str
     statements: list[str]
+    owner: str
+    grants: list[str]
 
 
 def _read_definition(tx: Tx, table: str) -> _Definition:
@@ -191,10 +301,10 @@ def _read_definition(tx: Tx, table: str) -> _Definition:
     statements = [
         *tx.execute(parse(_SELECT_CONSTRAINTS), named).scalars(),
         *tx.execute(parse(_SELECT_INDEXES), named).scalars(),
-        *tx.execute(parse(_SELECT_OWNER), named).scalars(),
-        *tx.execute(parse(_SELECT_GRANTS), named).scalars(),
     ]
-    return _Definition(f" WITH ({options})" if options else "", statements)
+    owner = tx.execute(parse(_SELECT_OWNER), named).scalar_one()
+    grants = [*tx.execute(parse(_SELECT_GRANTS), named).scalars()]
+    return _Definition(f" WITH ({options})" if options else "", statements, owner, grants)
 
 
 _SET_TABLESPACE = (
@@ -218,8 +328,7 @@ _SELECT_INDEXES = (
     " ORDER BY indexrelid"
 )
 _SELECT_OWNER = (
-    "SELECT format('ALTER TABLE %s OWNER TO %I', CAST(:name AS text), pg_get_userbyid(relowner))"
-    " FROM pg_class WHERE oid = to_regclass(:name)"
+    "SELECT quote_ident(pg_get_userbyid(relowner)) FROM pg_class WHERE oid = to_regclass(:name)"
 )
 _SELECT_GRANTS = (
     "SELECT format('GRANT %s ON %s TO %s%s', privilege_type, CAST(:name AS text),"
@@ -235,32 +344,22 @@ def _describe_table(table: str, fresh: str, parts: int, options: str) -> list[st
     like += " EXCLUDING CONSTRAINTS)"
     if parts == 1:
         return [like + options]
-    digits = len(str(parts - 1))
     return [
         f"{like} PARTITION BY HASH ({PARTITION_KEYS[table]})",
         *(
             # The old parts still exist, and are never as many.
-            f"CREATE TABLE {table}_{number:0{digits}}_of_{parts} PARTITION OF {fresh}"
+            f"CREATE TABLE {part} PARTITION OF {fresh}"
             f" FOR VALUES WITH (MODULUS {parts}, REMAINDER {number}){options}"
-            for number in range(parts)
+            for number, part in enumerate(_name_parts(table, parts))
         ),
     ]
 
 
-def _end_older_snapshots(tx: Tx) -> None:
-    """End the sessions whose transactions would find the new table empty.
-
-    The rows are those of this transaction, which older snapshots do not see. READ COMMITTED takes
-    another for the next statement, but readers of the catalog keep theirs.
-    """
-    tx.execute(parse(_END_SNAPSHOTS))
-
-
-_END_SNAPSHOTS = (
-    "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = current_database()"
-    " AND backend_type = 'client backend' AND pid <> pg_backend_pid()"
-    " AND xact_start IS NOT NULL AND pg_has_role(usesysid, 'MEMBER')"
-)
+def _name_parts(table: str, parts: int) -> list[str]:
+    """Return the names of the parts; none of a plain table."""
+    digits = len(str(parts - 1))
+    numbers = range(parts) if parts > 1 else ()
+    return [f"{table}_{number:0{digits}}_of_{parts}" for number in numbers]
 
 
 def _execute(tx: Tx, statements: Iterable[str]) -> None:

@@ -1,17 +1,18 @@
 """Large tables on PostgreSQL are partitioned by hash, and made one table again."""
 
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
-from threading import Event
 from typing import Any
 
 import pytest
 from sqlalchemy import Column, PrimaryKeyConstraint, UniqueConstraint, text
+from sqlalchemy.engine import make_url
 
 from storage.catalog import Catalog, Tx, migrate, partitions, recovery, versions
 from storage.catalog.partitions import PARTITION_KEYS
@@ -45,16 +46,40 @@ def filled(request: pytest.FixtureRequest) -> Iterator[Catalog]:
         catalog.close()
 
 
+def convert(catalog: Catalog, table: str, parts: int) -> int:
+    """Convert a table, after the other sessions of the catalog have ended."""
+    catalog.engine.dispose()
+    return partitions.convert(catalog, table, parts, lock_timeout_s=PATIENCE_S)
+
+
 @contextmanager
 def partitioned(catalog: Catalog) -> Iterator[None]:
     """All tables have parts within the block."""
     for table in PARTITION_KEYS:
-        partitions.convert(catalog, table, PARTS)
+        convert(catalog, table, PARTS)
     try:
         yield
     finally:
         for table in PARTITION_KEYS:
-            partitions.convert(catalog, table, 1)
+            convert(catalog, table, 1)
+
+
+@contextmanager
+def other_role(catalog: Catalog, *grants: str) -> Iterator[Catalog]:
+    """The catalog, for a role that has these privileges only."""
+    role = f"other_{new_uuid().replace('-', '')}"
+    execute(
+        catalog,
+        f"CREATE ROLE {role} LOGIN PASSWORD '{role}'",
+        *(f"GRANT {grant} TO {role}" for grant in grants),
+    )
+    url = make_url(catalog.url).set(username=role, password=role)
+    opened = Catalog(url.render_as_string(hide_password=False))
+    try:
+        yield opened
+    finally:
+        opened.close()
+        execute(catalog, f"DROP OWNED BY {role}", f"DROP ROLE {role}")
 
 
 def fingerprint(catalog: Catalog) -> list[object]:
@@ -82,7 +107,9 @@ _STRUCTURE = (
     " ON adrelid = attrelid AND adnum = attnum WHERE attrelid = to_regclass(:t) AND attnum > 0",
     "SELECT pg_get_userbyid(relowner), CAST(relacl AS text) FROM pg_class"
     " WHERE oid = to_regclass(:t)",
-    # Parts have the storage parameters of the table.
+    # Parts have the owner and the storage parameters of the table.
+    "SELECT DISTINCT pg_get_userbyid(relowner) FROM pg_class WHERE oid = to_regclass(:t)"
+    " OR oid IN (SELECT inhrelid FROM pg_inherits WHERE inhparent = to_regclass(:t))",
     "SELECT DISTINCT reloptions FROM pg_class WHERE relkind = 'r' AND (oid = to_regclass(:t)"
     " OR oid IN (SELECT inhrelid FROM pg_inherits WHERE inhparent = to_regclass(:t)))",
 )
@@ -139,7 +166,7 @@ def test_table_is_the_same_with_parts_and_without_again(filled: Catalog) -> None
                 state = partitions.read_state(tx, "visible")
                 assert (state.parts, state.rows, state.indexes) == (PARTS, 4_800, 1)
             # From one number of parts to another.
-            assert partitions.convert(filled, "visible", 3) == 4_800
+            assert convert(filled, "visible", 3) == 4_800
             assert fingerprint(filled) == content
         assert fingerprint(filled) == content
         assert structure(filled) == columns
@@ -157,7 +184,7 @@ def test_table_is_the_same_with_parts_and_without_again(filled: Catalog) -> None
         )
 
 
-def test_connections_continue_over_a_conversion(filled: Catalog) -> None:
+def test_prepared_statements_continue_over_a_conversion(filled: Catalog) -> None:
     [fqid] = some(filled, "bundle", 1)
     others = Catalog(filled.url, connections=1, overflow=0)
 
@@ -171,9 +198,10 @@ def test_connections_continue_over_a_conversion(filled: Catalog) -> None:
     try:
         # So often that the server has prepared the statements and their plans.
         answers = [ask() for _ in range(12)]
-        with partitioned(filled):
+        filled.engine.dispose()
+        for parts in (PARTS, 1):
+            partitions.convert(others, "visible", parts, lock_timeout_s=PATIENCE_S)
             answers += [ask() for _ in range(12)]
-        answers += [ask() for _ in range(12)]
         assert answers == answers[:1] * 36
     finally:
         others.close()
@@ -212,34 +240,6 @@ def test_no_question_reads_a_whole_part(filled: Catalog) -> None:
                 ] == [], f"{name}\n{plans}"
 
 
-def test_waiting_reader_fails_instead_of_finding_an_empty_table(filled: Catalog) -> None:
-    [fqid] = some(filled, "bundle", 1)
-    others = Catalog(filled.url)
-
-    def ask() -> object:
-        with others.read() as tx:
-            # The snapshot of the reader is older than the conversion.
-            tx.execute(text("SELECT count(*) FROM tombstones")).scalar_one()
-            began.set()
-            converted.wait(PATIENCE_S)
-            return versions.find_latest(tx, "bundle", "aws", fqid.uuid)
-
-    began, converted = Event(), Event()
-    try:
-        with ThreadPoolExecutor(1) as pool:
-            asked = pool.submit(ask)
-            try:
-                assert began.wait(PATIENCE_S)
-                partitions.convert(filled, "visible", PARTS)
-            finally:
-                converted.set()
-            with pytest.raises(Unavailable):
-                asked.result()
-        partitions.convert(filled, "visible", 1)
-    finally:
-        others.close()
-
-
 BLOCKED = """
 CREATE FUNCTION wait_for_test() RETURNS event_trigger LANGUAGE plpgsql AS $$
 BEGIN
@@ -250,6 +250,29 @@ CREATE EVENT TRIGGER wait_for_test ON ddl_command_start WHEN TAG IN ('CREATE IND
   EXECUTE FUNCTION wait_for_test()
 """
 UNBLOCKED = "DROP EVENT TRIGGER wait_for_test", "DROP FUNCTION wait_for_test()"
+
+
+@contextmanager
+def blocked(catalog: Catalog) -> Iterator[Catalog]:
+    """Conversions wait before they make the first index; a catalog that sees them wait."""
+    execute(catalog, BLOCKED)
+    try:
+        with other_role(catalog) as other:
+            catalog.engine.dispose()
+            with other.write() as holder:
+                holder.execute(text("SELECT pg_advisory_xact_lock(63)"))
+                yield other
+    finally:
+        execute(catalog, *UNBLOCKED)
+
+
+def count_locks(catalog: Catalog, query: str) -> int:
+    """Count locks in the catalog's database."""
+    own = "database = (SELECT oid FROM pg_database WHERE datname = current_database())"
+    with catalog.write() as tx:
+        return int(tx.execute(text(f"{query} AND {own}")).scalar_one())
+
+
 _CONVERT = """
 import sys
 from storage.catalog import Catalog, partitions
@@ -257,40 +280,85 @@ partitions.convert(Catalog(sys.argv[1]), "presence", 4)
 """
 _WAITING = "SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND NOT granted"
 _LOCKED = "SELECT count(*) FROM pg_locks WHERE relation = to_regclass('presence')"
+_AWAITED = "SELECT count(*) FROM pg_locks WHERE NOT granted AND relation = to_regclass('files')"
+
+
+def count_parts(catalog: Catalog, table: str) -> int:
+    with catalog.read() as tx:
+        return partitions.read_state(tx, table).parts
 
 
 def test_a_killed_conversion_leaves_the_old_table(filled: Catalog) -> None:
     content, columns = fingerprint(filled), structure(filled)
-
-    def count(query: str) -> int:
-        with filled.write() as tx:
-            return int(
-                tx.execute(
-                    text(
-                        f"{query} AND database = (SELECT oid FROM pg_database"
-                        " WHERE datname = current_database())"
-                    )
-                ).scalar_one()
-            )
-
-    execute(filled, BLOCKED)
-    try:
-        with filled.write() as holder:
-            holder.execute(text("SELECT pg_advisory_xact_lock(63)"))
-            with subprocess.Popen([sys.executable, "-c", _CONVERT, filled.url]) as process:
-                try:
-                    # The old table is dropped by then, and the new one has its name.
-                    until(lambda: count(_WAITING) == 1)
-                finally:
-                    process.kill()
-            # Its server process notices by itself, although it still waits.
-            until(lambda: count(_LOCKED) == 0)
-    finally:
-        execute(filled, *UNBLOCKED)
+    with (
+        blocked(filled) as other,
+        subprocess.Popen([sys.executable, "-c", _CONVERT, filled.url]) as process,
+    ):
+        try:
+            # The old table is dropped by then, and the new one has its name.
+            until(lambda: count_locks(other, _WAITING) == 1)
+        finally:
+            process.kill()
+        # Its server process notices by itself, although it still waits.
+        until(lambda: count_locks(other, _LOCKED) == 0)
     assert fingerprint(filled) == content
     assert structure(filled) == columns
     with partitioned(filled):
         assert fingerprint(filled) == content
+
+
+def test_refuses_to_begin_while_sessions_can_read_the_table(filled: Catalog) -> None:
+    with filled.read() as reader:
+        # It would have to wait for the lock.
+        reader.execute(text("SELECT count(*) FROM visible"))
+        with pytest.raises(Unavailable, match=r"can read it: 1 of store \(role \w+\)"):
+            partitions.convert(filled, "visible", PARTS, lock_timeout_s=0.1)
+    assert count_parts(filled, "visible") == 1
+
+
+def test_refuses_to_copy_when_a_session_begins_before_the_lock(filled: Catalog) -> None:
+    execute(
+        filled,
+        "CREATE FUNCTION fail() RETURNS event_trigger LANGUAGE plpgsql AS $$"
+        " BEGIN RAISE EXCEPTION 'it copies'; END $$",
+        "CREATE EVENT TRIGGER fail ON ddl_command_start WHEN TAG IN ('CREATE TABLE')"
+        " EXECUTE FUNCTION fail()",
+    )
+    try:
+        with other_role(filled, "SELECT ON files") as other, ThreadPoolExecutor(1) as pool:
+            with other.read() as reader:
+                # `entries` refers to it.
+                reader.execute(text("SELECT count(*) FROM files"))
+                converting = pool.submit(convert, filled, "entries", PARTS)
+                until(lambda: count_locks(other, _AWAITED) == 1)
+                with filled.read() as began:
+                    began.execute(text("SELECT 1"))
+            with pytest.raises(Unavailable, match="entries: other sessions can read it: 1 of"):
+                converting.result()
+    finally:
+        execute(filled, "DROP EVENT TRIGGER fail", "DROP FUNCTION fail()")
+    assert count_parts(filled, "entries") == 1
+
+
+def test_refuses_to_commit_when_a_session_began_meanwhile(filled: Catalog) -> None:
+    before = fingerprint(filled)
+    with ThreadPoolExecutor(1) as pool:
+        with blocked(filled) as other:
+            converting = pool.submit(convert, filled, "presence", PARTS)
+            until(lambda: count_locks(other, _WAITING) == 1)
+            with filled.read() as began:
+                began.execute(text("SELECT 1"))
+        with pytest.raises(Unavailable, match="presence: other sessions can read it: 1 of"):
+            converting.result()
+    assert fingerprint(filled) == before
+    assert count_parts(filled, "presence") == 1
+
+
+def test_converts_while_sessions_cannot_read_the_table(filled: Catalog) -> None:
+    with other_role(filled) as other, other.read() as monitor:
+        monitor.execute(text("SELECT 1"))
+        for parts in (PARTS, 1):
+            assert convert(filled, "presence", parts) == 2_000
 
 
 LOSING = """
@@ -314,7 +382,7 @@ def test_a_copy_that_lacks_rows_is_discarded(filled: Catalog) -> None:
     execute(filled, LOSING)
     try:
         with pytest.raises(DomainError, match=r"479\d of 4800 rows were copied"):
-            partitions.convert(filled, "visible", PARTS)
+            convert(filled, "visible", PARTS)
     finally:
         execute(
             filled,
@@ -326,18 +394,17 @@ def test_a_copy_that_lacks_rows_is_discarded(filled: Catalog) -> None:
 
 
 def test_gives_up_on_a_table_in_use(filled: Catalog) -> None:
-    with filled.read() as reader:
+    with other_role(filled, "SELECT ON files") as other, other.read() as reader:
         # `entries` refers to it.
         reader.execute(text("SELECT count(*) FROM files"))
         with pytest.raises(Unavailable, match="entries: cannot be locked within"):
             partitions.convert(filled, "entries", PARTS, lock_timeout_s=0.1)
-    with filled.read() as tx:
-        assert partitions.read_state(tx, "entries").parts == 1
+    assert count_parts(filled, "entries") == 1
 
 
 def refuse(catalog: Catalog, parts: int, reason: str) -> None:
     with pytest.raises(Invalid, match=reason):
-        partitions.convert(catalog, "visible", parts)
+        convert(catalog, "visible", parts)
 
 
 def test_refuses_what_it_cannot_convert(filled: Catalog) -> None:
@@ -359,13 +426,15 @@ def home(filled: Catalog, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Ca
 
 def test_command_converts_a_table_and_back(home: Catalog) -> None:
     before = fingerprint(home)
+    # It needs no stopped store.
     shown = typed("partition", "presence", "--parts", "4", "--dry-run")
     assert shown.exit_code == 0, shown.output
     assert "presence has 1 part, about " in shown.stderr
     assert shown.stdout == "Nothing changed.\n"
     assert fingerprint(home) == before
     for former, parts in ((1, 4), (4, 1)):
-        done = run_json("partition", "presence", "--parts", str(parts))
+        home.engine.dispose()
+        done = run_json("partition", "presence", "--parts", str(parts), "--wait", "30")
         assert done.pop("bytes") > 0
         assert done == {
             "table": "presence",
@@ -382,7 +451,8 @@ def test_command_asks_to_try_again_while_a_table_is_in_use(home: Catalog) -> Non
         reader.execute(text("SELECT count(*) FROM visible"))
         result = typed("partition", "visible", "--parts", "4", "--wait", "0.1")
     assert result.exit_code == os.EX_TEMPFAIL
-    assert "visible: cannot be locked within 0.1 s" in result.stderr
+    assert "visible: other sessions can read it: 1 of store (role " in result.stderr
+    assert "Stop the store's processes" in result.stderr
 
 
 ATTACHED: list[Any] = [
@@ -411,20 +481,141 @@ ATTACHED: list[Any] = [
     (
         "GRANT SELECT (uuid) ON visible TO PUBLIC",
         "REVOKE SELECT (uuid) ON visible FROM PUBLIC",
-        "privileges on columns of visible",
+        "privileges on column uuid of visible",
+    ),
+    (
+        "CREATE FUNCTION total() RETURNS bigint LANGUAGE sql"
+        " BEGIN ATOMIC SELECT count(*) FROM visible; END",
+        "DROP FUNCTION total()",
+        "function total()",
+    ),
+    (
+        "CREATE TABLE note (former visible, others visible[])",
+        "DROP TABLE note",
+        "column former of table note, column others of table note",
+    ),
+    (
+        "ALTER TABLE visible ADD CONSTRAINT one EXCLUDE USING btree (id WITH =)",
+        "ALTER TABLE visible DROP CONSTRAINT one",
+        "constraint one on table visible",
+    ),
+    (
+        "COMMENT ON TABLE visible IS 'ours'",
+        "COMMENT ON TABLE visible IS NULL",
+        "comment or security label of table visible",
+    ),
+    (
+        "COMMENT ON COLUMN visible.uuid IS 'ours'",
+        "COMMENT ON COLUMN visible.uuid IS NULL",
+        "comment or security label of column uuid of table visible",
+    ),
+    (
+        "COMMENT ON INDEX pk_visible IS 'ours'",
+        "COMMENT ON INDEX pk_visible IS NULL",
+        "comment or security label of index pk_visible",
+    ),
+    (
+        "ALTER TABLE visible ALTER uuid SET STATISTICS 1000",
+        "ALTER TABLE visible ALTER uuid SET STATISTICS -1",
+        "statistics settings of column uuid of visible",
+    ),
+    (
+        "ALTER TABLE visible ALTER uuid SET (n_distinct = 7)",
+        "ALTER TABLE visible ALTER uuid RESET (n_distinct)",
+        "statistics settings of column uuid of visible",
+    ),
+    (
+        "ALTER TABLE visible REPLICA IDENTITY FULL",
+        "ALTER TABLE visible REPLICA IDENTITY DEFAULT",
+        "replica identity of visible",
+    ),
+    (
+        "ALTER TABLE visible ENABLE ROW LEVEL SECURITY",
+        "ALTER TABLE visible DISABLE ROW LEVEL SECURITY",
+        "row security of visible",
+    ),
+    (
+        "ALTER TABLE visible FORCE ROW LEVEL SECURITY",
+        "ALTER TABLE visible NO FORCE ROW LEVEL SECURITY",
+        "row security of visible",
+    ),
+    (
+        "ALTER TABLE visible SET UNLOGGED",
+        "ALTER TABLE visible SET LOGGED",
+        "state UNLOGGED of visible",
+    ),
+    (
+        "ALTER TABLE visible SET (toast.autovacuum_enabled = off)",
+        "ALTER TABLE visible RESET (toast.autovacuum_enabled)",
+        "TOAST parameters of visible",
+    ),
+    (
+        "ALTER TABLE visible CLUSTER ON pk_visible",
+        "ALTER TABLE visible SET WITHOUT CLUSTER",
+        "CLUSTER order of pk_visible",
+    ),
+    (
+        "ALTER INDEX pk_visible SET (fillfactor = 70)",
+        "ALTER INDEX pk_visible RESET (fillfactor)",
+        "storage parameters of pk_visible",
+    ),
+    (
+        "REVOKE DELETE ON visible FROM CURRENT_USER",
+        "GRANT DELETE ON visible TO CURRENT_USER",
+        "REVOKE DELETE from the owner",
+    ),
+    (
+        "ALTER DEFAULT PRIVILEGES GRANT SELECT ON TABLES TO PUBLIC",
+        "ALTER DEFAULT PRIVILEGES REVOKE SELECT ON TABLES FROM PUBLIC",
+        "privileges, by the default privileges of ",
+    ),
+]
+ATTACHED_TO_PARTS: list[Any] = [
+    (
+        "GRANT SELECT ON visible_0_of_4 TO PUBLIC",
+        "REVOKE SELECT ON visible_0_of_4 FROM PUBLIC",
+        "privileges on visible_0_of_4",
+    ),
+    (
+        "ALTER TABLE visible_0_of_4 SET (fillfactor = 80)",
+        "ALTER TABLE visible_0_of_4 RESET (fillfactor)",
+        "storage parameters that differ between parts",
+    ),
+    (
+        "CREATE INDEX one ON visible_0_of_4 (version)",
+        "DROP INDEX one",
+        "index one",
+    ),
+    (
+        "ALTER TABLE visible_0_of_4 ADD CONSTRAINT one CHECK (id > 0)",
+        "ALTER TABLE visible_0_of_4 DROP CONSTRAINT one",
+        "constraint one on table visible_0_of_4",
     ),
 ]
 
 
-@pytest.mark.parametrize(("attach", "detach", "name"), ATTACHED, ids=[one[2] for one in ATTACHED])
+@contextmanager
+def attached(catalog: Catalog, attach: str, detach: str) -> Iterator[None]:
+    execute(catalog, attach)
+    try:
+        yield
+    finally:
+        execute(catalog, detach)
+
+
+@pytest.mark.parametrize(("attach", "detach", "name"), ATTACHED, ids=[one[0] for one in ATTACHED])
 def test_refuses_to_lose_what_operators_attached(
     filled: Catalog, attach: str, detach: str, name: str
 ) -> None:
-    execute(filled, attach)
-    try:
-        refuse(filled, PARTS, f"would lose the .*{name}")
-    finally:
-        execute(filled, detach)
+    with attached(filled, attach, detach):
+        refuse(filled, PARTS, f"would lose or change: .*{re.escape(name)}")
+
+
+def test_refuses_to_lose_what_operators_attached_to_parts(filled: Catalog) -> None:
+    with partitioned(filled):
+        for attach, detach, name in ATTACHED_TO_PARTS:
+            with attached(filled, attach, detach):
+                refuse(filled, 1, f"would lose or change: .*{re.escape(name)}")
 
 
 @pytest.fixture(scope="module", params=ON_POSTGRES, ids=["postgresql"][: len(ON_POSTGRES)])

@@ -30,7 +30,7 @@ from storage.errors import Unavailable, explain_error
     default=LOCK_TIMEOUT_S,
     show_default=True,
     metavar="SECONDS",
-    help="Longest wait for the lock. All others wait behind it.",
+    help="Longest wait for other sessions to end, and for the lock.",
 )
 @click.option("--dry-run", is_flag=True, help="Only show what it would take.")
 @click.pass_obj
@@ -41,9 +41,9 @@ def partition(
     """Split a large table into hash partitions (PostgreSQL).
 
     TABLE is visible, presence, blob_replicas or entries. Small stores become slower by it: read
-    docs/scaling.md ("Partitioning") first. Stop all processes of the store before. The table is
-    locked and written again in one transaction, for which the server needs disk space for the copy
-    and its log. Other sessions that are in a transaction at its end are ended.
+    docs/scaling.md ("Partitioning") first. Stop all processes of the store before: the command
+    refuses while other sessions can read the table. It is locked and written again in one
+    transaction, for which the server needs disk space for the copy and its log.
 
     Exit code 75 means that it is in use: try again later.
     """

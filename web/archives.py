@@ -78,4 +78,7 @@ def show_datacite(context: PageContext[VersionPageParameters]) -> Response:
         size=bundle_contents.measure_size(stores, row),
     )
     response = Response(json_codec.encode(described), mimetype=DATACITE_TYPE)
+    if context.session is not None:
+        # After the logout, nothing stays in the browser's cache.
+        return protect(response, context.site)
     return protect_tagged(context, response)

@@ -118,6 +118,7 @@ def protect_tagged(context: PageContext[Any], response: Response) -> Response:
     """Add an ETag and the security headers to a document for programs, or answer 304."""
     digest = hashlib.blake2b(response.get_data(), digest_size=16).hexdigest()
     response.set_etag(digest, weak=True)
+    response.vary.update(("Authorization", "Cookie"))
     return protect(apply_etag(context.request, response, private=True), context.site)
 
 

@@ -345,7 +345,7 @@ def _serve_page(one: Page, site: Site, path: dict[str, str]) -> Response:
     if one.access:
         context = g.web_page = context.authorize(one.access)
     # Who is logged in may look for what they have just written.
-    may_lag = one.may_lag and session is None
+    may_lag = one.may_lag and principal is None
     answer = read_stale(one.view, context) if may_lag else one.view(context)
     if isinstance(answer, Response):
         return answer
@@ -357,7 +357,8 @@ def _serve_page(one: Page, site: Site, path: dict[str, str]) -> Response:
 
 def _has_bearer(one: Page) -> bool:
     """Return whether the request is a program's, whose token counts, and not its cookies."""
-    return one.bearer and "Authorization" in request.headers
+    scheme = request.headers.get("Authorization", "").strip().partition(" ")[0]
+    return one.bearer and scheme.lower() == "bearer"
 
 
 def _stream_part(one: Page, context: PageContext[Any], topics: Sequence[str]) -> Response:

@@ -390,6 +390,7 @@ def test_pages_are_old_for_visitors_only(
     uuid = deposit(depositor)
     assert uuid not in Visitor(site).get("/feed.atom").text
     assert uuid in Visitor(site, "reader").get("/feed.atom").text
+    assert uuid in Visitor(site).get("/feed.atom", Authorization="Bearer reader").text
     page = Visitor(site).get(f"/bundles/{uuid}?replica=aws")
     assert (page.status_code, uuid in page.text) == (200, True)
 

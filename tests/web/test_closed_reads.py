@@ -154,13 +154,14 @@ def test_programs_read_exports_with_a_token(visit: Visit, depositor: Depositor, 
     assert head.headers["ETag"] == tag
     same = read_as(visit, path, "reader", **{"If-None-Match": tag})
     assert (same.status_code, same.data) == (304, b"")
-    assert "private" in answer.headers["Cache-Control"]
+    assert answer.headers["Cache-Control"] == "private, no-cache"
+    assert {"Authorization", "Cookie"} <= {*answer.vary}
 
 
 @pytest.mark.spec("WHO-30")
 @EXPORTS
 def test_bad_token_is_a_problem_and_leads_to_no_login(visit: Visit, path: str) -> None:
-    for authorization in ("Bearer nobody", "Basic cmVhZGVyOg==", "Bearer "):
+    for authorization in ("Bearer nobody", "bearer nobody", "Bearer "):
         # Not even a session replaces it.
         client = visit("reader").client
         refused = client.get(path, headers={"Authorization": authorization})
@@ -168,6 +169,22 @@ def test_bad_token_is_a_problem_and_leads_to_no_login(visit: Visit, path: str) -
         assert refused.content_type == "application/problem+json"
         assert refused.headers["WWW-Authenticate"] == "Bearer"
     assert visit().get(path).status_code == 303
+
+
+@pytest.mark.spec("WHO-30")
+@EXPORTS
+def test_other_schemes_count_as_no_header(visit: Visit, depositor: Depositor, path: str) -> None:
+    depositor.bundle(1)
+    proxied = {"Authorization": "Basic cmVhZGVyOg=="}
+    answer = visit("reader").get(path, **proxied)
+    assert (answer.status_code, answer.data) == (200, visit("reader").get(path).data)
+    assert visit().get(path, **proxied).status_code == 303
+
+
+@pytest.mark.spec("WHO-30")
+def test_browsers_do_not_store_datacite_of_a_session(visit: Visit, depositor: Depositor) -> None:
+    answer = visit("reader").get(f"/bundles/{depositor.bundle(1)}/datacite")
+    assert (answer.status_code, answer.headers["Cache-Control"]) == (200, "no-store")
 
 
 @pytest.mark.spec("WHO-30")

@@ -146,6 +146,12 @@ def test_withdrawn_bundles_leave_the_feed(visit: Visit, depositor: Depositor) ->
     assert len(read(visit()).entries) == 1
 
 
+@pytest.mark.spec("WHO-30")
+def test_open_feed_ignores_other_schemes_of_authorization(visit: Visit) -> None:
+    assert visit().get(FEED, Authorization="Basic cmVhZGVyOg==").status_code == 200
+    assert visit().get(FEED, Authorization="Bearer nobody").status_code == 401
+
+
 def test_empty_feed_is_valid(visit: Visit) -> None:
     parsed = read(visit())
     assert parsed.entries == []

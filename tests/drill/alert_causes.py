@@ -90,12 +90,24 @@ class AlertFixture:
         """Return the id of a process of the store; 0 if it does not run now."""
         return int(self.store.read_processes()["processes"].get(name, {}).get("pid", 0))
 
+    def wait_for_pid(self, name: str) -> int:
+        """Return the id of a process of the store as soon as it runs, never 0."""
+        pid = 0
+
+        def find() -> int:
+            nonlocal pid
+            pid = self.find_pid(name)
+            return pid
+
+        until(find)
+        return pid
+
     @contextmanager
     def stopped(self, name: str) -> Iterator[None]:
         """Stop a process of the store, with its children, until the block ends."""
-        pid = self.find_pid(name)
-        os.killpg(pid, signal.SIGSTOP)
+        pid = self.wait_for_pid(name)
         try:
+            os.killpg(pid, signal.SIGSTOP)
             yield
         finally:
             os.killpg(pid, signal.SIGCONT)
@@ -231,8 +243,7 @@ def too_few_fields(fixture: AlertFixture) -> Iterator[None]:
     yield
     file = Path(fixture.store.environ[FILE_VARIABLE])
     file.write_text(SETTINGS_FILE.format(fields=ENOUGH_FIELDS), encoding="utf-8")
-    pid = fixture.store.read_processes()["processes"]["worker"]["pid"]
-    os.kill(pid, signal.SIGTERM)
+    os.kill(fixture.wait_for_pid("worker"), signal.SIGTERM)
     until(lambda: fixture.store.read_processes()["processes"].get("worker", {}).get("starts") == 2)
     fixture.store.run_command("rebuild", "index")
 
@@ -357,8 +368,8 @@ def stopped_search(fixture: AlertFixture) -> Iterator[None]:
     """A search engine that does not run, while clients search."""
     pid, query = fixture.backend.engines["opensearch"].pid, {"es_query": MATCH_ALL}
     with fixture.readers("POST", "/search", params={"replica": "aws"}, json=query):
-        os.kill(pid, signal.SIGSTOP)
         try:
+            os.kill(pid, signal.SIGSTOP)
             yield
         finally:
             os.kill(pid, signal.SIGCONT)
@@ -489,12 +500,12 @@ def _stop_with_claims(
 
     depositor = Depositor(fixture.service, str(uuid.uuid4()))
     depositor.create_area()
-    others = [fixture.find_pid("files"), *running]
+    others = [fixture.wait_for_pid("files"), *running]
     with ExitStack() as stack:
         for one in (*others, pid):
-            until(lambda one=one: _stop_outside_transaction(catalog, one))
             if one != pid:
                 stack.callback(os.kill, one, signal.SIGCONT)
+            until(lambda one=one: _stop_outside_transaction(catalog, one))
         before = _list_claims(catalog)
         until(stop_with_claims, 2 * PATIENCE_S)
     return claims
@@ -570,16 +581,22 @@ def _find_event_loop(pid: int) -> int | None:
 
 def _hold_thread(thread: int, held: threading.Event, over: threading.Event) -> None:
     """Stop a thread of another process, and only it, until it is over or the process has ended."""
-    _trace(PTRACE_SEIZE, thread)
-    _trace(PTRACE_INTERRUPT, thread)
-    # Each stop is waited for, else the process could not end.
-    os.waitpid(thread, WAIT_FOR_THREADS)
-    held.set()
-    while not over.wait(0.1):
-        found, status = os.waitpid(thread, WAIT_FOR_THREADS | os.WNOHANG)
-        if found and not os.WIFSTOPPED(status):
-            return
-    _trace(PTRACE_DETACH, thread)
+    with suppress(ChildProcessError):  # it has ended, and nothing is left to wait for
+        try:
+            _trace(PTRACE_SEIZE, thread)
+            _trace(PTRACE_INTERRUPT, thread)
+            # Each stop and the end are waited for, else the process could not end.
+            _, status = os.waitpid(thread, WAIT_FOR_THREADS)
+            if not os.WIFSTOPPED(status):
+                return
+            held.set()
+            while not over.wait(0.1):
+                found, status = os.waitpid(thread, WAIT_FOR_THREADS | os.WNOHANG)
+                if found and not os.WIFSTOPPED(status):
+                    return
+            _trace(PTRACE_DETACH, thread)
+        except ProcessLookupError:
+            os.waitpid(thread, WAIT_FOR_THREADS)
 
 
 def _trace(request: int, thread: int) -> None:

@@ -121,11 +121,12 @@ class Hosts:
 
     def stop(self, host: str) -> None:
         """Stop the processes of a host as an operator does; TimeoutExpired if one does not end."""
-        stopping = self.processes.pop(host)
+        stopping = self.processes[host]
         for process in stopping:
             process.terminate()
         for process in stopping:
             process.wait(STOPPING_S)
+        del self.processes[host]
 
     def dead(self) -> Iterator[str]:
         """Which hosts have processes that ended by themselves."""

@@ -113,8 +113,8 @@ BENCHES: Mapping[str, Bench] = {
     "real-standby": Bench(
         "standby",
         "half of what listings and searches cost the primary, and deposits listed in 100 ms",
-        3,
-        {"bundles": 5, "seconds": 1, "per_second": 2},
+        4,
+        {"bundles": 2, "seconds": 0.5, "per_second": 2},
         starts_store=True,
     ),
     "real-scale": Bench(

@@ -11,7 +11,7 @@ from tests.real import engines
 pytestmark = pytest.mark.skipif(
     not (engines.ENOUGH and engines.GCS), reason="STORE_TEST_* name too few engines"
 )
-LIMIT_S = 240
+LIMIT_S = 900
 NAMES = ("real-reach", "real-scale", "real-soak", "real-standby", "soak")
 """The other on real engines compares with programs that only `make bench-real` installs."""
 

@@ -7,7 +7,7 @@ import fcntl
 import os
 import time
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -20,8 +20,10 @@ from prometheus_client import (
     generate_latest,
     values,
 )
+from prometheus_client.metrics_core import Metric
 from prometheus_client.mmap_dict import MmapedDict
 from prometheus_client.multiprocess import MultiProcessCollector
+from prometheus_client.registry import Collector
 
 FOLDER_VARIABLE = "PROMETHEUS_MULTIPROC_DIR"
 """The variable in which the library expects the folder of the files."""
@@ -181,10 +183,24 @@ def find_process() -> str:
 def render_metrics(folder: Path) -> bytes:
     """Return the metrics of all processes that share a folder, in Prometheus' text format."""
     merge_ended_processes(folder)
-    registry = CollectorRegistry()
     with _lock(folder, fcntl.LOCK_SH):
-        MultiProcessCollector(registry, path=str(folder))  # type: ignore[no-untyped-call]
-        return generate_latest(registry)
+        return generate_latest(_Files([path for path in folder.glob("*.db") if not _is_new(path)]))
+
+
+class _Files(Collector):
+    def __init__(self, paths: list[Path]) -> None:
+        self._paths = paths
+
+    def collect(self) -> Iterable[Metric]:
+        """Return the metrics that processes have counted into these files."""
+        files = [str(path) for path in self._paths]
+        merged: Iterable[Metric] = MultiProcessCollector.merge(files)  # type: ignore[no-untyped-call]
+        return merged
+
+
+def _is_new(path: Path) -> bool:
+    """A process has created it, and not yet written its header; a killed one never does."""
+    return path.stat().st_size == 0
 
 
 def merge_ended_processes(folder: Path) -> None:
@@ -206,7 +222,7 @@ def merge_ended_processes(folder: Path) -> None:
 def _merge_files(target: Path, paths: list[Path]) -> None:
     sums: dict[str, float] = defaultdict(float)
     for path in (target, *paths):
-        if path.exists():
+        if path.exists() and not _is_new(path):
             for key, value, _, _ in MmapedDict.read_all_values_from_file(str(path)):  # type: ignore[no-untyped-call]
                 sums[key] += value
     scratch = target.with_suffix(".new")

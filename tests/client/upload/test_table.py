@@ -83,7 +83,7 @@ def test_members_of_empty_cells_are_left_out(tmp_path: Path) -> None:
         ({"files": {"a.json": {}}, "bundel": "x"}, ["'bundel'", "bundle"]),
         ({"files": {"a.json": {"x": "{organsm}"}}}, ["'organsm'", "did you mean: organism"]),
         ({"files": {"a.json": {"x": "{run"}}}, ["{run"]),
-        ({"files": {"a.json": {"x": "{run:date}"}}}, ["'date'", "number, integer, boolean"]),
+        ({"files": {"a.json": {"x": "{run:date}"}}}, ["'date'", "number, integer or boolean"]),
         ({"files": {"a.json": "text"}}, ["a.json", "@PATH"]),
         ({"files": {"a.json": 7}}, ["a.json"]),
         ({"files": {"a.json": {"x": "{run.__class__}"}}}, ["no column 'run.__class__'"]),

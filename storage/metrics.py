@@ -25,6 +25,8 @@ from prometheus_client.mmap_dict import MmapedDict
 from prometheus_client.multiprocess import MultiProcessCollector
 from prometheus_client.registry import Collector
 
+from storage.model import REPLICAS
+
 FOLDER_VARIABLE = "PROMETHEUS_MULTIPROC_DIR"
 """The variable in which the library expects the folder of the files."""
 ENDED = "ended"
@@ -168,6 +170,9 @@ def share_metrics(folder: Path, process: str) -> None:
     # The library chose on import, when the variable was not set.
     values.ValueClass = values.MultiProcessValue()  # type: ignore[no-untyped-call]
     PROCESS_START.labels(process).set(time.time())
+    for replica in REPLICAS:  # the first increase is seen only of what was 0 before
+        DAMAGED_BYTES.labels(replica)
+        REPAIRED_BYTES.labels(replica)
 
 
 def find_shared_folder() -> Path | None:

@@ -2,15 +2,26 @@
 
 import json
 import re
-from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import yaml
 
 DEPLOY = Path(__file__).resolve().parents[1] / "deploy"
-VARIABLES = {"$__rate_interval": "5m", "$instance": ".+"}
-"""Values for Grafana's variables, without which an expression cannot be parsed."""
+
+
+class PanelQuery(NamedTuple):
+    """A query of a panel, with Grafana's variables."""
+
+    dashboard: str
+    panel: str
+    name: str
+    expression: str
+
+    def fill_in(self, rate_interval: str = "5m") -> str:
+        """Return the expression for all stores, with values for Grafana's variables."""
+        filled = self.expression.replace("$__rate_interval", rate_interval)
+        return filled.replace("$instance", ".+")
 
 
 def read_alerts() -> list[dict[str, Any]]:
@@ -30,19 +41,19 @@ def list_panels(dashboard: dict[str, Any]) -> list[dict[str, Any]]:
     return [panel for panel in dashboard["panels"] if panel["type"] != "row"]
 
 
+def list_panel_queries() -> list[PanelQuery]:
+    """Return the queries of all panels of all dashboards."""
+    return [
+        PanelQuery(dashboard["title"], panel["title"], target["refId"], target["expr"])
+        for dashboard in read_dashboards().values()
+        for panel in list_panels(dashboard)
+        for target in panel["targets"]
+    ]
+
+
 def list_dashboard_expressions() -> list[str]:
     """Return the expressions of all dashboards, with values for Grafana's variables."""
-    return list(_iterate_expressions())
-
-
-def _iterate_expressions() -> Iterator[str]:
-    for dashboard in read_dashboards().values():
-        for panel in list_panels(dashboard):
-            for target in panel["targets"]:
-                expression: str = target["expr"]
-                for name, value in VARIABLES.items():
-                    expression = expression.replace(name, value)
-                yield expression
+    return [query.fill_in() for query in list_panel_queries()]
 
 
 def find_metrics(expression: str) -> set[str]:

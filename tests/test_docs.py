@@ -95,6 +95,17 @@ def test_every_command_that_is_named_exists(page: Path) -> None:
 
 
 @pages
+def test_every_option_of_a_command_exists(page: Path) -> None:
+    for text in re.findall(r"python -m ops ([^\n;|&]*)", code(page)):
+        command: click.Command = cli
+        for word in text.split():
+            if isinstance(command, click.Group):
+                command = command.get_command(click.Context(command), word) or command
+        known = {name for one in command.params for name in one.opts} | {"--help"}
+        assert set(re.findall(r"(?<!\S)--[a-z-]+", text)) <= known, text
+
+
+@pages
 def test_every_client_command_that_is_named_exists(page: Path) -> None:
     operations = (*STORE_OPERATIONS, *AUTH_OPERATIONS)
     known = {one.name.replace("_", "-") for one in operations} | {one.name for one in ENTRIES}

@@ -23,11 +23,15 @@ from tests.drill.alert_causes import AlertFixture
 from tests.engines import prometheus as prometheus_package
 from tests.engines.engine import CACHE
 from tests.live.api import ApiClient
-from tests.live.prometheus import Prometheus, measure_until, running_prometheus
-from tests.monitoring import read_alerts
+from tests.live.prometheus import SCRAPE_S, Prometheus, measure_until, running_prometheus
+from tests.monitoring import PanelQuery, list_panel_queries, read_alerts
 
 LIMIT_S = 150.0
 """How long an alert may take to fire, and to clear."""
+RATE_INTERVAL = f"{4 * SCRAPE_S}s"
+"""What Grafana makes of `$__rate_interval` at this interval of scrapes."""
+EMPTY_PANELS = {"Deliveries given up"}
+"""Panels without data: no delivery reaches its last attempt in the drill."""
 
 
 @dataclass(frozen=True)
@@ -204,6 +208,8 @@ class Report:
 
     lines: list[str] = field(default_factory=list)
     faults: list[str] = field(default_factory=list)
+    series: dict[PanelQuery, int] = field(default_factory=dict)
+    """How many series each query of a panel of the dashboards had."""
 
     def add(self, alert: str, how: str, fired_s: float | None, cleared_s: float | None) -> None:
         """Add the result of one alert; None is a time that did not come."""
@@ -216,6 +222,14 @@ class Report:
             self.faults.append(f"{alert} did not fire within {LIMIT_S:.0f} s: {how}")
         elif cleared_s is None:
             self.faults.append(f"{alert} did not clear within {LIMIT_S:.0f} s: {how}")
+
+    def check_panels(self) -> None:
+        """Add a fault for each query of a panel without data, except where there is none."""
+        for query, count in self.series.items():
+            if not count and query.panel not in EMPTY_PANELS:
+                self.faults.append(f"{query.dashboard}, {query.panel}: query {query.name} is empty")
+        shown = sum(map(bool, self.series.values()))
+        click.echo(f"alerts: {shown} of {len(self.series)} queries of panels have data")
 
 
 @click.command()
@@ -231,6 +245,8 @@ def drill(names: tuple[str, ...], seed: int) -> None:
     report = Report()
     with local_store.temporary_home() as folder:
         run_stages(stages, folder, Random(seed), report)
+    if not names:
+        report.check_panels()
     click.echo("| alert | provoked by | fires after | clears after |\n|---|---|---|---|")
     for line in sorted(report.lines):
         click.echo(line)
@@ -246,6 +262,7 @@ def drill(names: tuple[str, ...], seed: int) -> None:
 def run_stages(stages: Sequence[Stage], folder: Path, rng: Random, report: Report) -> None:
     """Run the stages beside each other."""
     (folder / "prometheus").mkdir()
+    began = time.time()
     with (
         running_prometheus(folder / "prometheus") as server,
         ThreadPoolExecutor(len(stages)) as pool,
@@ -254,6 +271,9 @@ def run_stages(stages: Sequence[Stage], folder: Path, rng: Random, report: Repor
         running = [pool.submit(run_stage, stage, folder, server, rng, report) for stage in stages]
         for future in running:
             future.result()
+        for query in list_panel_queries():
+            found = server.query_range(query.fill_in(RATE_INTERVAL), began)
+            report.series[query] = len(found)
 
 
 def run_stage(stage: Stage, folder: Path, server: Prometheus, rng: Random, report: Report) -> None:

@@ -58,6 +58,18 @@ class Prometheus:
         alerts = answer.raise_for_status().json()["data"]["alerts"]
         return [alert["labels"] for alert in alerts if alert["state"] == "firing"]
 
+    def query_range(self, expression: str, began: float) -> list[Labels]:
+        """Return the labels of the series that an expression has had since this time."""
+        answer = httpx.get(
+            f"{self.url}/api/v1/query_range",
+            params={"query": expression, "start": began, "end": time.time(), "step": SCRAPE_S},
+            timeout=60.0,
+            trust_env=False,
+        )
+        if not answer.is_success:
+            raise ValueError(f"{expression}: {answer.text}")
+        return [series["metric"] for series in answer.json()["data"]["result"]]
+
     def is_firing(self, alert: str, **labels: str) -> bool:
         """Return whether an alert fires with these labels."""
         wanted = {"alertname": alert, **labels}.items()

@@ -125,6 +125,36 @@ def test_metrics_of_dashboards_exist() -> None:
     assert [one for one in expressions if not find_metrics(one) and "up{" not in one] == []
 
 
+def test_dashboards_show_the_metrics_of_every_alert() -> None:
+    shown = set().union(*map(find_metrics, monitoring.list_dashboard_expressions()))
+    assert set().union(*(find_metrics(alert["expr"]) for alert in ALERTS.values())) <= shown
+
+
+def test_values_of_the_catalog_are_not_added_over_instances() -> None:
+    # Each home of a store reports the same value.
+    sampled = {metric.name for metric in SAMPLED_METRICS}
+    added = [
+        expression
+        for expression in monitoring.list_dashboard_expressions()
+        if re.match(r"sum(?! by \(instance)", expression)
+    ]
+    assert added
+    named = set().union(*map(find_metrics, added))
+    assert {name.removesuffix("_total") for name in named} & sampled == set()
+
+
+def test_drill_fails_for_panels_without_data() -> None:
+    queries = monitoring.list_panel_queries()
+    assert {query.panel for query in queries} >= drill.EMPTY_PANELS
+    report = drill.Report(series=dict.fromkeys(queries, 0))
+    report.check_panels()
+    excused = [query for query in queries if query.panel in drill.EMPTY_PANELS]
+    assert len(report.faults) == len(queries) - len(excused)
+    full = drill.Report(series=dict.fromkeys(queries, 1))
+    full.check_panels()
+    assert full.faults == []
+
+
 @dashboards
 def test_dashboard_can_be_imported(dashboard: dict[str, Any]) -> None:
     assert re.fullmatch(r"store-[a-z]+", dashboard["uid"])
@@ -155,6 +185,7 @@ def test_panels_have_places_of_their_own(dashboard: dict[str, Any]) -> None:
 def test_panels_have_titles_units_and_targets(dashboard: dict[str, Any]) -> None:
     for panel in list_panels(dashboard):
         assert panel["title"]
+        assert panel["description"].endswith(".")
         assert panel["fieldConfig"]["defaults"]["unit"]
         assert panel["datasource"] == {"type": "prometheus", "uid": "${datasource}"}
         assert panel["targets"], panel["title"]
@@ -162,3 +193,25 @@ def test_panels_have_titles_units_and_targets(dashboard: dict[str, Any]) -> None
             assert "$instance" in target["expr"], panel["title"]
         names = [target["refId"] for target in panel["targets"]]
         assert len(set(names)) == len(names)
+
+
+def test_numbers_have_colours_of_their_own() -> None:
+    # Without thresholds Grafana shows each number from 80 on in red, and no dead job.
+    for dashboard in DASHBOARDS.values():
+        for panel in list_panels(dashboard):
+            if panel["type"] == "stat":
+                steps = panel["fieldConfig"]["defaults"]["thresholds"]["steps"]
+                values = [step["value"] for step in steps]
+                assert values[0] is None, panel["title"]
+                assert values[1:] == sorted(values[1:])
+
+
+def test_alerts_that_panels_name_exist() -> None:
+    named = {
+        name
+        for dashboard in DASHBOARDS.values()
+        for panel in list_panels(dashboard)
+        for name in re.findall(r"\bStore[A-Z]\w+", panel["description"])
+    }
+    assert named
+    assert named <= ALERTS.keys()

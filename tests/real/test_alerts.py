@@ -82,3 +82,6 @@ def test_alert_fires_for_its_cause_and_clears_without_it(
     run_stages([Stage("store", {}, ((scenario,),))], tmp_path, Random(1), report)
     assert report.faults == []
     assert [alert in line for line in report.lines] == [True]
+    assert len(report.series) == len(monitoring.list_panel_queries())
+    shown = {query.panel for query, count in report.series.items() if count}
+    assert {"Store answers", "Failed parts", "Parts that are not ok", "Stored objects"} <= shown

@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 from prometheus_client.mmap_dict import MmapedDict, mmap_key
 
-from storage.metrics import render_metrics
+from storage.metrics import FOLDER_VARIABLE, render_metrics
+from storage.model import REPLICAS
 
 
 def write_counter(path: Path, value: float) -> None:
@@ -32,3 +33,15 @@ def test_file_without_a_header_counts_nothing(tmp_path: Path, is_running: bool) 
     (tmp_path / f"counter_{os.getpid() if is_running else find_ended_process()}.db").touch()
     for _ in range(2):
         assert 'store_claims_lost_total{step="sync"} 7.0' in render_metrics(tmp_path).decode()
+
+
+def test_bytes_of_damage_begin_at_0(tmp_path: Path) -> None:
+    """Prometheus sees an increase only of what it has seen before."""
+    share = "import sys; from pathlib import Path; from storage.metrics import share_metrics;"
+    share += "share_metrics(Path(sys.argv[1]), 'worker')"
+    environ = {name: value for name, value in os.environ.items() if name != FOLDER_VARIABLE}
+    subprocess.run([sys.executable, "-c", share, tmp_path], env=environ, check=True, timeout=60)
+    page = render_metrics(tmp_path).decode()
+    for replica in REPLICAS:
+        assert f'store_damaged_bytes_total{{replica="{replica}"}} 0.0' in page
+        assert f'store_repaired_bytes_total{{replica="{replica}"}} 0.0' in page

@@ -223,13 +223,15 @@ class Report:
         elif cleared_s is None:
             self.faults.append(f"{alert} did not clear within {LIMIT_S:.0f} s: {how}")
 
-    def check_panels(self) -> None:
-        """Add a fault for each query of a panel without data, except where there is none."""
-        for query, count in self.series.items():
-            if not count and query.panel not in EMPTY_PANELS:
-                self.faults.append(f"{query.dashboard}, {query.panel}: query {query.name} is empty")
-        shown = sum(map(bool, self.series.values()))
-        click.echo(f"alerts: {shown} of {len(self.series)} queries of panels have data")
+    def check_panels(self, is_complete: bool) -> None:
+        """Show which queries of panels had no data; of a complete drill, these are faults."""
+        empty = [query for query, count in self.series.items() if not count]
+        click.echo(f"alerts: {len(empty)} of {len(self.series)} queries of panels had no data")
+        for query in empty:
+            line = f"{query.dashboard}, {query.panel}: query {query.name} had no data"
+            click.echo(f"alerts: {line}")
+            if is_complete and query.panel not in EMPTY_PANELS:
+                self.faults.append(line)
 
 
 @click.command()
@@ -245,8 +247,7 @@ def drill(names: tuple[str, ...], seed: int) -> None:
     report = Report()
     with local_store.temporary_home() as folder:
         run_stages(stages, folder, Random(seed), report)
-    if not names:
-        report.check_panels()
+    report.check_panels(is_complete=not names)
     click.echo("| alert | provoked by | fires after | clears after |\n|---|---|---|---|")
     for line in sorted(report.lines):
         click.echo(line)

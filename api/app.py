@@ -36,7 +36,7 @@ from api.http.openapi import register_definition
 from api.http.operation import JobQueue, Services, StoreContext, operations_of
 from api.http.paging import Cursors
 from api.http.probes import register_probes
-from api.http.responses import new_request_id, register_conventions
+from api.http.responses import register_conventions
 from api.http.waiting import LongPolling, ServerSentEvents
 from api.objects import register_objects
 from api.service import register_service
@@ -82,7 +82,6 @@ def create_app(
     *,
     job_queue: JobQueue,
     verify: VerifyToken,
-    request_ids: Callable[[], str] = new_request_id,
     clock: Callable[[], float] = time.time,
     error_page: ErrorPage | None = None,
 ) -> Flask:
@@ -95,7 +94,6 @@ def create_app(
     register_conventions(
         app,
         find_origins=lambda _path: settings.cors_origins,
-        request_ids=request_ids,
         counter=services.metrics,
         page=error_page,
         tracer=stores.tracer,

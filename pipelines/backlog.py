@@ -1,4 +1,4 @@
-"""What is left to do: jobs by state, replication lag, deliveries, uploads, and the last backup."""
+"""What is left to do: jobs, replication lag, deliveries, uploads, and the last backup."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -6,11 +6,22 @@ from functools import partial
 
 from pipelines.replication import COPY_STEPS
 from pipelines.report_cache import ReportCache
-from storage.catalog import areas, deliveries, documents, jobs, now_us, store_state
-from storage.catalog.jobs import JobCount
+from storage.catalog import (
+    areas,
+    deliveries,
+    documents,
+    endpoints,
+    jobs,
+    now_us,
+    purges,
+    store_state,
+)
+from storage.catalog.endpoints import EndpointStatus
+from storage.catalog.jobs import DeadJob, JobCount, OpenJobs
 from storage.model import REPLICAS, Replica
 from storage.stores import Stores
 
+MAX_LISTED = 100
 FRESH_S = 2.0
 FRESH_FACTOR = 20
 """A report counts as fresh for so many times as long as it took to count: 5 % of a core."""
@@ -71,3 +82,34 @@ def build_report(stores: Stores) -> BacklogReport:
 def open_backlog_cache(stores: Stores) -> ReportCache[BacklogReport]:
     """Return a cache of the report."""
     return ReportCache(partial(build_report, stores), fresh_s=FRESH_S, fresh_factor=FRESH_FACTOR)
+
+
+@dataclass(frozen=True)
+class WorkStatus:
+    """What workers have to do at `now_us`; lists are bounded, the latest or worst first."""
+
+    now_us: int
+    open: list[OpenJobs]
+    dead: list[DeadJob]
+    dead_count: int
+    endpoints: list[EndpointStatus]
+    deliveries_pending: int
+    last_backup_us: int | None
+    purges: list[str]
+
+
+def read_work_status(stores: Stores) -> WorkStatus:
+    """Return the state of work."""
+    with stores.catalog.read() as tx:
+        return WorkStatus(
+            now_us=now_us(tx),
+            open=jobs.list_open(tx),
+            dead=jobs.list_dead(tx, limit=MAX_LISTED),
+            dead_count=jobs.count_dead(tx),
+            endpoints=endpoints.list_active(tx, limit=MAX_LISTED),
+            deliveries_pending=deliveries.count_pending(tx),
+            last_backup_us=store_state.find_last_backup_us(tx),
+            purges=[
+                f"{one.kind} {one.name}" for one in purges.list_unfinished(tx, limit=MAX_LISTED)
+            ],
+        )

@@ -2,7 +2,6 @@
 
 import threading
 import time
-from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Annotated, Any
@@ -14,8 +13,8 @@ from api.schemas.fields import NoParameters, TextField, max_length
 from api.service import HealthCheck, list_checks, run_check
 from config import reference
 from pipelines import replication
+from pipelines.backlog import read_work_status
 from pipelines.dead_jobs import retry_dead_jobs
-from pipelines.status import read_work_status
 from storage.catalog.jobs import DeadJobFilter
 from web.pages import PageContext, page
 
@@ -48,15 +47,14 @@ class HealthMonitor:
     A check that has not finished is not started again.
     """
 
-    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
-        self._clock = clock
+    def __init__(self) -> None:
         self._lock = threading.Lock()
         self._pool = ThreadPoolExecutor(max_workers=16, thread_name_prefix="health")
         self._running: dict[str, tuple[float, Future[dict[str, Any]]]] = {}
 
     def read(self, checks: dict[str, HealthCheck]) -> dict[str, dict[str, Any]]:
         """Return status and reason of each part, a few seconds old at most."""
-        began = self._clock()
+        began = time.monotonic()
         with self._lock:
             for name, check in checks.items():
                 started, running = self._running.get(name, (0.0, None))
@@ -68,7 +66,7 @@ class HealthMonitor:
 
     def _wait(self, future: Future[dict[str, Any]], began: float) -> dict[str, Any]:
         try:
-            return future.result(max(0.0, began + CHECK_WITHIN_S - self._clock()))
+            return future.result(max(0.0, began + CHECK_WITHIN_S - time.monotonic()))
         except TimeoutError:
             return NO_ANSWER
 

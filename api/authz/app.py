@@ -6,20 +6,20 @@ endpoints of browser applications, which use no cookies, and none for pages (RFC
 
 import time
 from collections.abc import Callable, Collection
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import cache, partial
+from typing import Any
 
-from flask import Flask, request
+from flask import Flask, Request, request
 
 from api.authz import accounts, policies, service
-from api.authz.authorization import AuthGuard
 from api.authz.context import AuthRequestContext, AuthServices
 from api.authz.login import operations
 from api.authz.oauth import authorize, device, endpoints
 from api.authz.oauth.endpoints import CONFIGURATION_PATH, KEYS_PATH
 from api.authz.pages import build_login_services, register_pages, render_message
 from api.authz.service import register_front_page
-from api.http.auth import PolicyContextBuilder, VerifyToken
+from api.http.auth import PolicyContextBuilder, RequestContext, VerifyToken
 from api.http.dispatch import make_view, register_operations
 from api.http.examples import Examples
 from api.http.limits import ReadOnlyMode
@@ -28,8 +28,8 @@ from api.http.openapi import ApiInfo, build_definition
 from api.http.operation import operations_of
 from api.http.paging import Cursors
 from api.http.probes import register_probes
-from api.http.responses import new_request_id, register_conventions
-from auth.account_operations import describe_requirement
+from api.http.responses import register_conventions
+from auth.account_operations import describe_requirement, require_account_operation
 from auth.decisions import LocalDecisionPoint
 from auth.oauth import clients
 from auth.oauth.clients import is_registered_origin
@@ -42,6 +42,7 @@ from storage.catalog import Catalog
 from storage.connect import make_write_probes
 from storage.encryption import derive_keys
 from storage.metrics import find_shared_folder
+from storage.model import Principal
 from storage.rate_limits import RateLimiter
 from storage.tracing import Tracer
 
@@ -184,7 +185,6 @@ def create_auth_app(
     verify: VerifyToken,
     rates: RateLimiter | None = None,
     clock: Callable[[], float] = time.time,
-    request_ids: Callable[[], str] = new_request_id,
     tracer: Tracer | None = None,
 ) -> Flask:
     """Create the application, and signing keys if this home has none."""
@@ -194,7 +194,6 @@ def create_auth_app(
     register_conventions(
         app,
         find_origins=cors_origins_by_path(services.provider, settings.cors_origins),
-        request_ids=request_ids,
         counter=RequestMetrics(find_shared_folder()),
         prefix=OPERATION_PREFIX,
         page=lambda status, text: render_message(text, status=status),
@@ -208,6 +207,42 @@ def create_auth_app(
     register_pages(app, services.logins, operations.PAGES, services.logins)
     register_pages(app, services.logins, (*authorize.PAGES, *device.PAGES), services)
     return app
+
+
+@dataclass(frozen=True)
+class AuthGuard:
+    """Checks the policies of an operation before its view; see `api.http.auth.Guard`."""
+
+    decisions: LocalDecisionPoint
+    deployment: str
+    circumstances: PolicyContextBuilder
+
+    def wants(self, operation: str) -> str | None:
+        """Describe the requirement."""
+        return describe_requirement(operation)
+
+    def may(self, _principal: Principal | None, _operation: str) -> bool:
+        """Allow any body size."""
+        return True
+
+    def refuse(self, _principal: Principal | None, _operation: str, _request: Request) -> None:
+        """Never refuse before the body is read: it may name the resources."""
+
+    def require(
+        self, operation: str, context: RequestContext[Any, Any, Any]
+    ) -> RequestContext[Any, Any, Any]:
+        """Return the context if policies allow the caller all named resources."""
+        # The path comes last, so that a body cannot override its parameters.
+        named = {**_loaded_fields(context.query), **_loaded_fields(context.body), **context.path}
+        values = self.circumstances.build(context.request, context.principal)
+        require_account_operation(
+            self.decisions, self.deployment, context.principal, operation, named, values
+        )
+        return context
+
+
+def _loaded_fields(loaded: object) -> dict[str, object]:
+    return {} if loaded is None else dict(vars(loaded))
 
 
 def build_auth_services(

@@ -5,7 +5,7 @@ but methods under a path item, on siblings of `$ref`, on `anyOf` properties and 
 A test verifies that the definition has none of them.
 """
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 from http import HTTPStatus
@@ -16,9 +16,15 @@ from apispec import APISpec
 from apispec.ext.marshmallow import MarshmallowPlugin
 from flask import Flask, Response, g, request
 
-from api.http.common_schemas import VERSION_PATTERN, name_common_schemas
 from api.http.errors import DRS_PATHS, PROBLEM_MEDIA_TYPE
-from api.http.examples import OBJECT_ID, STORE_EXAMPLES, UUID, Examples, add_examples
+from api.http.examples import (
+    OBJECT_ID,
+    STORE_EXAMPLES,
+    UUID,
+    VERSION,
+    Examples,
+    add_examples,
+)
 from api.http.links import STORE_CALLBACKS, STORE_LINKS, Callback, Link, add_links
 from api.http.operation import Operation, ResponseDoc, Services
 from api.http.responses import apply_etag
@@ -65,6 +71,19 @@ TAG_DESCRIPTIONS = {
     "areas": "Upload areas: staging of files without a bucket of your own.",
 }
 
+VERSION_PATTERN = r"^[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{6}\.[0-9]{6}Z$"
+_SCHEMA_REFERENCE = "#/components/schemas/"
+_COMMON_SCHEMAS: Mapping[str, Mapping[str, Any]] = {
+    "Uuid": {"type": "string", "format": "uuid"},
+    "Version": {"type": "string", "pattern": VERSION_PATTERN},
+    "Replica": {"type": "string", "enum": list(REPLICAS)},
+}
+"""Schemas that many operations share: generated clients have one type for each."""
+_COMMON_DETAILS: Mapping[str, Mapping[str, Any]] = {
+    "Uuid": {"description": "A UUID (RFC 4122), in lower case.", "example": UUID},
+    "Version": {"description": "A time of creation in UTC.", "example": VERSION},
+    "Replica": {"description": "One of the two copies of the store's content.", "example": "aws"},
+}
 
 RequiredAccess = Callable[[str], str | None]
 
@@ -152,7 +171,40 @@ def _build_document(
         spec.path(path=operation.path, operations={operation.method.lower(): description})
     document: dict[str, Any] = _drop_null_defaults(spec.to_dict())
     document |= {"paths": _drop_nullable(document["paths"])}
-    return name_common_schemas(add_examples(document, info.examples))
+    return _name_common_schemas(add_examples(document, info.examples))
+
+
+def _name_common_schemas(document: dict[str, Any]) -> dict[str, Any]:
+    """Refer to the common schemas wherever nothing but an example would be lost."""
+    for parameter in _list_parameters(document):
+        example = parameter["schema"].get("example")
+        parameter["schema"] = _refer_to_common(parameter["schema"])
+        if "$ref" in parameter["schema"] and example is not None:
+            parameter["example"] = example
+    schemas = document["components"]["schemas"]
+    for members in (schema.get("properties", {}) for schema in schemas.values()):
+        for name, member in members.items():
+            members[name] = _refer_to_common(member)
+            if "items" in member:
+                member["items"] = _refer_to_common(member["items"])
+    text = orjson.dumps(document).decode()
+    used = [name for name in _COMMON_SCHEMAS if f'"{_SCHEMA_REFERENCE}{name}"' in text]
+    schemas.update({name: {**_COMMON_SCHEMAS[name], **_COMMON_DETAILS[name]} for name in used})
+    return document
+
+
+def _list_parameters(document: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
+    for methods in document["paths"].values():
+        for operation in methods.values():
+            yield from operation["parameters"]
+
+
+def _refer_to_common(schema: dict[str, Any]) -> dict[str, Any]:
+    bare = {key: value for key, value in schema.items() if key != "example"}
+    for name, common in _COMMON_SCHEMAS.items():
+        if bare == common:
+            return {"$ref": f"{_SCHEMA_REFERENCE}{name}"}
+    return schema
 
 
 def _version_pattern(_converter: Any, field: Any, **_: Any) -> dict[str, str]:

@@ -164,7 +164,6 @@ def register_conventions(
     app: Flask,
     *,
     find_origins: FindOrigins,
-    request_ids: Callable[[], str],
     counter: RequestCounter,
     prefix: str = "",
     page: ErrorPage | None = None,
@@ -175,7 +174,7 @@ def register_conventions(
     `prefix` begins the names of operations that are counted and traced.
     """
     app.url_map.merge_slashes = False
-    _observe_requests(app, request_ids, counter, prefix)
+    _observe_requests(app, counter, prefix)
     if tracer is not None and tracer.records:
         _trace_requests(app, tracer, prefix)
     register_compression(app)
@@ -193,7 +192,6 @@ _REQUEST_ID = re.compile(r"[A-Za-z0-9._-]{1,128}")
 
 def _observe_requests(
     app: Flask,
-    request_ids: Callable[[], str],
     counter: RequestCounter,
     prefix: str,
 ) -> None:
@@ -205,7 +203,7 @@ def _observe_requests(
     @app.before_request
     def begin() -> None:
         client_id = request.headers.get(REQUEST_ID_HEADER, "")
-        g.request_id = client_id if _REQUEST_ID.fullmatch(client_id) else request_ids()
+        g.request_id = client_id if _REQUEST_ID.fullmatch(client_id) else new_request_id()
         g.start = time.perf_counter()
         g.log_lines = bind_log_fields(request_id=g.request_id)
         g.log_lines.__enter__()

@@ -2,7 +2,6 @@
 
 from collections.abc import Callable
 from dataclasses import replace
-from itertools import count
 from pathlib import Path
 
 import pytest
@@ -41,18 +40,7 @@ def auth_settings(settings: Settings, home: Path) -> Settings:
 @pytest.fixture
 def started(auth_settings: Settings, catalog: Catalog) -> Callable[[], FlaskClient]:
     """Starts one more process of the service on the same catalog."""
-    numbers = count(1)
-
-    def start() -> FlaskClient:
-        app = create_auth_app(
-            auth_settings,
-            catalog,
-            verify=verify,
-            request_ids=lambda: f"request-{next(numbers)}",
-        )
-        return app.test_client()
-
-    return start
+    return lambda: create_auth_app(auth_settings, catalog, verify=verify).test_client()
 
 
 @pytest.fixture

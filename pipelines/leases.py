@@ -1,4 +1,4 @@
-"""Leases of claimed jobs, renewed while work goes on."""
+"""Leases of claimed jobs, renewed while workers run them."""
 
 import time
 from collections.abc import Sequence

@@ -133,7 +133,7 @@ SESSIONS: Mapping[str, Session] = {
         lines(f"store bundle show {LIVER}", f"store bundle diff {LIVER} --patch"),
     ),
     "file": Session(
-        "A file: what it is, and what is in it",
+        "A file: its description and its content",
         lines(f"store file show {HEART}/specimen.json", f"store file cat {HEART}/specimen.json"),
     ),
     "search": Session(

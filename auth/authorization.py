@@ -187,6 +187,11 @@ def parse_closed_operations(names: Collection[str]) -> frozenset[str]:
     return closed if closed.isdisjoint(FILE_AND_BUNDLE_READS) else closed | {ARCHIVE} | DRS_READS
 
 
+def list_open_operations(closed_operations: Collection[str]) -> frozenset[str]:
+    """Return the operations without a token; Invalid if the settings close unknown operations."""
+    return OPEN_OPERATIONS - parse_closed_operations(closed_operations)
+
+
 @dataclass(frozen=True)
 class StoreAuthorizer:
     """Authorizes operations of the store."""
@@ -199,7 +204,7 @@ class StoreAuthorizer:
     @cached_property
     def open(self) -> frozenset[str]:
         """Operations without a token; Invalid if the settings close unknown operations."""
-        return OPEN_OPERATIONS - parse_closed_operations(self.closed_operations)
+        return list_open_operations(self.closed_operations)
 
     def wants(self, operation: str) -> str | None:
         """Describe what an operation requires of its caller; None if it is open."""

@@ -1,11 +1,11 @@
 """What a principal may do, operation by operation, with the statements that decide."""
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
 from auth.account_operations import ACCOUNT_ACTIONS
-from auth.authorization import OPEN_OPERATIONS, RESOURCES, action_name, resource_arn
+from auth.authorization import RESOURCES, action_name, resource_arn
 from auth.builtin_roles import STORE_ADMIN, load_policy
 from auth.decisions import EffectivePermissions, list_effective_entries
 from auth.policies.evaluator import AttachedPolicy, CompiledPolicies
@@ -40,7 +40,7 @@ class OperationPermission:
 
 
 def list_permissions(
-    found: EffectivePermissions, deployment: str, open_operations: frozenset[str] = OPEN_OPERATIONS
+    found: EffectivePermissions, deployment: str, open_operations: Collection[str]
 ) -> list[OperationPermission]:
     """List the operations of the store, then those of the authorization service."""
     store = {name: resource_arn(name, deployment, {}) for name in RESOURCES}

@@ -3,6 +3,7 @@
 import pytest
 
 from auth.accounts import AuditContext, set_account_status
+from auth.authorization import list_open_operations
 from auth.decisions import LocalDecisionPoint
 from auth.permissions import OperationPermission, list_permissions, list_role_sources
 from config import Settings
@@ -21,11 +22,12 @@ def people(catalog: Catalog) -> People:
 
 
 def listed(
-    catalog: Catalog, email: str = ADA, groups: frozenset[str] = frozenset()
+    catalog: Catalog, groups: frozenset[str] = frozenset(), closed: tuple[str, ...] = ()
 ) -> dict[str, OperationPermission]:
     decisions = LocalDecisionPoint(catalog, Settings())
-    found = decisions.find_permissions(Principal(email, groups))
-    return {one.operation: one for one in list_permissions(found, "local")}
+    found = decisions.find_permissions(Principal(ADA, groups))
+    opened = list_open_operations(closed)
+    return {one.operation: one for one in list_permissions(found, "local", opened)}
 
 
 def test_ordinary_user_reads_subscribes_and_sees_the_own_profile(catalog: Catalog) -> None:
@@ -42,6 +44,15 @@ def test_ordinary_user_reads_subscribes_and_sees_the_own_profile(catalog: Catalo
         True,
         False,
     )
+
+
+def test_policies_decide_on_closed_operations(catalog: Catalog, people: People) -> None:
+    some = "arn:store:local:*:bundles/1234*"
+    people.user(ADA, policy=a_policy("store:GetBundle", some, effect="Deny"))
+    permissions = listed(catalog, closed=("get_bundle", "get_file"))
+    assert permissions["get_bundle"].extent == "partly"
+    assert permissions["get_file"].extent == "everywhere"
+    assert permissions["post_search"].extent == "open"
 
 
 def test_policy_of_some_resources_allows_partly(catalog: Catalog, people: People) -> None:

@@ -214,3 +214,9 @@ def test_token_sees_the_bundles_that_it_may_read(
 def test_other_pages_take_no_token(visit: Visit, depositor: Depositor) -> None:
     bundle = depositor.bundle(1)
     assert read_as(visit, f"/bundles/{bundle}", "reader").status_code == 303
+
+
+def test_own_permissions_do_not_call_closed_reads_open(visit: Visit) -> None:
+    page = visit("reader").get("/account/permissions")
+    row = next(one for one in page.text.split("<tr>") if "store:GetBundle<" in one)
+    assert "yes, to everyone" not in row

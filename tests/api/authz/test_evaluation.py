@@ -1,10 +1,14 @@
 """Policy evaluation over HTTP explains its decision and records nothing."""
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
-from tests.api.authz.builders import Admin, of_user, policy
+from api.authz import create_auth_app
+from config import Settings
+from storage.catalog import Catalog
+from tests.api.authz.builders import Admin, of_user, policy, verify
 
 pytestmark = pytest.mark.spec("ACC-13")
 
@@ -200,3 +204,14 @@ def test_callers_read_their_own_roles_and_permissions(admin: Admin) -> None:
     assert extents["put_bundle"] == "everywhere"
     assert extents["put_v1_user_policy"] == "nowhere"
     assert admin.client.get("/v1/account").status_code == 401
+
+
+def test_closed_operations_are_not_open_in_own_permissions(
+    auth_settings: Settings, catalog: Catalog
+) -> None:
+    closed = replace(auth_settings, closed_operations=("get_bundle",))
+    found = Admin(create_auth_app(closed, catalog, verify=verify).test_client())
+    answer = found.get("/v1/account").json
+    extents = {one["operation"]: one["extent"] for one in answer["permissions"]}
+    assert extents["get_bundle"] != "open"
+    assert extents["get_file"] == "open"

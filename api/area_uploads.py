@@ -3,8 +3,6 @@
 An upload id is sealed with the area, the file's name and the owner's e-mail address.
 """
 
-import base64
-import binascii
 import secrets
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -36,6 +34,7 @@ from api.schemas.fields import (
     describe_field,
     text_length,
 )
+from auth.secret_values import decode_base64url, encode_base64url
 from pipelines import area_uploads, areas
 from pipelines.area_uploads import (
     AreaUploadProgress,
@@ -407,8 +406,7 @@ def _seal_context(context: StoreContext[Any, Any]) -> bytes:
 
 
 def _encode_upload_id(context: StoreContext[Any, Any], ident: bytes) -> str:
-    sealed = _make_sealer(context).seal(ident, _seal_context(context))
-    return base64.urlsafe_b64encode(sealed).decode().rstrip("=")
+    return encode_base64url(_make_sealer(context).seal(ident, _seal_context(context)))
 
 
 def _decode_upload_id(
@@ -417,10 +415,9 @@ def _decode_upload_id(
     """Decode an id after checking the area's owner; Invalid (`illegal_token`)."""
     areas.find_owned(context.stores, context.uuid, context.caller.email)
     try:
-        padded = upload_id.encode("ascii") + b"=" * (-len(upload_id) % 4)
-        sealed = base64.b64decode(padded, altchars=b"-_", validate=True)
+        sealed = decode_base64url(upload_id)
         ident = _make_sealer(context).open(sealed, _seal_context(context))
-    except (binascii.Error, UnicodeEncodeError, Unavailable) as error:
+    except (ValueError, Unavailable) as error:
         message = "This is no upload of yours of this file."
         raise Invalid(message, code="illegal_token", errors={field: [message]}) from error
     return AreaUploadRef(context.uuid, context.path["filename"], ident.hex())

@@ -4,7 +4,6 @@ A sealed value has one purpose and an expiry.
 """
 
 import base64
-import binascii
 import hashlib
 import hmac
 import secrets
@@ -43,6 +42,11 @@ def is_equal_secret(one: str, other: str) -> bool:
 def encode_base64url(raw: bytes) -> str:
     """Encode as base64url without padding (RFC 7515, RFC 7636)."""
     return base64.urlsafe_b64encode(raw).rstrip(b"=").decode()
+
+
+def decode_base64url(text: str) -> bytes:
+    """Decode base64url without padding; ValueError if it is malformed."""
+    return base64.b64decode(text + "=" * (-len(text) % 4), altchars=b"-_", validate=True)
 
 
 def pkce_challenge(verifier: str) -> str:
@@ -86,9 +90,9 @@ class ValueSealer:
         if not sealed or len(sealed) > MAX_SEALED or not sealed.isascii():
             return None
         try:
-            raw = base64.b64decode(sealed + "=" * (-len(sealed) % 4), altchars=b"-_", validate=True)
+            raw = decode_base64url(sealed)
             ends, *values = orjson.loads(self.sealer.open(raw, purpose.encode()))
-        except (binascii.Error, ValueError, Unavailable):
+        except (ValueError, Unavailable):
             return None
         return list(values) if now < ends else None
 

@@ -4,7 +4,6 @@ The session is an encrypted cookie with the tokens; the store keeps nothing. The
 same that applications get, so the store verifies it, and notices a revoked grant, as for the API.
 """
 
-import base64
 import logging
 import secrets
 import zlib
@@ -19,7 +18,12 @@ from flask import Response, after_this_request
 from api.schemas.fields import NoParameters, TextField, max_length
 from auth.http_client import HttpClient
 from auth.oauth.clients import PAGES_CLIENT
-from auth.secret_values import encode_base64url, is_equal_secret, pkce_challenge
+from auth.secret_values import (
+    decode_base64url,
+    encode_base64url,
+    is_equal_secret,
+    pkce_challenge,
+)
 from storage.errors import Invalid, Unauthorized, Unavailable
 from web.pages import (
     PageContext,
@@ -127,9 +131,8 @@ def open_session(site: Site, sealed: str | None) -> WebSession | None:
     opened = site.sealer.open(SESSION_PURPOSE, sealed, now=site.clock())
     if opened is None:
         return None
-    packed = str(opened[0])
-    raw = base64.urlsafe_b64decode(packed + "=" * (-len(packed) % 4))
-    return WebSession(*orjson.loads(zlib.decompress(raw)))
+    packed = decode_base64url(str(opened[0]))
+    return WebSession(*orjson.loads(zlib.decompress(packed)))
 
 
 @dataclass(frozen=True)

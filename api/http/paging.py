@@ -5,8 +5,6 @@ of strings>`. The HMAC also covers the scope (operation, replica, filter), which
 token, so that a token of another listing is as invalid as a forged one. Its key survives restarts.
 """
 
-import base64
-import binascii
 import hashlib
 import hmac
 from collections.abc import Mapping, Sequence
@@ -16,6 +14,7 @@ from urllib.parse import urlencode
 import orjson
 from flask import Request, Response
 
+from auth.secret_values import decode_base64url, encode_base64url
 from storage.errors import Invalid
 
 CURSOR_FORMAT = b"\x01"
@@ -34,7 +33,7 @@ class Cursors:
         """Return the page token of a position in the listing that `scope` describes."""
         payload = orjson.dumps(list(position))
         sealed = CURSOR_FORMAT + _compute_mac(self.key, scope, payload) + payload
-        return base64.urlsafe_b64encode(sealed).decode().rstrip("=")
+        return encode_base64url(sealed)
 
     def open(
         self, scope: Sequence[str], token: str, *, parameter: str = "search_after"
@@ -58,12 +57,11 @@ def _decode_cursor(token: str, parameter: str) -> bytes:
     if not 0 < len(token) <= MAX_CURSOR_CHARS or not token.isascii():
         raise _illegal_cursor(parameter)
     try:
-        padded = token + "=" * (-len(token) % 4)
-        sealed = base64.b64decode(padded, altchars=b"-_", validate=True)
-    except (binascii.Error, ValueError) as error:
+        sealed = decode_base64url(token)
+    except ValueError as error:
         raise _illegal_cursor(parameter) from error
     # Base64 has several spellings of the same bytes; only the canonical one is valid.
-    if base64.urlsafe_b64encode(sealed).decode().rstrip("=") != token:
+    if encode_base64url(sealed) != token:
         raise _illegal_cursor(parameter)
     return sealed
 

@@ -5,8 +5,6 @@ signs tokens for the store's URL, so that no other store accepts them. No error 
 anything that came in a token.
 """
 
-import base64
-import binascii
 import json
 import logging
 import re
@@ -22,6 +20,7 @@ from joserfc.jws import JWSRegistry, deserialize_compact
 
 from auth.accounts import MAX_GRANT_ID
 from auth.http_client import HttpClient
+from auth.secret_values import decode_base64url
 from auth.service_accounts import ServiceAccounts
 from auth.tokens.signing_keys import SigningKeyFile
 from storage.catalog import Catalog, oauth
@@ -276,9 +275,9 @@ def _claim_error(name: str) -> Unauthorized:
 def _parse_segment(segment: str) -> dict[str, Any]:
     """Parse the JSON object of a segment; reject NaN and Infinity."""
     try:
-        raw = base64.b64decode(segment + "=" * (-len(segment) % 4), altchars=b"-_", validate=True)
+        raw = decode_base64url(segment)
         value = json.loads(raw.decode("utf-8"), parse_constant=_refuse_constant)
-    except (binascii.Error, ValueError, RecursionError) as error:
+    except (ValueError, RecursionError) as error:
         raise Unauthorized("The token is not a signed JWT") from error
     if not isinstance(value, dict):
         raise Unauthorized("The token is not a signed JWT")

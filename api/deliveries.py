@@ -316,6 +316,14 @@ def retry_deliveries(context: StoreContext[ReplicaParameters, RetrySpanBody]) ->
 def test_subscription(context: StoreContext[ReplicaParameters, None]) -> Response:
     """Send a test delivery."""
     subscription = find_own_subscription(context)
+    delivery = send_test_delivery(context, subscription)
+    return json_response(format_delivery(delivery, subscription), 202)
+
+
+def send_test_delivery(
+    context: StoreContext[Any, None], subscription: Subscription
+) -> LoggedDelivery:
+    """Send a test delivery of the latest bundle that matches, if one of the last does."""
     with matching.limit_dry_runs():
         match = matching.find_latest_match(
             context.stores,
@@ -331,7 +339,8 @@ def test_subscription(context: StoreContext[ReplicaParameters, None]) -> Respons
         match=match,
         request_id=context.request_id,
     )
-    return _deliver_now(context, delivery, subscription)
+    context.send(delivery_jobs([subscription.endpoint_id]))
+    return delivery
 
 
 def _deliver_now(

@@ -21,6 +21,7 @@ from api.schemas.fields import (
     IntegerField,
     JsonObject,
     QueryInteger,
+    ReplicaParameters,
     ResponseSchema,
     TextField,
     describe_field,
@@ -180,13 +181,6 @@ def _format_hit(
 
 
 @dataclass(frozen=True)
-class CountFacets:
-    """Parameters of post_search_facets."""
-
-    replica: Annotated[Replica, replica_field()]
-
-
-@dataclass(frozen=True)
 class FacetBody(SearchBody):
     """A query, and the fields by whose values its matches are counted."""
 
@@ -234,7 +228,7 @@ class FacetAnswer(ResponseSchema):
     "POST",
     "/search/facets",
     tag="search",
-    query=CountFacets,
+    query=ReplicaParameters,
     body=FacetBody,
     while_read_only=True,
     responses={200: ResponseDoc("Counted.", FacetAnswer, SERVED_BY_DOC)},
@@ -242,7 +236,7 @@ class FacetAnswer(ResponseSchema):
     description="A bundle counts once for each of its values. A field that no bundle has is empty"
     " and listed in `unknown_fields`.",
 )
-def post_search_facets(context: StoreContext[CountFacets, FacetBody]) -> Response:
+def post_search_facets(context: StoreContext[ReplicaParameters, FacetBody]) -> Response:
     """Count matching bundles by the values of fields."""
     with prefix_pointers("/es_query"):
         clause = parse_query(context.body.es_query)

@@ -28,16 +28,16 @@ from storage.catalog import (
     versions,
 )
 from storage.catalog import files as file_rows
+from storage.catalog.events import EVENT_TYPES
 from storage.catalog.purges import Purge
 from storage.catalog.quotas import Amount
 from storage.errors import ConflictError, NotFoundError, Unavailable
-from storage.model import FQID, REPLICAS, EventType, Job, JobClaim, Replica
+from storage.model import FQID, REPLICAS, Job, JobClaim, Replica
 from storage.stores import Stores
 
 BUNDLE_KIND: keys.Kind = "bundle"
 BATCH_FILES = 256
 """Files of a bundle that one transaction schedules for their purge."""
-EVENT_TYPES: tuple[EventType, ...] = ("CREATE", "TOMBSTONE", "DELETE")
 
 
 @dataclass(frozen=True, slots=True)

@@ -300,16 +300,18 @@ def cite_bundle(context: PageContext[Any], row: BundleVersion, title: str) -> di
     }
 
 
-_TEX = {
-    "\\": r"\textbackslash{}",
-    "~": r"\textasciitilde{}",
-    "^": r"\textasciicircum{}",
-    **{letter: "\\" + letter for letter in "{}%&$#_"},
-}
+_TEX = str.maketrans(
+    {
+        "\\": r"\textbackslash{}",
+        "~": r"\textasciitilde{}",
+        "^": r"\textasciicircum{}",
+        **{letter: "\\" + letter for letter in "{}%&$#_"},
+    }
+)
 
 
 def _escape_tex(text: str) -> str:
-    return "".join(_TEX.get(letter, letter) for letter in text)
+    return text.translate(_TEX)
 
 
 # History -----------------------------------------------------------------------------------

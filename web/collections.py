@@ -4,7 +4,6 @@ import re
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime
 from typing import Annotated, Any
 from uuid import uuid4
 
@@ -144,11 +143,6 @@ class NewCollectionForm:
     ]
 
 
-def current_version() -> str:
-    """Return the version of this moment."""
-    return datetime.fromtimestamp(time.time(), UTC).strftime("%Y-%m-%dT%H%M%S.%fZ")
-
-
 @page("POST", "/collections", access="get_collections", login=True, query=CollectionListParameters)
 def create_collection(context: PageContext[CollectionListParameters]) -> Response:
     """Create an empty collection."""
@@ -186,7 +180,7 @@ def put_collection(
     links: Sequence[CollectionLink],
 ) -> FQID:
     """Write a new collection of the caller, if policies allow it."""
-    fqid = FQID(str(uuid4()), current_version())
+    fqid = FQID(str(uuid4()), formats.version_from_us(time.time_ns() // 1000))
     context.authorize("put_collection", path={}, query=_Naming(*fqid, replica))
     draft = CollectionDraft(fqid, replica, name, description, {}, links)
     written = collections.put(

@@ -1,27 +1,24 @@
 """Pages of the delivery log: what was sent to a receiver, its answers, and sending again."""
 
 from dataclasses import astuple, dataclass
-from typing import Annotated, Any, get_args
+from typing import Annotated, Any
 
 from flask import Response
 
+from api.deliveries import DELIVERY_EVENT_TYPES, DELIVERY_STATES
 from api.schemas.fields import NoParameters, TextField, max_length, one_of, page_token_field
 from pipelines import delivery_log, subscriptions
 from pipelines.flow import delivery_jobs
 from pipelines.formats import version_to_us
 from pipelines.subscriptions import SubscriptionRef
-from storage.catalog.deliveries import TEST_EVENT, DeliveryState
 from storage.catalog.delivery_log import DeliveryFilter, LoggedDelivery
 from storage.catalog.subscriptions import Subscription
 from storage.errors import ConflictError
-from storage.model import EventType
 from web.live import LivePage
 from web.pages import PageContext, page
 from web.subscription_forms import parse_time
-from web.subscriptions import format_json
+from web.subscriptions import find_own, format_json
 
-STATES: tuple[str, ...] = get_args(DeliveryState)
-EVENT_TYPES: tuple[str, ...] = (*get_args(EventType), TEST_EVENT)
 PAGE_DELIVERIES = 50
 MAX_SHOWN_BODY = 200_000
 """Characters of a request's body on a page."""
@@ -31,8 +28,10 @@ MAX_SHOWN_BODY = 200_000
 class LogParameters:
     """Which deliveries the log shows; an empty choice means any."""
 
-    state: Annotated[str, TextField(load_default="", validate=one_of("", *STATES))]
-    event_type: Annotated[str, TextField(load_default="", validate=one_of("", *EVENT_TYPES))]
+    state: Annotated[str, TextField(load_default="", validate=one_of("", *DELIVERY_STATES))]
+    event_type: Annotated[
+        str, TextField(load_default="", validate=one_of("", *DELIVERY_EVENT_TYPES))
+    ]
     bundle_uuid: Annotated[str, TextField(load_default="", validate=max_length(36))]
     search_after: Annotated[str | None, page_token_field()]
 
@@ -40,7 +39,7 @@ class LogParameters:
 @page("GET", "/subscriptions/<uuid>/deliveries", access="get_deliveries", query=LogParameters)
 def list_deliveries(context: PageContext[LogParameters]) -> LivePage:
     """List the deliveries of a subscription, the latest first."""
-    query, own = context.query, _find_own(context)
+    query, own = context.query, find_own(context)
     state: Any = query.state or None
     bundle_uuid = query.bundle_uuid.strip().lower() or None
     criteria = DeliveryFilter(state, query.event_type or None, bundle_uuid)
@@ -61,8 +60,8 @@ def list_deliveries(context: PageContext[LogParameters]) -> LivePage:
         "own": own,
         "rows": shown,
         "following": context.url(search_after=token) if token else None,
-        "states": STATES,
-        "event_types": EVENT_TYPES,
+        "states": DELIVERY_STATES,
+        "event_types": DELIVERY_EVENT_TYPES,
         "query": query,
         "errors": {},
     }
@@ -76,14 +75,10 @@ def list_deliveries(context: PageContext[LogParameters]) -> LivePage:
     )
 
 
-def _find_own(context: PageContext[Any]) -> Subscription:
-    return subscriptions.find_own_subscription(context.stores, context.uuid, context.caller.email)
-
-
 @page("GET", "/subscriptions/<uuid>/deliveries/<id>", access="get_delivery")
 def show_delivery(context: PageContext[NoParameters]) -> LivePage:
     """Show a delivery with its requests and their results."""
-    own = _find_own(context)
+    own = find_own(context)
     delivery = delivery_log.find_delivery(context.stores, own, context.path["id"])
     return LivePage(
         "delivery.html",
@@ -116,7 +111,7 @@ def _read_requests(
 @page("POST", "/subscriptions/<uuid>/deliveries/<id>/resend", access="resend_delivery")
 def resend_delivery(context: PageContext[NoParameters]) -> Response:
     """Send a delivery once more, whatever the state of its subscription."""
-    own, ident = _find_own(context), context.path["id"]
+    own, ident = find_own(context), context.path["id"]
     try:
         delivery_log.resend_delivery(context.stores, own, ident)
     except ConflictError as error:
@@ -137,7 +132,7 @@ class RetryForm:
 @page("POST", "/subscriptions/<uuid>/deliveries/retry", access="retry_deliveries")
 def retry_deliveries(context: PageContext[NoParameters]) -> Response:
     """Retry the failed deliveries of a subscription."""
-    own, form = _find_own(context), context.load_form(RetryForm)
+    own, form = find_own(context), context.load_form(RetryForm)
     since = parse_time("since", form.since)
     result = subscriptions.retry_failed_deliveries(
         context.stores,

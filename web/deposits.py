@@ -12,7 +12,6 @@ from api.schemas.fields import (
     UuidField,
     WriteParameters,
     in_range,
-    page_token_field,
     replica_field,
 )
 from pipelines import area_files, areas, deposits, formats
@@ -22,7 +21,7 @@ from pipelines.deposits import MAX_FILES, ChosenFile, DepositRequest
 from storage.catalog.deposits import Deposit
 from storage.errors import Invalid
 from storage.model import REPLICAS, Replica
-from web.areas import describe_state
+from web.areas import PageParameters, describe_state
 from web.bundles import find_titles
 from web.live import LivePage
 from web.pages import FormErrors, PageContext, page
@@ -204,15 +203,8 @@ def _authorize(context: PageContext[Any], deposit: Deposit) -> None:
     context.authorize("put_files", path={}, query=query, body=named)
 
 
-@dataclass(frozen=True)
-class DepositListParameters:
-    """Parameters of the list of deposits."""
-
-    search_after: Annotated[str | None, page_token_field()]
-
-
-@page("GET", "/deposits", access="post_area", login=True, query=DepositListParameters)
-def list_deposits(context: PageContext[DepositListParameters]) -> Response:
+@page("GET", "/deposits", access="post_area", login=True, query=PageParameters)
+def list_deposits(context: PageContext[PageParameters]) -> Response:
     """List the caller's deposits, unfinished files and latest bundles."""
     owner, scope = context.caller.email, ("web_deposits", context.caller.email)
     position = context.open_cursor(scope, context.query.search_after)

@@ -8,6 +8,7 @@ from typing import Annotated, Any
 
 from flask import Response
 
+from api.deliveries import send_test_delivery
 from api.schemas.fields import (
     NoParameters,
     QueryInteger,
@@ -40,8 +41,6 @@ from web.subscription_forms import (
 )
 
 SHOWN_MATCHES, SHOWN_DELIVERIES, SHOWN_REPLAYS = 20, 5, 5
-MAX_TEST_BUNDLES = 100
-"""How many of the latest bundles are searched for one that a test delivery can use."""
 SECRET_COOKIE, SECRET_PURPOSE, SECRET_S = "store-secret", "web subscription secret", 300
 """A new secret is kept for the next page in an encrypted cookie, and nowhere else."""
 OVERLAPS = ((0, "not at all"), (3_600, "an hour"), (86_400, "a day"), (604_800, "a week"))
@@ -236,7 +235,7 @@ def show_subscription(context: PageContext[NoParameters]) -> Response:
 def _render_subscription(
     context: PageContext[Any], *, status: int = 200, errors: dict[str, list[str]] | None = None
 ) -> Response:
-    own, secret = _find_own(context), _read_secret(context)
+    own, secret = find_own(context), _read_secret(context)
     cap_s = context.services.settings.secret_overlap_cap_s
     response = context.render(
         "subscription.html",
@@ -257,12 +256,13 @@ def _render_subscription(
     return response
 
 
-def _find_own(context: PageContext[Any]) -> Subscription:
+def find_own(context: PageContext[Any]) -> Subscription:
+    """Return the visitor's subscription in the path."""
     return subscriptions.find_own_subscription(context.stores, context.uuid, context.caller.email)
 
 
 def _find_ref(context: PageContext[Any]) -> SubscriptionRef:
-    own = _find_own(context)
+    own = find_own(context)
     return SubscriptionRef(own.uuid, own.owner, own.replica)
 
 
@@ -273,23 +273,8 @@ def _redirect_to_own(context: PageContext[Any], flash: str, below: str = "") -> 
 @page("POST", "/subscriptions/<uuid>/test", access="test_subscription")
 def send_test(context: PageContext[NoParameters]) -> Response:
     """Send a test delivery, and show what becomes of it."""
-    own = _find_own(context)
-    with matching.limit_dry_runs():
-        match = matching.find_latest_match(
-            context.stores,
-            own,
-            limit=MAX_TEST_BUNDLES,
-            time_s=context.services.settings.dry_run_s,
-            clock=time.monotonic,
-        )
-    sent = subscriptions.ping_subscription(
-        context.stores,
-        own,
-        uuid=formats.new_uuid(),
-        match=match,
-        request_id=context.request_id,
-    )
-    context.send(delivery_jobs([own.endpoint_id]))
+    own = find_own(context)
+    sent = send_test_delivery(context, own)
     return _redirect_to_own(context, "The test is on its way.", f"/deliveries/{sent.uuid}")
 
 
@@ -353,7 +338,7 @@ class ReplayParameters:
 @page("GET", "/subscriptions/<uuid>/replay", access="replay_subscription", query=ReplayParameters)
 def confirm_replay(context: PageContext[ReplayParameters]) -> Response:
     """Say what a replay would send, before it starts."""
-    own, given = _find_own(context), context.query
+    own, given = find_own(context), context.query
     try:
         window = _parse_window(given)
     except FormErrors as error:
@@ -365,7 +350,7 @@ def confirm_replay(context: PageContext[ReplayParameters]) -> Response:
 @page("POST", "/subscriptions/<uuid>/replay", access="replay_subscription")
 def start_replay(context: PageContext[NoParameters]) -> Response:
     """Send the events of a window once more."""
-    own = _find_own(context)
+    own = find_own(context)
     try:
         replay, jobs = events.request_replay(
             context.stores,
@@ -398,7 +383,7 @@ def _parse_window(given: ReplayParameters) -> EventWindow:
 def confirm_deletion(context: PageContext[NoParameters]) -> Response:
     """Say what the deletion of a subscription ends."""
     return context.render(
-        "subscription_delete.html", "Delete this subscription?", own=_find_own(context)
+        "subscription_delete.html", "Delete this subscription?", own=find_own(context)
     )
 
 

@@ -29,12 +29,12 @@ from api.authz.pages import (
 from api.authz.schemas.oauth import AuthorizeQuery
 from api.http.operation import ResponseDoc, operation
 from auth.login.sessions import BrowserSession
+from auth.login.targets import AUTHORIZE_PATH
 from auth.oauth import authorize
 from auth.oauth.authorize import AuthorizationRequest, LoginPrompt, NextStep
 from auth.oauth.provider import OAuthProvider, UserFacingError
 from storage.errors import Forbidden
 
-AUTHORIZE_PATH = "/oauth/authorize"
 CONSENT_PATH = "/oauth/consent"
 CONTINUE_PURPOSE, CONSENT_PURPOSE = "continue", "consent"
 """Purposes of sealed requests: to continue after a login, and to consent to."""

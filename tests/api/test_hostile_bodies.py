@@ -1,9 +1,6 @@
 """Small request bodies that would be expensive to parse are rejected early."""
 
 import json
-import tracemalloc
-from collections.abc import Iterator
-from contextlib import contextmanager
 
 import pytest
 
@@ -16,6 +13,7 @@ from storage.json_codec import MemoryBudget
 from tests.api.builders import INGEST, READER, VERSION, uuid_of
 from tests.api.conftest import verify
 from tests.builders import new_uuid
+from tests.peak_memory import memory_below
 
 pytestmark = pytest.mark.spec("CON-16")
 
@@ -28,17 +26,6 @@ MANY = b"[" + b",".join([b"{}"] * 100_000) + b"]"
 def below_a_long_name(value: bytes) -> bytes:
     """An object whose one member is long in name and lists this value ten times, then zeros."""
     return b'{"%s": [%s]}' % (b"x" * 100_000, b",".join([value] * 10 + [b"0"] * 20_000))
-
-
-@contextmanager
-def within(most: int) -> Iterator[None]:
-    """No more memory than this is taken at any time."""
-    tracemalloc.start()
-    try:
-        yield
-        assert tracemalloc.get_traced_memory()[1] < most
-    finally:
-        tracemalloc.stop()
 
 
 @pytest.mark.parametrize(
@@ -57,7 +44,7 @@ def within(most: int) -> Iterator[None]:
 )
 def test_rejects_too_many_items_before_loading_any(client, method, path, member, rest):
     body = b'{"%s": %s%s}' % (member.encode(), MANY, rest)
-    with within(40 * MB):
+    with memory_below(40 * MB):
         answer = client.open(path, method=method, data=body, headers=READER)
     assert answer.status_code == 400
     (faults,) = answer.json["errors"].items()
@@ -78,7 +65,7 @@ def test_repeated_members_with_long_names_take_bounded_memory(app):
     body = b'{"details": %s}' % below_a_long_name(b'{"a": 1, "a": 1}')
     with (
         app.test_request_context(method="PUT", data=body) as context,
-        within(40 * MB),
+        memory_below(40 * MB),
         pytest.raises(Invalid) as refused,
     ):
         loading.read_json(context.request, max_bytes=MB, max_depth=10, once=True)
@@ -90,7 +77,7 @@ def test_repeated_members_with_long_names_take_bounded_memory(app):
 def test_many_large_integers_take_bounded_memory(client):
     details = below_a_long_name(b"1" * 30)
     body = b'{"name": "", "description": "", "contents": [], "details": %s}' % details
-    with within(40 * MB):
+    with memory_below(40 * MB):
         answer = client.put(COLLECTION, data=body, headers=INGEST)
     assert answer.status_code == 201
 
@@ -98,7 +85,7 @@ def test_many_large_integers_take_bounded_memory(client):
 @pytest.mark.parametrize("small", [b"[]", b"{}", b'{"":1}', b'"ab"', b"[[[[]]]]"])
 def test_a_body_of_many_small_values_is_not_parsed(client, small):
     body = b'{"details": [' + (small + b",") * (8 * MB // (len(small) + 1)) + b"0]}"
-    with within(3 * len(body)):
+    with memory_below(3 * len(body)):
         answer = client.put(COLLECTION, data=body, headers=INGEST)
     assert answer.status_code == 413
     assert answer.json["code"] == "too_large"
@@ -115,13 +102,13 @@ def test_decoded_entries_fit_in_reserved_memory(name):
     one = {"uuid": name, "version": name, "name": name, "indexed": True}
     body = {"creator_uid": 1, "files": [one] * 50_000}
     text = json.dumps(body, separators=(",", ":"), ensure_ascii=False).encode()
-    with within(loading.TYPED_TIMES * len(text)):
+    with memory_below(loading.TYPED_TIMES * len(text)):
         assert decode_bundle(text) is not None
 
 
 def test_reads_no_large_body_of_unauthorized_caller(client):
     body = b'{"name": "%s"}' % (b"x" * 20 * MB)
-    with within(12 * MB):
+    with memory_below(12 * MB):
         answer = client.put(COLLECTION, data=body, headers=READER)
     assert answer.status_code == 403
 

@@ -1,6 +1,5 @@
 """The operator's commands for OAuth clients."""
 
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -17,13 +16,7 @@ pytestmark = pytest.mark.spec("OPS-23")
 
 
 @pytest.fixture
-def settings(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, put_catalog: Callable[[Path], None]
-) -> Settings:
-    home = tmp_path / "home"
-    monkeypatch.setenv("STORE_HOME", str(home))
-    put_catalog(home)
-    run("migrate")
+def settings(home: Path) -> Settings:
     return Settings(home=home)
 
 

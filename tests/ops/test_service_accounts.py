@@ -3,7 +3,6 @@
 import json
 import stat
 import time
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -28,13 +27,7 @@ ROBOT = "robot@example.org"
 
 
 @pytest.fixture
-def settings(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, put_catalog: Callable[[Path], None]
-) -> Settings:
-    home = tmp_path / "home"
-    monkeypatch.setenv("STORE_HOME", str(home))
-    put_catalog(home)
-    run("migrate")
+def settings(home: Path) -> Settings:
     return Settings(home=home)
 
 

@@ -1,25 +1,21 @@
 """Connections to buckets: through proxies, after they were closed, never with what is secret."""
 
 import contextlib
-import ipaddress
 import socket
 import ssl
 import threading
 import time
 from collections.abc import Iterator
-from datetime import UTC, datetime
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import httpx
 import pytest
-from cryptography import x509
-from cryptography.hazmat.primitives import hashes, serialization
-from cryptography.hazmat.primitives.asymmetric import ec
 
 from store_client.errors import StoreError
 from store_client.http.pool import DirectBody
 from store_client.transfer.connections import BucketConnections, TransferFailure
+from tests.certificates import write_certificate
 from tests.client.download.bucket import Bucket, Harm
 
 LONG = bytes(range(256)) * 8192
@@ -61,7 +57,7 @@ def tls_bucket(tmp_path: Path) -> Iterator[str]:
             self.wfile.write(b"abc")
 
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    context.load_cert_chain(_make_certificate(tmp_path / "server.pem"))
+    context.load_cert_chain(write_certificate(tmp_path / "server.pem"))
     server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
     server.socket = context.wrap_socket(server.socket, server_side=True)
     thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
@@ -70,30 +66,6 @@ def tls_bucket(tmp_path: Path) -> Iterator[str]:
     server.shutdown()
     server.server_close()
     thread.join()
-
-
-def _make_certificate(path: Path) -> Path:
-    key = ec.generate_private_key(ec.SECP256R1())
-    name = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, "127.0.0.1")])
-    address = x509.IPAddress(ipaddress.ip_address("127.0.0.1"))
-    made = (
-        x509.CertificateBuilder()
-        .subject_name(name)
-        .issuer_name(name)
-        .public_key(key.public_key())
-        .serial_number(1)
-        .not_valid_before(datetime(2020, 1, 1, tzinfo=UTC))
-        .not_valid_after(datetime(2050, 1, 1, tzinfo=UTC))
-        .add_extension(x509.SubjectAlternativeName([address]), critical=False)
-        .sign(key, hashes.SHA256())
-    )
-    private = key.private_bytes(
-        serialization.Encoding.PEM,
-        serialization.PrivateFormat.PKCS8,
-        serialization.NoEncryption(),
-    )
-    path.write_bytes(private + made.public_bytes(serialization.Encoding.PEM))
-    return path
 
 
 def test_rejects_untrusted_certificate(tls_bucket: str) -> None:

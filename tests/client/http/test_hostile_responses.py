@@ -2,9 +2,6 @@
 
 import gzip
 import json
-import tracemalloc
-from collections.abc import Iterator
-from contextlib import contextmanager
 
 import pytest
 
@@ -13,6 +10,7 @@ from store_client.errors import Damaged, NotFound, StoreError, Unreachable
 from store_client.http import HttpSession
 from store_client.http.retries import MAX_JSON_VALUES, MAX_SMALL_ANSWER, MIB
 from tests.client.scripted_server import Answer, Script, scripted
+from tests.peak_memory import memory_below
 
 TOKEN = {"Authorization": "Bearer secret", "Accept": "application/json"}
 
@@ -78,16 +76,6 @@ def test_not_found_hint_fits_objects_without_version(script: Script, session: Ht
 
 BOMB = gzip.compress(bytes(64 * MIB), compresslevel=1)
 GZIP = {"Content-Encoding": "gzip"}
-
-
-@contextmanager
-def memory_below(most: int) -> Iterator[None]:
-    tracemalloc.start()
-    try:
-        yield
-        assert tracemalloc.get_traced_memory()[1] < most
-    finally:
-        tracemalloc.stop()
 
 
 @pytest.mark.spec("CLI-144")

@@ -9,13 +9,11 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
-from cryptography import x509
-from cryptography.hazmat.primitives import hashes, serialization
-from cryptography.hazmat.primitives.asymmetric import ec
 
 from store_client.errors import Conflict, NotFound, Refused, Unreachable
 from store_client.http import HttpSession, RetryPolicy
 from store_client.http.urls import retry_after
+from tests.certificates import write_certificate
 from tests.client.scripted_server import CUT_OFF, NO_ANSWER, Answer, Script, problem
 
 FAULTS = [500, 502, 503, 504]
@@ -159,7 +157,7 @@ def test_a_host_that_does_not_exist_is_named(monkeypatch: pytest.MonkeyPatch) ->
 def tls(tmp_path: Path) -> Iterator[str]:
     """The URL of a server whose certificate nobody vouches for."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    context.load_cert_chain(_certificate(tmp_path))
+    context.load_cert_chain(write_certificate(tmp_path / "server.pem"))
     over = threading.Event()
     with socket.create_server(("127.0.0.1", 0)) as listening:
         listening.settimeout(0.05)
@@ -181,29 +179,6 @@ def tls(tmp_path: Path) -> Iterator[str]:
         yield f"https://127.0.0.1:{listening.getsockname()[1]}"
         over.set()
         thread.join()
-
-
-def _certificate(folder: Path) -> Path:
-    key = ec.generate_private_key(ec.SECP256R1())
-    name = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, "127.0.0.1")])
-    made = (
-        x509.CertificateBuilder()
-        .subject_name(name)
-        .issuer_name(name)
-        .public_key(key.public_key())
-        .serial_number(1)
-        .not_valid_before(datetime(2020, 1, 1, tzinfo=UTC))
-        .not_valid_after(datetime(2050, 1, 1, tzinfo=UTC))
-        .sign(key, hashes.SHA256())
-    )
-    private = key.private_bytes(
-        serialization.Encoding.PEM,
-        serialization.PrivateFormat.PKCS8,
-        serialization.NoEncryption(),
-    )
-    path = folder / "server.pem"
-    path.write_bytes(private + made.public_bytes(serialization.Encoding.PEM))
-    return path
 
 
 @pytest.mark.spec("CLI-09")

@@ -10,6 +10,7 @@ import pytest
 from store_client.client import Client
 from store_client.configuration import Configuration
 from store_client.transfer import s3 as s3_transfer
+from store_client.transfer.journal import UploadJournal
 from tests.client.upload.directories import filled
 from tests.client.upload.recording import Recording, client_of
 from tests.storage.blobs.s3_server import ACCESS_KEY, SECRET_KEY, lasting_s3
@@ -55,3 +56,11 @@ def bucket(s3: Any) -> str:
     name = f"staging-{uuid4()}"
     s3.create_bucket(Bucket=name)
     return name
+
+
+@pytest.fixture
+def journal(tmp_path: Path) -> Iterator[UploadJournal]:
+    """The journal of an upload."""
+    made = UploadJournal(tmp_path / "journal.jsonl")
+    yield made
+    made.close()

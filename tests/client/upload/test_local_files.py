@@ -2,7 +2,6 @@
 
 import os
 import socket
-import tracemalloc
 import unicodedata
 from pathlib import Path
 
@@ -17,6 +16,7 @@ from store_client.local_files import list_files
 from store_client.uploads.job import upload
 from store_client.uploads.options import UploadOptions
 from tests.client.upload.directories import NAMES
+from tests.peak_memory import memory_below
 
 
 def names(folder: Path) -> list[str]:
@@ -143,12 +143,6 @@ def test_twenty_thousand_files_are_planned_in_little_memory(
     session = Client(config=config, token="admin").session
     session._transport = nobody
     options = UploadOptions(tmp_path / "many", "aws", dry_run=True)
-    with Client(config=config, session=session) as client:
-        tracemalloc.start()
-        try:
-            done = upload(client, options)
-            peak = tracemalloc.get_traced_memory()[1]
-        finally:
-            tracemalloc.stop()
+    with Client(config=config, session=session) as client, memory_below(64 * 1024 * 1024):
+        done = upload(client, options)
     assert len(done.files) == done.sent_files == many
-    assert peak < 64 * 1024 * 1024

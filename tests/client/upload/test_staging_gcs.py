@@ -43,13 +43,6 @@ def objects(gcs: Gcs) -> Iterator[Any]:
 
 
 @pytest.fixture
-def journal(tmp_path: Path) -> Iterator[UploadJournal]:
-    made = UploadJournal(tmp_path / "journal.jsonl")
-    yield made
-    made.close()
-
-
-@pytest.fixture
 def shared() -> Iterator[TransferContext]:
     with open_transfer(2) as made:
         yield made

@@ -31,13 +31,6 @@ REFUSAL = b"<Error><Code>AccessDenied</Code><Message>no</Message></Error>"
 
 
 @pytest.fixture
-def journal(tmp_path: Path) -> Iterator[UploadJournal]:
-    made = UploadJournal(tmp_path / "journal.jsonl")
-    yield made
-    made.close()
-
-
-@pytest.fixture
 def shared() -> Iterator[TransferContext]:
     with open_transfer(4) as made:
         yield made

@@ -4,7 +4,6 @@ import json
 import resource
 import string
 import time
-import tracemalloc
 
 import pytest
 from hypothesis import given
@@ -18,6 +17,7 @@ from store_client.validation.documents import (
 )
 from store_client.validation.findings import Finding
 from store_client.validation.schemas import SchemaSet
+from tests.peak_memory import memory_below
 
 pytestmark = pytest.mark.spec("CLI-160")
 
@@ -118,12 +118,9 @@ def test_finds_deep_nesting() -> None:
 
 def test_a_large_document_without_rules_takes_little_memory() -> None:
     data = b"[" + b"{}," * (DETAILED_BYTES // 3) + b"{}]"
-    tracemalloc.start()
-    assert validate_document("a.json", data, SchemaSet()) == []
-    _, peak = tracemalloc.get_traced_memory()
-    tracemalloc.stop()
     # As values, the objects alone would take fifteen times their text.
-    assert peak < 8 * len(data)
+    with memory_below(8 * len(data)):
+        assert validate_document("a.json", data, SchemaSet()) == []
 
 
 @pytest.mark.parametrize(("item", "column"), [(b"NaN", 3), (b'{"a": 1, "a": 2}', 12)])

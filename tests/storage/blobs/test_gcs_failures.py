@@ -4,7 +4,6 @@ import json
 import os
 import socket
 import time
-import tracemalloc
 from collections.abc import Callable, Iterator
 from http.server import BaseHTTPRequestHandler
 from pathlib import Path
@@ -18,6 +17,7 @@ from storage.blobs.gcs import GcsBlobs
 from storage.errors import AlreadyExists, Invalid, SourceChanged, Unavailable
 from storage.protocols import BLOCK, DEFAULT_CONTENT_TYPE
 from tests.http_server import serving
+from tests.peak_memory import memory_below
 from tests.storage.blobs.backend_gcs import new_bucket, opened, running
 from tests.storage.blobs.gcs_server import Gcs, Trouble
 
@@ -315,14 +315,9 @@ def test_memory_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     with serving(Endless) as base:
         store = opened(base, "b")
         upload = store.upload("k", part_size=Endless.size, content_type=DEFAULT_CONTENT_TYPE)
-        tracemalloc.start()
-        try:
+        with memory_below(160 * BLOCK):
             upload.part(1, (bytes(BLOCK) for _ in range(Endless.size // BLOCK)))
             assert sum(map(len, store.read("k"))) == Endless.size
-            _, peak = tracemalloc.get_traced_memory()
-        finally:
-            tracemalloc.stop()
-    assert peak < 160 * BLOCK
 
 
 def test_checksums_go_ahead_of_the_bytes(gcs: Gcs, store: GcsBlobs) -> None:

@@ -2,7 +2,6 @@
 
 import os
 import socket
-import tracemalloc
 from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -17,6 +16,7 @@ from storage.blobs.s3 import S3Blobs, open_s3_blobs
 from storage.errors import AlreadyExists, Forbidden, NotFoundError, SourceChanged, Unavailable
 from storage.protocols import BLOCK
 from tests.http_server import serving
+from tests.peak_memory import memory_below
 from tests.storage.blobs.backend_s3 import SIMULATED, opened
 
 LIMITS = CloudLimits(connect_s=5, read_s=30, attempts=3, connections=4)
@@ -281,11 +281,8 @@ def test_a_large_part_passes_through_little_memory() -> None:
     with Script(Say(200, begun), OK).bucket() as blobs:
         upload = blobs.upload("k", part_size=64 * BLOCK, content_type="x/y")
         block = bytes(BLOCK)
-        tracemalloc.start()
-        upload.part(1, (block for _ in range(64)))
-        _, most = tracemalloc.get_traced_memory()
-        tracemalloc.stop()
-    assert most < 12 * BLOCK
+        with memory_below(12 * BLOCK):
+            upload.part(1, (block for _ in range(64)))
 
 
 def test_completion_with_lost_response_finds_key_taken() -> None:

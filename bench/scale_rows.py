@@ -20,9 +20,9 @@ OPEN = 1_000
 BORN_US = 1_767_225_600_000_000
 
 
-def uuid_sql(salt: str, number: str = "n") -> str:
-    """The uuid of row `number` of a kind: as random as real ones, and the same every time."""
-    return f"CAST(CAST(md5('{salt}' || {number}) AS uuid) AS text)"
+def uuid_sql(salt: str) -> str:
+    """The uuid of row `n` of a kind: as random as real ones, and the same every time."""
+    return f"CAST(CAST(md5('{salt}' || n) AS uuid) AS text)"
 
 
 _SERIES = "FROM generate_series(CAST(:first AS bigint), :last) AS n"

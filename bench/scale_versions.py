@@ -86,9 +86,6 @@ def list_calls_of_deposits() -> Mapping[str, Call]:
         "bundle_contents.list_metadata_entries": (
             lambda tx, k: bundle_contents.list_metadata_entries(tx, k.number, limit=PAGE)
         ),
-        "bundle_contents.find_entry": lambda tx, k: bundle_contents.find_entry(
-            tx, k.number, "f0.json"
-        ),
         "bundle_contents.find_record_verification": (
             lambda tx, k: bundle_contents.find_record_verification(tx, "bundle", k.number)
         ),

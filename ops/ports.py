@@ -59,17 +59,17 @@ def is_answering(host: str, port: int, path: str) -> bool:
             return False
 
 
-def find_free_port(host: str = "127.0.0.1") -> int:
+def find_free_port() -> int:
     """A free port outside the range of outgoing connections."""
     while True:
         port = random.choice(_PORT_RANGE)
-        if is_free(host, port):
+        if is_free("127.0.0.1", port):
             return port
 
 
-def find_free_port_pair(host: str = "127.0.0.1") -> int:
+def find_free_port_pair() -> int:
     """A free port whose successor is free too."""
     while True:
-        port = find_free_port(host)
-        if is_free(host, port + 1):
+        port = find_free_port()
+        if is_free("127.0.0.1", port + 1):
             return port

@@ -7,7 +7,7 @@ from pipelines import documents, failover
 from storage import keys
 from storage.catalog import bundle_contents, bundles, integrity
 from storage.catalog.bundle_contents import FolderItem, ReplicaVerification
-from storage.errors import DomainError, NotFoundError, Unavailable
+from storage.errors import DomainError, Unavailable
 from storage.model import REPLICAS, BundleVersion, FileVersion, ManifestEntry, Replica
 from storage.stores import Stores
 
@@ -25,15 +25,6 @@ def list_folder(
     """List the folders and files directly below a prefix, in byte order, after a given name."""
     with stores.catalog.read() as tx:
         return bundle_contents.list_folder(tx, bundle.id, prefix, after=after, limit=limit)
-
-
-def find_entry(stores: Stores, bundle: BundleVersion, name: str) -> ManifestEntry:
-    """Return the file of a name; raise NotFoundError."""
-    with stores.catalog.read() as tx:
-        entry = bundle_contents.find_entry(tx, bundle.id, name)
-    if entry is None:
-        raise NotFoundError(f"The bundle has no file {name}.")
-    return entry
 
 
 def measure_size(stores: Stores, bundle: BundleVersion) -> int:

@@ -35,15 +35,13 @@ def list_events(stores: Stores, fqids: Sequence[FQID]) -> list[BundleEvent]:
     return sorted(found, key=lambda event: (event.at_us, event.replica), reverse=True)
 
 
-def list_collections(
-    stores: Stores, owner: str, fqid: FQID, kind: str = "bundle"
-) -> list[Collection]:
-    """List the owner's collections whose latest version contains a bundle, or a file.
+def list_collections(stores: Stores, owner: str, fqid: FQID) -> list[Collection]:
+    """List the owner's collections whose latest version contains a bundle.
 
     Of those of the first COLLECTIONS_MAX collections.
     """
     with stores.catalog.read() as tx:
-        return collections.list_containing(tx, owner, kind, fqid, limit=COLLECTIONS_MAX)
+        return collections.list_containing(tx, owner, "bundle", fqid, limit=COLLECTIONS_MAX)
 
 
 def list_own_collections(

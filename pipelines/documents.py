@@ -28,7 +28,7 @@ from storage.json_codec import (
     decode_exactly,
     estimate_parsed_size,
 )
-from storage.model import FQID, BundleVersion, EventType, ManifestEntry, Replica
+from storage.model import FQID, BundleVersion, ManifestEntry, Replica
 from storage.search.documents import flatten_document
 from storage.stores import Stores
 
@@ -206,7 +206,6 @@ def assemble_document(
     contents: Iterable[tuple[ManifestEntry, bytes | None]],
     *,
     field_limit: int,
-    event_type: EventType = "CREATE",
 ) -> AssembledDocument:
     """Assemble a document; `contents` has the metadata files in order, None if too large.
 
@@ -215,7 +214,7 @@ def assemble_document(
     listed = entries if len(entries) <= MAX_INDEXED_FILES else ()
     manifest = {"creator_uid": creator_uid, "files": format_entries(listed)}
     document: dict[str, Any] = {
-        "event_type": event_type,
+        "event_type": "CREATE",
         "bundle_info": {"uuid": fqid.uuid, "version": fqid.version},
         "uuid": fqid.uuid,
         "manifest": manifest,

@@ -137,8 +137,8 @@ def find_unknown_fields(wanted: Iterable[str], known: Collection[str]) -> list[s
     ]
 
 
-def find_nearest_fields(name: str, known: Iterable[str], most: int = 3) -> list[str]:
-    """Return the known fields most like a name, best first; their last parts matter most."""
+def find_nearest_fields(name: str, known: Iterable[str]) -> list[str]:
+    """Return the three known fields most like a name; their last parts matter most."""
     wanted = name.removesuffix(KEYWORD_SUFFIX)
     by_last = defaultdict[str, list[str]](list)
     for each in known:
@@ -150,7 +150,7 @@ def find_nearest_fields(name: str, known: Iterable[str], most: int = 3) -> list[
         for part in alike
         for each in by_last[part][:100]
     ]
-    return [each for _, _, each in nsmallest(most, found)]
+    return [each for _, _, each in nsmallest(3, found)]
 
 
 def _similarity(one: str, other: str) -> float:

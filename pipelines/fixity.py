@@ -1,8 +1,7 @@
 """Fixity report: verification counts per replica, and the checksums of stored objects."""
 
 import hashlib
-import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import chain, islice
@@ -51,12 +50,10 @@ def build_report(stores: Stores, *, period_days: float) -> FixityReport:
         return FixityReport(now, counts, integrity.list_damaged(tx, limit=MAX_LISTED))
 
 
-def open_report_cache(
-    stores: Stores, period_days: float, clock: Callable[[], float] = time.monotonic
-) -> ReportCache[FixityReport]:
+def open_report_cache(stores: Stores, period_days: float) -> ReportCache[FixityReport]:
     """Return a cache of the report, since counting reads whole indexes."""
     build = partial(build_report, stores, period_days=period_days)
-    return ReportCache(build, fresh_s=FRESH_S, fresh_factor=FRESH_FACTOR, clock=clock)
+    return ReportCache(build, fresh_s=FRESH_S, fresh_factor=FRESH_FACTOR)
 
 
 def list_object_fixity(stores: Stores) -> Iterator[ObjectFixity]:

@@ -25,7 +25,7 @@ def parse_uuid(text: str, *, where: str = "uuid") -> str:
     return lower
 
 
-def parse_version(text: str, *, where: str = "version") -> str:
+def parse_version(text: str) -> str:
     """Return a STORE_VERSION with an existing date and time; raise Invalid (`illegal_version`)."""
     if _VERSION.fullmatch(text):
         try:
@@ -37,7 +37,7 @@ def parse_version(text: str, *, where: str = "version") -> str:
     raise Invalid(
         f"'{text[:100]}' is not a version like 2026-01-31T235959.000000Z.",
         code="illegal_version",
-        errors={where: ["Not a valid version."]},
+        errors={"version": ["Not a valid version."]},
     )
 
 

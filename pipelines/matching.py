@@ -159,7 +159,7 @@ def _compute_attachments(
         budget=budget,
         watch=lambda: beat(0),
     )
-    accounts.pay([subscription.owner], min(allowed, allowed - budget.remaining))
+    accounts.pay([subscription.owner], min(allowed, allowed - budget.remaining_steps))
     return values
 
 

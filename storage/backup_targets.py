@@ -27,15 +27,15 @@ class FolderTarget:
     """A folder; its backups are readable by their owner only."""
 
     def __init__(self, folder: Path) -> None:
-        self.staging = folder
+        self.staging_folder = folder
 
     def store(self, draft: Path, name: str) -> None:
         """See BackupTarget; the draft is on the disk already."""
         try:
-            os.link(draft, self.staging / name)
+            os.link(draft, self.staging_folder / name)
         except FileExistsError as error:
-            raise AlreadyExists(f"{self.staging / name} exists.") from error
-        handle = os.open(self.staging, os.O_RDONLY)
+            raise AlreadyExists(f"{self.staging_folder / name} exists.") from error
+        handle = os.open(self.staging_folder, os.O_RDONLY)
         try:
             os.fsync(handle)
         finally:
@@ -45,21 +45,23 @@ class FolderTarget:
     def open(self, name: str) -> Iterator[BinaryIO]:
         """See BackupTarget."""
         try:
-            file = (self.staging / name).open("rb")
+            file = (self.staging_folder / name).open("rb")
         except FileNotFoundError as error:
-            raise NotFoundError(f"There is no backup {self.staging / name}.") from error
+            raise NotFoundError(f"There is no backup {self.staging_folder / name}.") from error
         with file:
             yield file
 
     def list_names(self) -> list[str]:
         """See BackupTarget."""
         with suppress(FileNotFoundError):
-            return sorted(name for name in os.listdir(self.staging) if _NAME_REGEX.fullmatch(name))
+            return sorted(
+                name for name in os.listdir(self.staging_folder) if _NAME_REGEX.fullmatch(name)
+            )
         return []
 
     def delete(self, name: str) -> None:
         """See BackupTarget."""
-        (self.staging / name).unlink(missing_ok=True)
+        (self.staging_folder / name).unlink(missing_ok=True)
 
 
 class BucketTarget:
@@ -67,7 +69,7 @@ class BucketTarget:
 
     def __init__(self, bucket: BlobStore, *, part_bytes: int = PART_BYTES) -> None:
         self._bucket, self._part_bytes = bucket, part_bytes
-        self.staging = Path(tempfile.gettempdir())
+        self.staging_folder = Path(tempfile.gettempdir())
 
     def store(self, draft: Path, name: str) -> None:
         """See BackupTarget."""

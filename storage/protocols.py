@@ -546,7 +546,7 @@ class BackupTarget(Protocol):
     """Keeps backups by name; a name appears once its backup is complete, and never changes."""
 
     @property
-    def staging(self) -> Path:
+    def staging_folder(self) -> Path:
         """The folder of a file that will be stored."""
 
     def store(self, draft: Path, name: str) -> None:

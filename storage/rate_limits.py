@@ -8,7 +8,6 @@ import math
 import threading
 import time
 from collections import OrderedDict
-from collections.abc import Callable
 from dataclasses import dataclass
 from ipaddress import IPv4Address, IPv6Address, ip_network
 from typing import Final, Protocol
@@ -53,14 +52,14 @@ class RateLimiter(Protocol):
 class MemoryRateLimiter:
     """Token buckets of one process; forgets the least recently used beyond `most`."""
 
-    def __init__(self, *, clock: Callable[[], float] = time.monotonic, most: int = 100_000) -> None:
-        self._clock, self._most = clock, most
+    def __init__(self, *, most: int = 100_000) -> None:
+        self._most = most
         self._lock = threading.Lock()
         self._buckets: OrderedDict[str, tuple[float, float]] = OrderedDict()
 
     def take(self, who: str, rate: Rate) -> RateDecision:
         """See RateLimiter."""
-        now, per_second = self._clock(), rate.per_minute / 60
+        now, per_second = time.monotonic(), rate.per_minute / 60
         with self._lock:
             tokens, at = self._buckets.pop(who, (float(rate.burst), now))
             tokens = min(rate.burst, tokens + (now - at) * per_second)

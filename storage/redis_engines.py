@@ -195,15 +195,13 @@ return {taken, math.floor(tokens), math.ceil((1 - tokens) / per_second),
 class RedisRateLimiter:
     """Token buckets that all processes of one Redis share."""
 
-    def __init__(
-        self, url: str, *, prefix: str = "store:rate:", clock: Callable[[], float] = time.monotonic
-    ) -> None:
+    def __init__(self, url: str, *, clock: Callable[[], float] = time.monotonic) -> None:
         # One retry: the connection may predate a restart of Redis.
         self._client = _make_client(
             url, silence_s=_TAKE_TIMEOUT_S, connect_s=_TAKE_TIMEOUT_S, retries=1
         )
         self._script = self._client.register_script(_TAKE_TOKEN_SCRIPT)
-        self._prefix, self._clock = prefix, clock
+        self._clock = clock
         self._silent_until = float("-inf")
 
     def take(self, who: str, rate: Rate) -> RateDecision | None:
@@ -211,7 +209,9 @@ class RedisRateLimiter:
         if self._clock() < self._silent_until:
             return None
         try:
-            found: Any = self._script(keys=[self._prefix + who], args=[rate.burst, rate.per_minute])
+            found: Any = self._script(
+                keys=[f"store:rate:{who}"], args=[rate.burst, rate.per_minute]
+            )
         except (redis.RedisError, OSError) as error:
             self._silent_until = self._clock() + _ALLOW_ALL_S
             log.warning("rate limits are off for a while: %s", error)

@@ -25,7 +25,6 @@ BUCKET_VERBS = (
 BUCKET_STREAMS = ("read", "list")
 SEARCH_VERBS = ("write", "search", "count_facets", "list_fields", "get", "ping")
 SEARCH_STREAMS = ("list_ids",)
-OUTCOMES = ("ok", "absent", "exists", "refused", "timeout", "unavailable", "failed")
 
 Observe = Callable[[float, BaseException | None], None]
 

@@ -1,7 +1,6 @@
 """Builders with defaults, so that tests state only what matters."""
 
 import hashlib
-from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
 from uuid import uuid4
@@ -18,7 +17,6 @@ from storage.catalog import Catalog
 from storage.catalog import files as file_rows
 from storage.errors import AlreadyExists
 from storage.model import FQID, REPLICAS, Replica
-from storage.protocols import SearchIndex
 from storage.pubsub import MemoryPubSub
 from storage.stores import Stores
 
@@ -37,9 +35,7 @@ def local(root: Path, name: str) -> FolderBlobs:
     return FolderBlobs(root / name, UrlSigner(SECRET.encode(), name))
 
 
-def build_stores(
-    root: Path, catalog: Catalog, search: Mapping[Replica, SearchIndex] | None = None
-) -> Stores:
+def build_stores(root: Path, catalog: Catalog) -> Stores:
     """Real folders and a given catalog; no process but this one."""
     areas = local(root, "areas")
     replicas = {replica: local(root, replica) for replica in REPLICAS}
@@ -48,7 +44,7 @@ def build_stores(
         areas=areas,
         checkouts={replica: PlainFolder(root / "checkouts" / replica) for replica in REPLICAS},
         catalog=catalog,
-        search=search or {},
+        search={},
         pubsub=MemoryPubSub(),
         sources=UrlSources(SourceSettings(areas=areas, own_buckets=tuple(replicas.values()))),
         open_destination=lambda _replica, name: PlainFolder(root / "destinations" / name),

@@ -194,9 +194,9 @@ def retry_token_field() -> TextField:
     return TextField(load_default=None, metadata=describe_field("Not set by end users."))
 
 
-def page_token_field(what: str = "page") -> TextField:
+def page_token_field() -> TextField:
     """Return the page token parameter, whose values come from a `Link` header."""
-    about = {"description": f"The token of the next {what}, from a Link header."}
+    about = describe_field("The token of the next page, from a Link header.")
     return TextField(load_default=None, metadata=about)
 
 

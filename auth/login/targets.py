@@ -51,10 +51,6 @@ class LoginTargets:
         url = add_query_parameters(own or redirect_uri, {"state": state})
         return _SEALED_PREFIX + self.seals.seal("target", [url], ends=now + TARGET_LIFE_S)
 
-    def seal_home(self, *, now: float) -> str:
-        """Seal the default target."""
-        return self.seal_target("/login/account", None, now=now)
-
     def open_target(self, target: str | None, *, now: float) -> str | None:
         """Return the URL of a target; None if it is invalid or expired."""
         text = target or ""

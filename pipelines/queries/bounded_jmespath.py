@@ -61,7 +61,7 @@ class EvaluationBudget:
         self._later = steps - self.now
 
     @property
-    def remaining(self) -> int:
+    def remaining_steps(self) -> int:
         """Return the steps that are left, negative if there were not enough."""
         return self.now + self._later
 
@@ -72,11 +72,11 @@ class EvaluationBudget:
             self._refill()
 
     def _refill(self) -> None:
-        if self.remaining < 0:
+        if self.remaining_steps < 0:
             raise StepsExhausted("The expression takes more steps than allowed.")
         if self._watch is not None:
             self._watch()
-        left = self.remaining
+        left = self.remaining_steps
         self.now = min(left, WATCH_INTERVAL_STEPS)
         self._later = left - self.now
 

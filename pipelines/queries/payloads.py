@@ -160,7 +160,7 @@ class _AttachmentEvaluation:
 
     def _evaluate_one(self, name: str, expression: str, allowance: int) -> bool:
         """Evaluate one; return False if it needs a larger allowance, and may have it."""
-        allowed = min(allowance, self._budget.remaining)
+        allowed = min(allowance, self._budget.remaining_steps)
         own = bounded_jmespath.EvaluationBudget(allowed, self._watch)
         try:
             value, size = _evaluate_expression(expression, self._document, own)
@@ -175,7 +175,7 @@ class _AttachmentEvaluation:
         except bounded_jmespath.EvaluationFailed as error:
             self._errors[name] = str(error)
         finally:
-            self._budget.pay(min(allowed, allowed - own.remaining))
+            self._budget.pay(min(allowed, allowed - own.remaining_steps))
         return True
 
     def size(self) -> int:

@@ -285,7 +285,7 @@ def _evaluate_query(
     budget: bounded_jmespath.EvaluationBudget,
 ) -> list[QueryOutcome] | None:
     """Return the outcomes of a query, or None if it needs a larger allowance."""
-    allowance, matches, failure = budget.remaining, False, None
+    allowance, matches, failure = budget.remaining_steps, False, None
     try:
         matches = query.evaluate(seen, budget)
     except bounded_jmespath.StepsExhausted as error:
@@ -301,7 +301,9 @@ def _evaluate_query(
             else type(error).__name__
         )
     finally:
-        accounts.pay(owners, min(allowance, allowance - budget.remaining) + query.compile_steps)
+        accounts.pay(
+            owners, min(allowance, allowance - budget.remaining_steps) + query.compile_steps
+        )
     return [QueryOutcome(query, owner, matches, failure) for owner in owners]
 
 

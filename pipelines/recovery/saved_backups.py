@@ -17,7 +17,7 @@ log = logging.getLogger(__name__)
 
 LEASE = "backup"
 RETRY_S = 3_600.0
-"""Longest time between two attempts; nobody needs as long for one."""
+"""Longest time between two attempts; one attempt takes less."""
 
 
 @dataclass(frozen=True)
@@ -66,7 +66,7 @@ def save_backup(stores: Stores, target: BackupTarget, name: str, *, key: str) ->
     It has its name only once it is complete. AlreadyExists if the name is taken, OSError if it
     cannot be written, DamagedObjectError if what was stored is not what was written.
     """
-    draft = target.staging / f".{name}.{os.getpid()}"
+    draft = target.staging_folder / f".{name}.{os.getpid()}"
     try:
         handle = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
         with os.fdopen(handle, "wb") as file:

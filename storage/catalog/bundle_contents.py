@@ -118,17 +118,6 @@ def list_metadata_entries(tx: Tx, bundle_id: int, *, limit: int) -> list[Manifes
     return [_entry_from_row(row) for row in rows]
 
 
-def find_entry(tx: Tx, bundle_id: int, name: str) -> ManifestEntry | None:
-    """Return the entry of a name."""
-    statement = (
-        f"SELECT {_ENTRY_COLUMNS} FROM bundle_segments AS s CROSS JOIN entries AS e"
-        " JOIN files AS f ON f.id = e.file_id JOIN blobs AS b ON b.id = f.blob_id"
-        " WHERE s.bundle_id = :id AND e.segment_id = s.segment_id AND e.name = :name LIMIT 1"
-    )
-    row = tx.execute(sql.parse(statement), {"id": bundle_id, "name": name}).first()
-    return None if row is None else _entry_from_row(row)
-
-
 # Verification ------------------------------------------------------------------------------
 
 

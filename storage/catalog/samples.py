@@ -30,12 +30,12 @@ def find_last_id(tx: Tx, table: Table) -> int:
     return int(tx.execute(select(func.max(table.c.id))).scalar_one() or 0)
 
 
-def choose_ids(last_id: int, *, spans: int = SPANS, span_ids: int = SPAN_IDS) -> IdSample:
+def choose_ids(last_id: int) -> IdSample:
     """Return a sample of the ids from 1 to `last_id`: all of them if they are few."""
-    step = max(span_ids, -(-last_id // spans))
+    step = max(SPAN_IDS, -(-last_id // SPANS))
     ids = [
         ident
         for first in range(1, last_id + 1, step)
-        for ident in range(first, min(first + span_ids, last_id + 1))
+        for ident in range(first, min(first + SPAN_IDS, last_id + 1))
     ]
     return IdSample(ids, last_id / len(ids) if ids else 0.0)

@@ -51,8 +51,8 @@ def make(settings: Settings, stores: Stores, job_queue: Outbox) -> Make:
     return build
 
 
-def object_path(uuid: str, version: str = VERSION) -> str:
-    return f"{ROOT}/objects/{uuid}.{version}"
+def object_path(uuid: str) -> str:
+    return f"{ROOT}/objects/{uuid}.{VERSION}"
 
 
 # What an object is -------------------------------------------------------------------------

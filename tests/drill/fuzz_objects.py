@@ -212,10 +212,10 @@ def naming(known: Known, operation: str, rng: Random) -> Naming | None:
     return None if maker is None else maker(known, rng)
 
 
-def _versioned(names: Sequence[Name], rng: Random, replicas: Sequence[str] = REPLICAS) -> Naming:
+def _versioned(names: Sequence[Name], rng: Random) -> Naming:
     one = rng.choice(names)
     version = {"version": one[1]} if rng.random() < 0.8 else {}
-    return Naming({"uuid": one[0]}, {"replica": rng.choice(replicas), **version})
+    return Naming({"uuid": one[0]}, {"replica": rng.choice(REPLICAS), **version})
 
 
 def _half(names: Sequence[T], *, doomed: bool) -> Sequence[T]:

@@ -90,8 +90,8 @@ def _due(stores: Stores) -> list[Job]:
         ]
 
 
-def gathering(replica: Replica = "aws") -> Job:
-    return Job(Step.JOURNAL, replica, GATHER)
+def gathering() -> Job:
+    return Job(Step.JOURNAL, "aws", GATHER)
 
 
 @dataclass(frozen=True)
@@ -135,10 +135,10 @@ def _seen(data: bytes, each: catalog_events.SequencedEvent) -> Seen:
     return Seen(each.event.id, each.event.type, each.event.fqid, document)
 
 
-def all_events(stores: Stores, replica: Replica = "aws") -> list[BundleEvent]:
+def all_events(stores: Stores) -> list[BundleEvent]:
     """In the order of their numbers."""
     with stores.catalog.read() as tx:
-        return [each.event for each in catalog_events.list_range(tx, replica, 1, limit=100_000)]
+        return [each.event for each in catalog_events.list_range(tx, "aws", 1, limit=100_000)]
 
 
 def ids(found: Sequence[Seen] | Sequence[BundleEvent]) -> list[str]:

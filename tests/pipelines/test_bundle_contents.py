@@ -4,8 +4,6 @@ import threading
 import time
 from collections.abc import Callable
 
-import pytest
-
 from pipelines import (
     bundle_contents,
     bundle_references,
@@ -22,7 +20,6 @@ from pipelines.subscriptions import NewSubscription
 from storage import keys
 from storage.catalog import files
 from storage.catalog.integrity import record_damage
-from storage.errors import NotFoundError
 from storage.model import FQID, BundleVersion, CollectionLink
 from storage.stores import Stores
 from tests.builders import make_file, new_uuid, version
@@ -59,9 +56,6 @@ def test_folders_are_listed_in_byte_order_by_pages(stores: Stores) -> None:
         ("deep/", None),
     ]
     assert bundle_contents.list_folder(stores, row, "none/", limit=9) == []
-    assert bundle_contents.find_entry(stores, row, "raw/2.fq").size == 8
-    with pytest.raises(NotFoundError):
-        bundle_contents.find_entry(stores, row, "raw/")
     assert bundle_contents.measure_size(stores, row) == sum(len(name.encode()) for name in NAMES)
 
 

@@ -68,8 +68,8 @@ def run(stores: Stores, accepted: AcceptedIngest) -> tuple[Job, ...]:
     return ingest.verify(stores, claimed(stores, accepted.jobs[0]), lambda _n: None)
 
 
-def blobs_of(stores: Stores, replica: str = "aws") -> list[str]:
-    return [info.key for info in stores.replicas[replica].list("")]  # type: ignore[index]
+def blobs_of(stores: Stores) -> list[str]:
+    return [info.key for info in stores.replicas["aws"].list("")]
 
 
 @pytest.mark.spec("FIL-15")

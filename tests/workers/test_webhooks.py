@@ -15,8 +15,8 @@ from workers.deliver import build_webhook_sender
 from workers.webhooks import AddressRefused, GuardedResolver, WebhookSender
 
 
-def a_request(url: str, method: str = "POST") -> WebhookRequest:
-    return WebhookRequest(method, url, {"X-One": "1"}, b"body")
+def a_request(url: str) -> WebhookRequest:
+    return WebhookRequest("POST", url, {"X-One": "1"}, b"body")
 
 
 def sending(

@@ -51,8 +51,6 @@ class VerifiedToken:
     groups: tuple[str, ...]
     expires: float | None
     """By this machine's clock."""
-    ahead_s: float
-    """How far this machine's clock is ahead of the store's."""
 
 
 def extract_jwt(given: str) -> str:
@@ -108,7 +106,6 @@ def _describe_token(
         issuer=make_printable(claims.get("iss", "")),
         groups=tuple(map(make_printable, groups)) if isinstance(groups, list) else (),
         expires=None if end is None else end + ahead_s,
-        ahead_s=ahead_s,
     )
 
 

@@ -170,7 +170,6 @@ def open_tokens(
     *,
     given: str | None = None,
     environ: Mapping[str, str] = os.environ,
-    session_of: Sessions | None = None,
     now: Callable[[], float] = time.time,
 ) -> TokenSource:
     """Choose the token source for this store."""
@@ -181,7 +180,7 @@ def open_tokens(
         module = importlib.import_module("store_client.auth.signatures")
         made: TokenSource = module.ServiceAccountTokens(Path(path), config.url, now=now)
         return made
-    return SavedLoginTokens(config, session_of=session_of or anonymous_session, now=now)
+    return SavedLoginTokens(config, session_of=anonymous_session, now=now)
 
 
 def anonymous_session(config: Configuration) -> HttpSession:

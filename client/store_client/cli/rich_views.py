@@ -129,13 +129,7 @@ class _StateBar(Progress):
 class ProgressBar:
     """A progress bar in the last line; log lines appear above it."""
 
-    def __init__(
-        self,
-        what: str = "",
-        *,
-        console: Console | None = None,
-        clock: Callable[[], float] = time.monotonic,
-    ) -> None:
+    def __init__(self, what: str = "", *, console: Console | None = None) -> None:
         self._bar = _StateBar(
             TextColumn("{task.description}", markup=False),
             TextColumn("{task.fields[done]}/{task.fields[of]} files"),
@@ -150,7 +144,6 @@ class ProgressBar:
             escape_line(what), total=None, done=0, of=0, rate="", left=""
         )
         self._what = escape_line(what)
-        self._clock = clock
         self._phase = ""
         self._state: ProgressState | None = None
         self._bar.show = self._show
@@ -173,7 +166,7 @@ class ProgressBar:
         state = self._state
         if state is None:
             return
-        now = self._clock()
+        now = time.monotonic()
         rate = state.bytes_ / max(now - state.start, 1e-3)
         left = remaining_s(state, now)
         self._bar.update(

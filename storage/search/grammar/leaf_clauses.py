@@ -252,10 +252,10 @@ def parse_multi_match(node: ClauseNode) -> Clause:
     return make_match_phrase(fields, node, text)
 
 
-def parse_fields(node: ClauseNode, key: str = "fields", default: str = "*") -> QueryFields:
+def parse_fields(node: ClauseNode, key: str = "fields") -> QueryFields:
     """Parse a list of fields, patterns with `^boost` included; all fields by default."""
     found = node.body.get(key)
-    listed = [default] if found is None or found == [] else found
+    listed = ["*"] if found is None or found == [] else found
     names = listed if isinstance(listed, list) else [listed]
     return tuple(_parse_weighted_field(node, name, (key, at)) for at, name in enumerate(names))
 

@@ -31,8 +31,8 @@ def tried(**changed: Any) -> LoginAttempt:
     return LoginAttempt(**{**ordinary, **changed})
 
 
-def with_password(catalog: Catalog, email: str = ADA, password: str = RIGHT) -> None:
+def with_password(catalog: Catalog) -> None:
     """A user of the local provider."""
-    hashed = PasswordHashing(CHEAP).hash(password)
+    hashed = PasswordHashing(CHEAP).hash(RIGHT)
     with catalog.write() as tx:
-        login.insert_password(tx, PasswordRow(email, hashed, int(NOW * 1e6), int(NOW * 1e6)))
+        login.insert_password(tx, PasswordRow(ADA, hashed, int(NOW * 1e6), int(NOW * 1e6)))

@@ -69,8 +69,6 @@ def send_path(
     size: int,
     tell: TransferProgress = NO_PROGRESS,
     stop: Event | None = None,
-    accelerate: bool = True,
-    timeout_s: float = 1200.0,
 ) -> SentFile:
     """Upload a file, again while it arrives damaged; Damaged when it always does.
 
@@ -78,5 +76,5 @@ def send_path(
     earlier run stopped.
     """
     with open_transfer(PART_JOBS, tell, stop=stop) as context:
-        upload = AreaTransfer(client, area_uuid, context, accelerate, timeout_s)
+        upload = AreaTransfer(client, area_uuid, context, True, 1200.0)
         return send_file(upload, OutgoingFile(path, name, content_type, size))

@@ -29,9 +29,9 @@ class Bundle:
     uuid: str
 
 
-def a_source(folder: Path, *, files: int = 12, large: int = 3_000_000) -> Path:
+def a_source(folder: Path, *, large: int = 3_000_000) -> Path:
     """Small files and one that has several blocks."""
-    made = a_sample(folder, files=files, seed=99)
+    made = a_sample(folder, files=12, seed=99)
     (made / "large.bam").write_bytes(Random(5).randbytes(large))
     return made
 

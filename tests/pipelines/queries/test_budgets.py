@@ -36,7 +36,7 @@ def costing(steps: int, asked: list[int] | None = None) -> StoredQuery:
 
     def ask(seen: QueryDocument, budget: bounded_jmespath.EvaluationBudget) -> bool:
         if asked is not None:
-            asked.append(budget.remaining)
+            asked.append(budget.remaining_steps)
         budget.pay(steps)
         return True
 
@@ -216,7 +216,7 @@ def test_es_queries_and_expressions_grow_alike() -> None:
     (one,) = StoredQuerySet([es(1, "a", dear)]).candidates(WORDS, steps=STEPS)
 
     def ask(seen: QueryDocument, budget: bounded_jmespath.EvaluationBudget) -> bool:
-        left.append(budget.remaining)
+        left.append(budget.remaining_steps)
         return one.stored_query.evaluate(seen, budget)
 
     seen, question = QueryDocument(WORDS), StoredQuery("elasticsearch", None, ask)

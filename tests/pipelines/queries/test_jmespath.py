@@ -159,7 +159,7 @@ def test_several_evaluations_may_share_a_budget() -> None:
     expression = bounded_jmespath.compile_expression("manifest.files[*].name")
     alone = bounded_jmespath.EvaluationBudget(1000)
     expression.search(DOCUMENT, alone)
-    shared = bounded_jmespath.EvaluationBudget(2 * (1000 - alone.remaining) - 1)
+    shared = bounded_jmespath.EvaluationBudget(2 * (1000 - alone.remaining_steps) - 1)
     expression.search(DOCUMENT, shared)
     with pytest.raises(bounded_jmespath.EvaluationFailed):
         expression.search(DOCUMENT, shared)

@@ -23,7 +23,6 @@ URL = "https://receiver.example/hook"
 UUID = "11111111-1111-4111-8111-111111111111"
 VERSION = "2026-01-01T000000.000000Z"
 WEEK_S = 604_800.0
-WEEK_US = 604_800_000_000
 
 
 def read_again(catalog: Catalog, subscription: Subscription) -> Subscription:

@@ -57,9 +57,9 @@ def of(url: str, **more: object) -> dict[str, object]:
     }
 
 
-def sent_away(browser: Browser, *, back: str = BACK) -> dict[str, str]:
+def sent_away(browser: Browser) -> dict[str, str]:
     """What the provider is told, after following the way there."""
-    first = browser.get(f"/login?redirect_uri={back}&state=s")
+    first = browser.get(f"/login?redirect_uri={BACK}&state=s")
     answer = browser.get(first.headers["Location"])
     assert answer.status_code == 302, answer.text
     return query(answer.headers["Location"])

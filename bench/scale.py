@@ -4,7 +4,8 @@ Both catalogs are filled by the server itself, with the indexes of the migration
 server; a filled catalog is used again. Each call of the catalog is recorded once and its statements
 are explained and executed in turns on either side, in a transaction that is rolled back: with the
 keys of several rows, the best of some runs for each, so that what they read is in memory. Compared
-are the plans (nodes, indexes, order), the pages they read, and the time to execute them.
+are the plans (nodes, indexes, order), the rows and the pages they read, and the time to execute
+them. Rows are the same at every load of the machine, and do not count the levels of indexes.
 """
 
 import os
@@ -26,10 +27,12 @@ from bench.scale_keys import Call, RowKeys
 from storage.catalog import Catalog
 
 ENOUGH = 1.2
-"""Times as long or as many pages as with few bundles: more is told."""
+"""Times as long, or as many rows or pages, as with few bundles: more is told."""
 SLOW_MS = 5.0
 NOTICEABLE_MS = 0.05
 """A call is not told for a ratio of times shorter than this: they are lost in the noise."""
+NOTICEABLE_ROWS = 10
+"""A call is not told for so few rows more."""
 EXPLAIN = "EXPLAIN (ANALYZE, BUFFERS, TIMING OFF, FORMAT JSON) "
 EXPLAINED = ("SELECT", "WITH", "INSERT", "UPDATE", "DELETE")
 
@@ -39,6 +42,7 @@ class Cost:
     """What the statements of one call took."""
 
     plan: tuple[str, ...]
+    rows: int
     pages: int
     ms: float
 
@@ -48,6 +52,7 @@ class Costs:
     """The costs of a call with several keys: the best of each."""
 
     plans: set[tuple[str, ...]] = field(default_factory=set)
+    rows: list[int] = field(default_factory=list)
     pages: list[int] = field(default_factory=list)
     times_ms: list[float] = field(default_factory=list)
 
@@ -55,6 +60,11 @@ class Costs:
     def ms(self) -> float:
         """The median over the keys."""
         return statistics.median(self.times_ms)
+
+    @property
+    def median_rows(self) -> float:
+        """The median over the keys."""
+        return statistics.median(self.rows)
 
     @property
     def median_pages(self) -> float:
@@ -130,6 +140,7 @@ def _compare(
                     measured[size].append(cost)
         for size, costs in measured.items():
             found[size].plans.add(costs[0].plan)
+            found[size].rows.append(min(cost.rows for cost in costs))
             found[size].pages.append(min(cost.pages for cost in costs))
             found[size].times_ms.append(min(cost.ms for cost in costs))
     return found
@@ -153,7 +164,7 @@ def _explain(catalog: Catalog, call: Call, keys: RowKeys) -> Cost:
             finally:
                 event.remove(catalog.engine, "before_cursor_execute", listen)
             driver.execute("ROLLBACK TO before")
-            plan, pages, ms = [], 0, 0.0
+            plan, rows, pages, ms = [], 0, 0, 0.0
             for statement, given in said:
                 if not statement.lstrip().startswith(EXPLAINED):
                     driver.execute(statement, given)
@@ -162,47 +173,75 @@ def _explain(catalog: Catalog, call: Call, keys: RowKeys) -> Cost:
                     told = driver.execute(EXPLAIN + statement, one).fetchone()[0][0]
                     nodes, read = _walk(told["Plan"])
                     plan += nodes
-                    pages += read
+                    rows += read
+                    pages += _count_pages(told["Plan"])
                     ms += told["Execution Time"]
         finally:
             driver.execute("ROLLBACK")
-    return Cost(tuple(plan), pages, ms)
+    return Cost(tuple(plan), rows, pages, ms)
 
 
 def _walk(node: Mapping[str, Any], depth: int = 0) -> tuple[list[str], int]:
-    """Return the nodes of a plan with their indexes, and the pages that it read."""
+    """Return the nodes of a plan with their indexes, and the rows that it reads of tables."""
     what = node.get("Index Name") or node.get("Relation Name") or ""
-    nodes = [f"{'.' * depth}{node['Node Type']} {what}".rstrip()]
+    nodes, rows = [f"{'.' * depth}{node['Node Type']} {what}".rstrip()], 0
+    if "Relation Name" in node and node["Node Type"] != "ModifyTable":
+        read = node["Actual Rows"] + sum(node.get(key, 0) for key in _REMOVED)
+        rows += round(read * node["Actual Loops"])
     for child in node.get("Plans", ()):
-        nodes += _walk(child, depth + 1)[0]
-    return nodes, node.get("Shared Hit Blocks", 0) + node.get("Shared Read Blocks", 0)
+        more, read = _walk(child, depth + 1)
+        nodes += more
+        rows += read
+    return nodes, rows
+
+
+_REMOVED = ("Rows Removed by Filter", "Rows Removed by Index Recheck")
+
+
+def _count_pages(plan: Mapping[str, Any]) -> int:
+    return int(plan.get("Shared Hit Blocks", 0) + plan.get("Shared Read Blocks", 0))
 
 
 def _summarize(found: Found, few: int, many: int) -> Figures:
     """Tell how many calls are as before, and each that is not."""
-    pages = [costs[many].median_pages / max(1, costs[few].median_pages) for costs in found.values()]
-    times = [costs[many].ms / costs[few].ms for costs in found.values()]
+    ratios = {name: _compare_costs(costs[few], costs[many]) for name, costs in found.items()}
     figures: Figures = {
         f"{few:,} → {many:,}: calls": len(found),
         "statements planned otherwise: calls": sum(
             costs[few].plans != costs[many].plans for costs in found.values()
         ),
-        "pages, median ×": statistics.median(pages),
-        "time, median ×": statistics.median(times),
-        f"pages ≤ {ENOUGH} ×: calls": sum(ratio <= ENOUGH for ratio in pages),
-        f"time ≤ {ENOUGH} ×: calls": sum(
-            ratio <= ENOUGH or costs[many].ms < NOTICEABLE_MS
-            for ratio, costs in zip(times, found.values(), strict=True)
-        ),
     }
+    for what in ("rows", "pages", "time"):
+        figures[f"{what}, median ×"] = statistics.median(one[what] for one in ratios.values())
+    more_rows = {name for name, costs in found.items() if _has_more_rows(costs[few], costs[many])}
+    slower = {
+        name
+        for name, costs in found.items()
+        if costs[many].ms >= NOTICEABLE_MS and ratios[name]["time"] > ENOUGH
+    }
+    figures[f"rows ≤ {ENOUGH} ×: calls"] = len(found) - len(more_rows)
+    figures[f"pages ≤ {ENOUGH} ×: calls"] = sum(one["pages"] <= ENOUGH for one in ratios.values())
+    figures[f"time ≤ {ENOUGH} ×: calls"] = len(found) - len(slower)
     for name, costs in found.items():
-        ratio = costs[many].ms / costs[few].ms
-        if costs[many].ms >= NOTICEABLE_MS and ratio > ENOUGH:
+        told = name in slower | more_rows
+        if told or costs[many].ms >= SLOW_MS:
             figures[f"{name} ms"] = costs[many].ms
-            figures[f"{name} ×"] = ratio
-        elif costs[many].ms >= SLOW_MS:
-            figures[f"{name} ms"] = costs[many].ms
+        if told:
+            figures |= {f"{name} {what} ×": ratio for what, ratio in ratios[name].items()}
     return figures
+
+
+def _compare_costs(small: Costs, large: Costs) -> Mapping[str, float]:
+    return {
+        "rows": large.median_rows / max(1, small.median_rows),
+        "pages": large.median_pages / max(1, small.median_pages),
+        "time": large.ms / small.ms,
+    }
+
+
+def _has_more_rows(small: Costs, large: Costs) -> bool:
+    most = ENOUGH * small.median_rows + NOTICEABLE_ROWS
+    return large.median_rows > most
 
 
 def _describe(found: Found, few: int, many: int) -> Iterator[str]:
@@ -211,6 +250,7 @@ def _describe(found: Found, few: int, many: int) -> Iterator[str]:
         small, large = costs[few], costs[many]
         yield (
             f"{name:45} {small.ms:10.3f} {large.ms:10.3f} ms {large.ms / small.ms:8.2f} ×"
+            f" {small.median_rows:8.0f} {large.median_rows:8.0f} rows"
             f" {small.median_pages:8.0f} {large.median_pages:8.0f} pages"
         )
         if small.plans != large.plans:

@@ -13,6 +13,8 @@ VERSION = "2026-01-01T000000.000000Z"
 CHUNK = 500_000
 """Bundles that one statement makes."""
 PAGE = 100
+OWNERS = 10
+"""Few, so that a page of ten of what one of them owns is full with 100,000 bundles already."""
 EVER = 2**60
 STEPS = ("sync", "index", "match")
 NEW_UUID = "ffffffff-0000-4000-8000-000000000000"
@@ -69,8 +71,8 @@ class RowKeys:
 
     @property
     def owner(self) -> str:
-        """Who owns a hundredth of everything."""
-        return f"owner{self.few % 100}@example.org"
+        """Who owns a tenth of everything."""
+        return f"owner{self.few % OWNERS}@example.org"
 
     @property
     def sha256(self) -> str:

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 
 from sqlalchemy import BigInteger, text
 
-from bench.scale_keys import CHUNK, VERSION
+from bench.scale_keys import CHUNK, OWNERS, VERSION
 from storage.catalog import Catalog, Tx, migrate
 from storage.catalog.tables import metadata
 
@@ -39,7 +39,7 @@ FILLING = (
     f" SELECT n, r, 'present', {_AT}, {_AT} {_FILES} {_REPLICAS}",
     f"INSERT INTO files (id, uuid, version, digest, origin, creator_uid, author, content_type,"
     f" s3_etag, blob_id, event_id, created_us, published_us) SELECT n, {uuid_sql('f')}, {_VERSION},"
-    f" {_SUM}, 'aws', 1, 'owner' || n % 100 || '@example.org', 'text/plain', md5('e' || n), n,"
+    f" {_SUM}, 'aws', 1, 'owner' || n % {OWNERS} || '@example.org', 'text/plain', md5('e' || n), n,"
     f" {uuid_sql('ef')}, {_AT}, {_AT} {_FILES}",
     f"INSERT INTO visible (kind, replica, uuid, version, id) SELECT 'file', r, {uuid_sql('f')},"
     f" {_VERSION}, n {_FILES} {_REPLICAS}",
@@ -48,7 +48,7 @@ FILLING = (
     f"INSERT INTO heads (kind, uuid, changes) SELECT 'file', {uuid_sql('f')}, 1 {_FILES}",
     f"INSERT INTO bundles (id, uuid, version, digest, origin, creator_uid, author, file_count,"
     f" event_id, created_us, published_us) SELECT n, {uuid_sql('b')}, {_VERSION}, {_SUM}, 'aws', 1,"
-    f" 'owner' || n % 100 || '@example.org', 2, {uuid_sql('e')}, {_AT}, {_AT} {_SERIES}",
+    f" 'owner' || n % {OWNERS} || '@example.org', 2, {uuid_sql('e')}, {_AT}, {_AT} {_SERIES}",
     f"INSERT INTO visible (kind, replica, uuid, version, id) SELECT 'bundle', r, {uuid_sql('b')},"
     f" {_VERSION}, n {_SERIES} {_REPLICAS}",
     "INSERT INTO presence (kind, id, replica, at_us, verified_us)"
@@ -85,14 +85,14 @@ FILLING = (
     f" {_SUM}, 'cccccccc', md5('e' || n), {_AT}, {_AT} {_FILES} WHERE n % 10 = 0",
     "INSERT INTO collections (id, uuid, version, digest, origin, owner, name, description,"
     f" details, event_id, created_us, published_us) SELECT n, {uuid_sql('k')}, {_VERSION},"
-    " 'd', 'aws', 'owner' || n % 100 || '@example.org', 'name', '', '{}',"
+    f" 'd', 'aws', 'owner' || n % {OWNERS} || '@example.org', 'name', '', '{{}}',"
     f" {uuid_sql('ek')}, {_AT}, {_AT} {_FEW}",
-    "INSERT INTO owned (owner, uuid, version) SELECT 'owner' || n % 100 || '@example.org',"
+    f"INSERT INTO owned (owner, uuid, version) SELECT 'owner' || n % {OWNERS} || '@example.org',"
     f" {uuid_sql('k')}, {_VERSION} {_FEW}",
     f"INSERT INTO visible (kind, replica, uuid, version, id) SELECT 'collection', 'aws',"
     f" {uuid_sql('k')}, {_VERSION}, n {_FEW}",
     "INSERT INTO areas (uuid, owner, state, created_us)"
-    f" SELECT {uuid_sql('a')}, 'owner' || n % 100 || '@example.org', 'UNLOCKED', {_AT} {_FEW}",
+    f" SELECT {uuid_sql('a')}, 'owner' || n % {OWNERS} || '@example.org', 'UNLOCKED', {_AT} {_FEW}",
     "INSERT INTO area_files (area, name, generation, pin, size, content_type, status, validation,"
     f" created_us, changed_us) SELECT {uuid_sql('a')}, 'f' || p, 1, 'p', 1, 'c', 'CHECKSUMMED',"
     f" 'UNSCHEDULED', {_AT}, {_AT} {_FEW}, generate_series(1, 10) AS p",

@@ -445,12 +445,22 @@ def expire_deliveries(stores: Stores, keep: DeliveryRetention) -> int:
     with stores.catalog.read() as tx:
         deleted = subscriptions.list_deleted_before(tx, ended_us, limit=MAX_STATEMENTS)
     gone += sum(_delete_subscription_log(stores, ident) for ident in deleted)
-    with stores.catalog.read() as tx:
-        unnamed = endpoints.list_unreferenced(tx, limit=ROWS_PER_STATEMENT)
-    if unnamed:
-        with stores.catalog.write() as tx:
-            endpoints.delete_unreferenced(tx, unnamed)
+    if deleted:
+        _delete_unreferenced_endpoints(stores)
     return gone
+
+
+def _delete_unreferenced_endpoints(stores: Stores) -> None:
+    """Delete endpoints without a subscription, also those that an earlier run left."""
+    after: int | None = 0
+    while after is not None:
+        with stores.catalog.read() as tx:
+            unreferenced, after = endpoints.list_unreferenced(
+                tx, after=after, limit=ROWS_PER_STATEMENT
+            )
+        if unreferenced:
+            with stores.catalog.write() as tx:
+                endpoints.delete_unreferenced(tx, unreferenced)
 
 
 def _expire_undelivered_deliveries(stores: Stores, before_us: int) -> int:

@@ -10,18 +10,17 @@ fetches deliveries. One serves many endpoints, so that they share the cost of it
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from sqlalchemy import delete, func, or_, select, text
+from sqlalchemy import delete, select, text
 
 from storage.catalog import deliveries, sql, store_state, subscriptions
 from storage.catalog.deliveries import AttemptResult, DueDelivery
 from storage.catalog.sql import Tx, now_us
-from storage.catalog.tables.event_log import deliveries as deliveries_table
 from storage.catalog.tables.event_log import endpoints
 
 # Every statement spells `'pending'` as a literal: the partial indexes require it. The statements
 # select the first row in index order, not min() or EXISTS: a planner with old statistics would
 # search all rows for those.
-_BUSY = """
+_WALK = """
     WITH RECURSIVE busy (id) AS (
         SELECT (SELECT endpoint_id FROM deliveries WHERE state = 'pending'
                 ORDER BY endpoint_id, due_us LIMIT 1)
@@ -31,6 +30,9 @@ _BUSY = """
                 ORDER BY endpoint_id, due_us LIMIT 1)
         FROM busy WHERE busy.id IS NOT NULL
     )
+"""
+_BUSY = f"""
+    {_WALK}
     SELECT e.id FROM busy JOIN endpoints e ON e.id = busy.id
     WHERE e.lease_us < :now AND e.resume_us <= :now
     AND (SELECT d.due_us FROM deliveries d
@@ -57,13 +59,23 @@ class Endpoint:
     resume_us: int
 
 
-_IS_UNREFERENCED = "id NOT IN (SELECT endpoint_id FROM subscriptions)"
+# Not NOT IN or NOT EXISTS, for which a planner would read all subscriptions.
+_IS_UNREFERENCED = (
+    "(SELECT s.id FROM subscriptions s WHERE s.endpoint_id = endpoints.id LIMIT 1) IS NULL"
+)
 
 
-def list_unreferenced(tx: Tx, *, limit: int) -> list[int]:
-    """List endpoints without any subscription, not even a deleted one."""
-    query = text(f"SELECT id FROM endpoints WHERE {_IS_UNREFERENCED} ORDER BY id LIMIT :limit")
-    return list(tx.execute(query, {"limit": limit}).scalars())
+def list_unreferenced(tx: Tx, *, after: int = 0, limit: int) -> tuple[list[int], int | None]:
+    """List which of the next `limit` endpoints have no subscription, not even a deleted one.
+
+    The second value is the id to continue after; None at the end.
+    """
+    query = text(
+        f"SELECT id, {_IS_UNREFERENCED} FROM endpoints WHERE id > :after ORDER BY id LIMIT :limit"
+    )
+    page = tx.execute(query, {"after": after, "limit": limit}).all()
+    found = [int(ident) for ident, is_unreferenced in page if is_unreferenced]
+    return found, page[-1][0] if len(page) == limit else None
 
 
 def delete_unreferenced(tx: Tx, ids: Collection[int]) -> int:
@@ -74,9 +86,7 @@ def delete_unreferenced(tx: Tx, ids: Collection[int]) -> int:
     held = free.order_by(endpoints.c.id).with_for_update(skip_locked=True)
     unleased = tx.execute(held).scalars().all()
     # Checked again under the lock: a subscription could have been inserted meanwhile.
-    statement = delete(endpoints).where(
-        endpoints.c.id.in_(unleased), text(f"endpoints.{_IS_UNREFERENCED}")
-    )
+    statement = delete(endpoints).where(endpoints.c.id.in_(unleased), text(_IS_UNREFERENCED))
     return tx.execute(statement).rowcount
 
 
@@ -331,17 +341,17 @@ class EndpointStatus:
 
 def list_active(tx: Tx, *, limit: int) -> list[EndpointStatus]:
     """Return receivers that fail or that deliveries wait for, those with most failures first."""
-    # Spelled out, as the partial index of pending deliveries is not used with a parameter.
-    pending = (
-        text("deliveries.state = 'pending'"),
-        deliveries_table.c.endpoint_id == endpoints.c.id,
-    )
-    waiting = select(func.count()).select_from(deliveries_table).where(*pending).scalar_subquery()
-    is_waiting = select(deliveries_table.c.id).where(*pending).exists()
-    query = (
-        select(endpoints.c.address, endpoints.c.failures, endpoints.c.resume_us, waiting)
-        .where(or_(endpoints.c.failures > 0, is_waiting))
-        .order_by(endpoints.c.failures.desc(), endpoints.c.id)
-        .limit(limit)
-    )
-    return [EndpointStatus(*row) for row in tx.execute(query)]
+    # Receivers that wait fill what those that fail leave of the limit, and may be among them.
+    statement = f"""
+        {_WALK}
+        SELECT e.address, e.failures, e.resume_us,
+            (SELECT count(*) FROM deliveries d WHERE d.state = 'pending' AND d.endpoint_id = e.id)
+        FROM (
+            SELECT id FROM (SELECT id FROM endpoints WHERE failures > 0
+                            ORDER BY failures DESC, id DESC LIMIT :limit) AS failing
+            UNION
+            SELECT id FROM (SELECT id FROM busy WHERE id IS NOT NULL LIMIT :limit) AS waiting
+        ) AS active {sql.join_one(tx, "endpoints", "e", "e.id = active.id")}
+        ORDER BY e.failures DESC, e.id DESC LIMIT :limit
+    """
+    return [EndpointStatus(*row) for row in tx.execute(text(statement), {"limit": limit})]

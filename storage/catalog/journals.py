@@ -15,7 +15,7 @@ from typing import Any, Literal, NamedTuple
 from sqlalchemy import select, update
 
 from storage.catalog import sql, store_state, versions
-from storage.catalog.events import SequencedEvent
+from storage.catalog.events import MAX_SEQUENCE, SequencedEvent
 from storage.catalog.sql import Tx, now_us
 from storage.catalog.tables.event_log import events, journals
 from storage.errors import DamagedObjectError
@@ -181,10 +181,12 @@ def list_range(
     tx: Tx, replica: Replica, first: int, until: int, *, limit: int
 ) -> list[JournalObject]:
     """List current journals with numbers from `first` up to, but not including, `until`."""
-    # They do not overlap: those that begin before `until` come first, and the others are not read.
+    # They do not overlap: the first that ends at `until` or later is the last to look at.
+    in_order = "replica = :replica AND state = 'current' AND last_seq >= {} ORDER BY last_seq LIMIT"
+    end = f"SELECT last_seq FROM journals WHERE {in_order.format(':until')} 1"
     following = (
-        f"SELECT {_COLUMNS} FROM journals WHERE replica = :replica AND state = 'current'"
-        " AND last_seq >= :first ORDER BY last_seq LIMIT :limit"
+        f"SELECT {_COLUMNS} FROM journals WHERE last_seq <= coalesce(({end}), {MAX_SEQUENCE})"
+        f" AND {in_order.format(':first')} :limit"
     )
     statement = f"SELECT * FROM ({following}) AS following WHERE first < :until ORDER BY last"
     given = {"replica": replica, "first": first, "until": until, "limit": limit}
@@ -230,7 +232,9 @@ def raise_sequence_floor(tx: Tx, replica: Replica, number: int) -> None:
 
 def is_known(tx: Tx, replica: Replica, key: JournalKey) -> bool:
     """Return whether the catalog has a journal of these numbers that is as good."""
-    return any(_covers(journal, key) for journal in list_current(tx, replica, key.first, key.last))
+    # They do not overlap: only the first that ends in or after these numbers can cover them.
+    first = list_range(tx, replica, key.first, key.last + 1, limit=1)
+    return any(_covers(journal, key) for journal in first)
 
 
 def adopt(tx: Tx, key: JournalKey, size: int, journal_events: Sequence[SequencedEvent]) -> bool:

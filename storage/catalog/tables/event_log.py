@@ -67,6 +67,7 @@ subscriptions = Table(
     partial_index("ix_subscriptions_owner", "owner", "replica", "type", where="deleted_us IS NULL"),
     partial_index("ix_subscriptions_replica_type", "replica", "type", where="deleted_us IS NULL"),
     partial_index("ix_subscriptions_deleted", "deleted_us", where="deleted_us IS NOT NULL"),
+    Index("ix_subscriptions_endpoint_id", "endpoint_id"),
 )
 """Subscriptions; `state` is active, paused or disabled, since `state_us`.
 
@@ -84,6 +85,7 @@ endpoints = Table(
     Column("resume_us", BigInteger, nullable=False, server_default="0"),
     Column("token", Key),
     Column("lease_us", BigInteger, nullable=False, server_default="0"),
+    partial_index("ix_endpoints_failing", "failures", "id", where="failures > 0"),
 )
 """Receivers (scheme, host, port, path), each leased by at most one process at a time.
 

@@ -126,7 +126,8 @@ def addresses(catalog: Catalog) -> list[str]:
 
 def forgotten(catalog: Catalog) -> int:
     with catalog.read() as tx:
-        unnamed = endpoints.list_unreferenced(tx, limit=100)
+        unnamed, after = endpoints.list_unreferenced(tx, limit=100)
+    assert after is None
     with catalog.write() as tx:
         return endpoints.delete_unreferenced(tx, unnamed)
 
@@ -157,13 +158,78 @@ def test_an_endpoint_goes_with_the_last_subscription_that_names_it(catalog: Cata
 
 
 @pytest.mark.spec("NOT-23")
+def test_lists_unreferenced_endpoints_in_pages(catalog: Catalog) -> None:
+    every = [subscribe(catalog, f"{URL}/{number}") for number in range(5)]
+    for gone in every[1:4]:
+        withdraw(catalog, gone)
+    pages: list[list[int]] = []
+    after: int | None = 0
+    while after is not None:
+        with catalog.read() as tx:
+            page, after = endpoints.list_unreferenced(tx, after=after, limit=2)
+        pages.append(page)
+    first, second, third = (one.endpoint_id for one in every[1:4])
+    assert pages == [[first], [second, third], []]
+
+
+def add_idle_receivers(catalog: Catalog, count: int) -> None:
+    """Insert endpoints without a subscription or anything to send."""
+    numbers = (
+        "WITH RECURSIVE numbers (n) AS"
+        " (SELECT 1000 UNION ALL SELECT n + 1 FROM numbers WHERE n < :last)"
+    )
+    with catalog.write() as tx:
+        tx.execute(
+            text(
+                f"INSERT INTO endpoints (id, address) {numbers}"
+                " SELECT n, 'https://idle.example/' || n FROM numbers"
+            ),
+            {"last": 999 + count},
+        )
+        tx.execute(text("ANALYZE"))
+
+
+@pytest.mark.parametrize("act", ["active", "unreferenced"])
+def test_idle_receivers_are_not_read(catalog: Catalog, act: str) -> None:
+    for one in (subscribe(catalog, f"{URL}/{number}") for number in range(3)):
+        tell(catalog, [one])
+
+    def read(tx: Tx) -> object:
+        if act == "active":
+            return endpoints.list_active(tx, limit=100)
+        return endpoints.list_unreferenced(tx, limit=3)
+
+    few = work_of(catalog, read)
+    add_idle_receivers(catalog, 3_000)
+    assert 0 < work_of(catalog, read) < few + 100
+
+
+def test_lists_failing_receivers_before_waiting_ones(catalog: Catalog) -> None:
+    waits, _, fails, both = (subscribe(catalog, f"{URL}/{number}") for number in range(4))
+    tell(catalog, [waits, both], times=2)
+    with catalog.write() as tx:
+        tx.execute(
+            text("UPDATE endpoints SET failures = id WHERE id IN (:fails, :both)"),
+            {"fails": fails.endpoint_id, "both": both.endpoint_id},
+        )
+
+    def list_active(limit: int) -> list[tuple[str, int]]:
+        with catalog.read() as tx:
+            found = endpoints.list_active(tx, limit=limit)
+        return [(one.address[-1], one.waiting) for one in found]
+
+    assert list_active(9) == [("3", 2), ("2", 0), ("0", 2)]
+    assert list_active(2) == [("3", 2), ("2", 0)]
+
+
+@pytest.mark.spec("NOT-23")
 def test_window_survives_while_a_subscription_remains(catalog: Catalog) -> None:
     held, wanted = subscribe(catalog, f"{URL}/a"), subscribe(catalog, f"{URL}/b")
     claim(catalog, [held.endpoint_id], "a")
     for each in (held, wanted):
         withdraw(catalog, each)
     with catalog.read() as tx:
-        unnamed = endpoints.list_unreferenced(tx, limit=100)
+        unnamed, _ = endpoints.list_unreferenced(tx, limit=100)
     assert unnamed == [held.endpoint_id, wanted.endpoint_id]
     # A new subscription refers to it before it is deleted.
     assert subscribe(catalog, f"{URL}/b").endpoint_id == wanted.endpoint_id

@@ -7,6 +7,7 @@ import pytest
 from sqlalchemy import event, text
 
 from storage.catalog import Catalog, Tx, events, journals
+from storage.keys import JournalKey
 from storage.model import FQID
 from tests.catalogs import ENGINES, Spares
 from tests.storage.catalog.query_cost import work_of
@@ -98,6 +99,34 @@ def test_feeds_use_indexes(only_read: Catalog, act: str) -> None:
     for whole in ("SCAN events", "SCAN journals", "Seq Scan on events", "Seq Scan on journals"):
         assert whole not in plan, plan
     assert work_of(only_read, did) < EVENTS // 4
+
+
+@pytest.mark.parametrize(
+    ("first", "until", "limit"),
+    [(1, 2, 9), (100, 101, 9), (100, 102, 9), (40_001, 40_101, 9), (40_050, 41_000, 4)],
+)
+def test_lists_journals_that_overlap_a_range(
+    only_read: Catalog, first: int, until: int, limit: int
+) -> None:
+    with only_read.read() as tx:
+        listed = journals.list_range(tx, "aws", first, until, limit=limit)
+    starts = range(1, EVENTS // 2, EACH)
+    expected = [one for one in starts if one < until and one + EACH > first]
+    assert [one.first for one in listed] == expected[:limit]
+
+
+def test_journals_after_a_range_are_not_read(only_read: Catalog) -> None:
+    known = JournalKey("aws", 1, EACH)
+    one = work_of(only_read, lambda tx: journals.list_range(tx, "aws", 1, 2, limit=1))
+    assert one > 0
+    assert work_of(only_read, lambda tx: journals.is_known(tx, "aws", known)) < one + 100
+    assert work_of(only_read, lambda tx: journals.list_current(tx, "aws", 1, EACH)) < one + 100
+    with only_read.read() as tx:
+        assert journals.is_known(tx, "aws", known)
+        assert journals.is_known(tx, "aws", JournalKey("aws", 2, EACH))
+        assert not journals.is_known(tx, "aws", JournalKey("aws", 1, EACH, 1))
+        assert not journals.is_known(tx, "aws", JournalKey("aws", EACH, EACH + 1))
+        assert not journals.is_known(tx, "aws", JournalKey("aws", EVENTS, EVENTS + 1))
 
 
 def sqlite_plans(catalog: Catalog, act: Callable[[Tx], object]) -> list[str]:

@@ -5,9 +5,10 @@ Every metric has a label: those without one would choose between memory and file
 
 import fcntl
 import os
+import threading
 import time
 from collections import defaultdict
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -31,6 +32,8 @@ FOLDER_VARIABLE = "PROMETHEUS_MULTIPROC_DIR"
 """The variable in which the library expects the folder of the files."""
 ENDED = "ended"
 """Stands for the process id in the names of files that hold the sums of ended processes."""
+SAMPLE_S = 1.0
+"""Interval at which sampled gauges are written to the files."""
 SECONDS_BUCKETS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60)
 ENGINE_BUCKETS = (0.001, 0.005, 0.025, 0.1, 0.5, 2.5, 10, 60)
 ATTEMPT_BUCKETS = (1, 2, 3, 5, 10, 20)
@@ -154,6 +157,8 @@ COUNTED_METRICS = (
 
 _shared_folder: Path | None = None
 _process = "other"
+_samplers: dict[Gauge, Callable[[], float]] = {}
+"""Sampled gauges, and what reads the value of each."""
 
 
 def share_metrics(folder: Path, process: str) -> None:
@@ -173,6 +178,25 @@ def share_metrics(folder: Path, process: str) -> None:
     for replica in REPLICAS:  # the first increase is seen only of what was 0 before
         DAMAGED_BYTES.labels(replica)
         REPAIRED_BYTES.labels(replica)
+    threading.Thread(target=_write_samples, name="gauges", daemon=True).start()
+
+
+def sample_gauge(gauge: Gauge, read: Callable[[], float]) -> None:
+    """Show in a gauge what `read` returns at a scrape; each second if processes share files.
+
+    For values that change so often that writing each of them takes too long.
+    """
+    if _shared_folder is None:
+        gauge.set_function(read)
+    else:
+        _samplers[gauge] = read
+
+
+def _write_samples() -> None:
+    while True:
+        for gauge, read in [*_samplers.items()]:
+            gauge.set(read())
+        time.sleep(SAMPLE_S)
 
 
 def find_shared_folder() -> Path | None:

@@ -18,7 +18,7 @@ from copy import copy
 from dataclasses import dataclass
 from functools import partial
 from types import MappingProxyType
-from typing import Any, Final, Literal
+from typing import Any, Final, Literal, cast
 
 from sqlalchemy import Connection, Engine, RootTransaction, create_engine, event, text
 from sqlalchemy.engine import URL, make_url
@@ -31,7 +31,13 @@ from storage.catalog.sql import Answer, Tx, now_us, upsert
 from storage.catalog.standby import CatalogStandby
 from storage.catalog.tables.jobs import meta
 from storage.errors import CatalogDamagedError, Unavailable
-from storage.metrics import CATALOG_CONNECTIONS, CATALOG_POOL_USED, CATALOG_READS, find_process
+from storage.metrics import (
+    CATALOG_CONNECTIONS,
+    CATALOG_POOL_USED,
+    CATALOG_READS,
+    find_process,
+    sample_gauge,
+)
 
 log = logging.getLogger(__name__)
 TransactionKind = Literal["reading", "durable", "passing"]
@@ -254,30 +260,18 @@ def _begin_on_postgresql(connection: Connection, kind: TransactionKind) -> None:
     connection.exec_driver_sql((_BEGIN if is_direct_session(connection) else _BEGIN_POOLED)[kind])
 
 
-def _count_connections(engine: Engine, limits: PoolLimits) -> None:
-    """Keep the metrics of the pool, whenever a connection is taken or returned."""
-    in_use, idle = (CATALOG_CONNECTIONS.labels(state) for state in ("in_use", "idle"))
-    used, limit = CATALOG_POOL_USED.labels(find_process()), limits.connections + limits.overflow
+def _sample_connections(engine: Engine, limits: PoolLimits) -> None:
+    """Sample the pool for its metrics; a bundle takes dozens of connections from it."""
+    limit = limits.connections + limits.overflow
     CATALOG_CONNECTIONS.labels("limit").set(limit)
 
-    def take(*_: Any) -> None:
-        # Of the pool of now: `dispose` replaces it.
-        pool: Any = engine.pool
-        taken = pool.checkedout()
-        in_use.set(taken)
-        used.set(taken / limit)
-        idle.set(pool.checkedin())
+    def pool() -> QueuePool:
+        # The pool of now: `dispose` replaces it.
+        return cast(QueuePool, engine.pool)
 
-    def give_back(*_: Any) -> None:
-        # The connection that is being returned still counts as taken.
-        pool: Any = engine.pool
-        taken = pool.checkedout() - 1
-        in_use.set(taken)
-        used.set(taken / limit)
-        idle.set(pool.checkedin() + 1)
-
-    event.listen(engine, "checkout", take)
-    event.listen(engine, "checkin", give_back)
+    sample_gauge(CATALOG_CONNECTIONS.labels("in_use"), lambda: pool().checkedout())
+    sample_gauge(CATALOG_CONNECTIONS.labels("idle"), lambda: pool().checkedin())
+    sample_gauge(CATALOG_POOL_USED.labels(find_process()), lambda: pool().checkedout() / limit)
 
 
 def _open_standby(url: str, primary_url: str, limits: PoolLimits, lag_s: float) -> CatalogStandby:
@@ -323,7 +317,7 @@ class Catalog:
             self._engine = _create_postgresql_engine(url, limits)
         self._reader = self._engine
         self.standby = _open_standby(read_url, url, limits, max_lag_s) if read_url else None
-        _count_connections(self._engine, limits)
+        _sample_connections(self._engine, limits)
         self._begin_with = _begin_on_sqlite if self.sqlite else _begin_on_postgresql
         self._turn = WriterLock(self._engine).acquire if self.sqlite else nullcontext
 

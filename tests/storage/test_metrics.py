@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from prometheus_client.mmap_dict import MmapedDict, mmap_key
 
+from ops.procfile import ROOT
 from storage.metrics import FOLDER_VARIABLE, render_metrics
 from storage.model import REPLICAS
 
@@ -45,3 +46,42 @@ def test_bytes_of_damage_begin_at_0(tmp_path: Path) -> None:
     for replica in REPLICAS:
         assert f'store_damaged_bytes_total{{replica="{replica}"}} 0.0' in page
         assert f'store_repaired_bytes_total{{replica="{replica}"}} 0.0' in page
+
+
+SAMPLED = """
+import sys, time
+from pathlib import Path
+from storage import metrics
+
+folder = Path(sys.argv[1])
+metrics.share_metrics(folder, "api")
+from storage.catalog import Catalog
+
+catalog = Catalog(f"sqlite:///{folder / 'catalog.sqlite'}", connections=3, overflow=1)
+
+
+def wait_until_shown(*lines):
+    deadline = time.monotonic() + 60
+    while not all(line in metrics.render_metrics(folder).decode() for line in lines):
+        assert time.monotonic() < deadline, metrics.render_metrics(folder).decode()
+        time.sleep(0.01)
+
+
+with catalog.read():
+    wait_until_shown(
+        'store_catalog_pool_used_ratio{process="api"} 0.25',
+        'store_catalog_connections{state="in_use"} 1.0',
+    )
+wait_until_shown(
+    'store_catalog_pool_used_ratio{process="api"} 0.0',
+    'store_catalog_connections{state="in_use"} 0.0',
+    'store_catalog_connections{state="idle"} 1.0',
+)
+catalog.close()
+"""
+
+
+def test_connections_in_use_are_shown_to_other_processes(tmp_path: Path) -> None:
+    environ = {name: value for name, value in os.environ.items() if name != FOLDER_VARIABLE}
+    command = [sys.executable, "-c", SAMPLED, tmp_path]
+    subprocess.run(command, env=environ, cwd=ROOT, check=True, timeout=120)

@@ -191,6 +191,16 @@ def count_if_due(stores: Stores) -> bool:
     return is_due
 
 
+def count_if_never(stores: Stores) -> None:
+    """Count if quotas are enforced and there is no count yet, before anything is deposited."""
+    if stores.quotas is None:
+        return
+    with stores.catalog.read() as tx:
+        last = store_state.read_value(tx, LAST_COUNT_KEY)
+    if last is None:
+        count_usage(stores.catalog, stores.quotas)
+
+
 def count_usage(catalog: Catalog, defaults: DefaultQuotas) -> int:
     """Correct the counters by what is stored; return how many owners' were wrong.
 

@@ -591,6 +591,18 @@ def test_counts_again_after_quotas_were_switched_off(stores: Stores) -> None:
     assert not quotas.count_if_due(stores)
 
 
+def test_counts_before_serving_only_what_was_never_counted(stores: Stores) -> None:
+    off = replace(stores, quotas=None)
+    deposit(off, make_area(stores), bytes(60))
+    quotas.count_if_never(off)
+    assert used(stores) == Amount()
+    quotas.count_if_never(stores)
+    assert used(stores) == Amount(60, 1)
+    deposit(off, make_area(stores), bytes(20))
+    quotas.count_if_never(stores)
+    assert used(stores) == Amount(60, 1)
+
+
 @contextmanager
 def counted_statements(stores: Stores) -> Iterator[list[str]]:
     seen: list[str] = []

@@ -104,6 +104,10 @@ test-image: $(DEV_READY) $(COMPILED) ## Build the image, and run the demonstrati
 	$(IN_MEMORY) $(REAL) --unsynced --only redis --only postgres --only s3 --only opensearch \
 		--tool podman --tool platforms -- $(RERUN) -p no:randomly tests/image
 
+.PHONY: test-systemd
+test-systemd: $(DEV_READY) $(COMPILED) ## Boot a machine with systemd, and run the units on it (root, Linux)
+	$(IN_MEMORY) $(REAL) --only redis --tool systemd -- $(BIN)/python -m pytest -p no:randomly tests/systemd
+
 .PHONY: demo-real
 demo-real: $(DEV_READY) $(COMPILED) ## The same demonstration with every part on a real engine
 	$(REAL) --only redis --only postgres --only s3 --only gcs --only opensearch \

@@ -60,7 +60,7 @@ EXCUSED: Mapping[str, str] = {
     "make run": "makes its own virtual environment; the store it starts is the one of these tests",
     # Of docs/operations.md
     'pg_dump --format custom --file catalog.dump "$DATABASE"': "wants a PostgreSQL server",
-    # Of docs/deployment.md, which says what of it was run
+    # Of docs/deployment.md; tests/systemd types those of systemd
     "cp .env.example .env": "fills a checkout; compose.yaml is held by tests/ops/test_deployment.py",
     "docker compose up -d --build": "wants Docker",
     "docker compose exec api python -m ops token": "wants Docker",

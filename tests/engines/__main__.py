@@ -19,6 +19,7 @@ from tests.engines import (
     podman,
     prometheus,
     startup,
+    systemd,
 )
 from tests.engines.engine import stop
 from tests.engines.startup import ENGINES, TOOLS, Installable
@@ -117,6 +118,7 @@ def _name_tools(tools: Sequence[str], absent: Mapping[str, str]) -> dict[str, st
         "prometheus": prometheus.environ,
         "roc-validator": lambda: {ROC_VALIDATOR_VARIABLE: str(ROC_VALIDATOR.path)},
         "snakemake": lambda: {SNAKEMAKE_VARIABLE: str(SNAKEMAKE.path)},
+        "systemd": systemd.environ,
     }
     named: dict[str, str] = {}
     for name in {*tools} - absent.keys():

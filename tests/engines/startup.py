@@ -22,6 +22,7 @@ from tests.engines import (
     prometheus,
     redis,
     s3,
+    systemd,
 )
 from tests.engines.engine import CACHE, Running
 from tests.engines.versions import (
@@ -84,6 +85,7 @@ TOOLS: dict[str, Installable] = {
     "prometheus": prometheus,
     "chromium": chromium,
     "podman": podman,
+    "systemd": systemd,
 }
 
 

@@ -1,0 +1,1 @@
+"""Tests of the units on a machine that runs systemd."""

@@ -105,7 +105,7 @@ class DeliveryAnswer(ResponseSchema):
     )
     event_type = fields.String(required=True)
     bundle_uuid = UuidField(required=True)
-    bundle_version = fields.String(required=True)
+    bundle_version = VersionField(required=True)
     state = fields.String(
         required=True,
         validate=validate.OneOf(DELIVERY_STATES),

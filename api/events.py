@@ -74,7 +74,7 @@ class JournalledEvent(ResponseSchema):
     event_id = UuidField(required=True)
     event_type = fields.String(required=True, validate=validate.OneOf(EVENT_TYPES))
     bundle_uuid = UuidField(required=True)
-    bundle_version = fields.String(required=True)
+    bundle_version = VersionField(required=True)
     timestamp = fields.String(required=True)
     offset = fields.Integer(required=True)
     size = fields.Integer(required=True)
@@ -149,9 +149,9 @@ class FeedEvent(ResponseSchema):
     event_id = UuidField(required=True)
     event_type = fields.String(required=True, validate=validate.OneOf(EVENT_TYPES))
     timestamp = fields.String(required=True)
-    replica = fields.String(required=True)
+    replica = replica_field()
     bundle_uuid = UuidField(required=True)
-    bundle_version = fields.String(required=True)
+    bundle_version = VersionField(required=True)
     bundle_url = fields.String(required=True)
 
 

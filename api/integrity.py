@@ -6,7 +6,13 @@ from flask import Response
 from marshmallow import fields
 
 from api.http.operation import ResponseDoc, StoreContext, json_response, operation
-from api.schemas.fields import NoParameters, ResponseSchema, VersionField, describe_field
+from api.schemas.fields import (
+    NoParameters,
+    ResponseSchema,
+    VersionField,
+    describe_field,
+    replica_field,
+)
 from pipelines.fixity import MAX_LISTED
 from pipelines.formats import version_from_us
 from storage.catalog.integrity import DAY_US, IntegrityCounts
@@ -45,7 +51,7 @@ class IntegrityReplicas(ResponseSchema):
 class DamagedObject(ResponseSchema):
     """An object whose bytes are wrong or missing in a replica, and that is not repaired."""
 
-    replica = fields.String(required=True)
+    replica = replica_field()
     key = fields.String(required=True)
     reason = fields.String(required=True)
     found = VersionField(required=True)

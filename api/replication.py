@@ -51,7 +51,7 @@ class LagAnswer(ResponseSchema):
     """Recent lag from publication in one replica to completion in the other."""
 
     kind = fields.String(required=True, validate=validate.OneOf(KINDS))
-    replica = replica_field(required=True, metadata=describe_field("The destination replica."))
+    replica = replica_field()
     versions = fields.Integer(
         required=True, metadata=describe_field("Number of versions that arrived.")
     )
@@ -64,7 +64,7 @@ class BacklogAnswer(ResponseSchema):
 
     kind = fields.String(required=True, metadata={"example": "bundle"})
     step = fields.String(required=True, metadata={"example": "sync"})
-    replica = fields.String(required=True)
+    replica = replica_field()
     parked = fields.Boolean(
         required=True, metadata=describe_field("Dead jobs, which an operator must retry.")
     )
@@ -78,7 +78,7 @@ class PendingItem(ResponseSchema):
     kind = fields.String(required=True)
     name = fields.String(required=True, metadata={"example": "<uuid>.<version>"})
     step = fields.String(required=True)
-    replica = fields.String(required=True)
+    replica = replica_field()
     since = VersionField(required=True)
     age_s = fields.Float(required=True)
     attempts = fields.Integer(required=True)
@@ -91,14 +91,14 @@ class DivergedRecord(ResponseSchema):
 
     kind = fields.String(required=True)
     name = fields.String(required=True)
-    replica = fields.String(required=True)
+    replica = replica_field()
     seen = VersionField(required=True)
 
 
 class UnindexedDocument(ResponseSchema):
     """A document that the search engine rejected."""
 
-    replica = fields.String(required=True)
+    replica = replica_field()
     bundle = fields.String(required=True)
     reason = fields.String(required=True)
 

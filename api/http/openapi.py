@@ -28,7 +28,15 @@ from api.http.examples import (
 from api.http.links import STORE_CALLBACKS, STORE_LINKS, Callback, Link, add_links
 from api.http.operation import Operation, ResponseDoc, Services
 from api.http.responses import apply_etag
-from api.schemas.fields import DrsError, IntegerField, Problem, UuidField, VersionField
+from api.schemas.fields import (
+    REPLICA_DESCRIPTION,
+    VERSION_DESCRIPTION,
+    DrsError,
+    IntegerField,
+    Problem,
+    UuidField,
+    VersionField,
+)
 from auth import authorization
 from storage.model import REPLICAS
 
@@ -201,6 +209,8 @@ def _list_parameters(document: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
 
 def _refer_to_common(schema: dict[str, Any]) -> dict[str, Any]:
     bare = {key: value for key, value in schema.items() if key != "example"}
+    if bare.get("description") in (VERSION_DESCRIPTION, REPLICA_DESCRIPTION):
+        del bare["description"]
     for name, common in _COMMON_SCHEMAS.items():
         if bare == common:
             return {"$ref": f"{_SCHEMA_REFERENCE}{name}"}

@@ -167,9 +167,13 @@ class JsonObject(fields.Dict):
         return value
 
 
+VERSION_DESCRIPTION = "A version: <YYYY>-<MM>-<DD>T<HHMMSS>.<6 digits>Z."
+REPLICA_DESCRIPTION = "The replica to use."
+
+
 def replica_field(**given: Any) -> TextField:
     """Return a replica field, required by default."""
-    metadata = {"description": "The replica to use.", "example": "aws"} | given.get("metadata", {})
+    metadata = {"description": REPLICA_DESCRIPTION, "example": "aws"} | given.get("metadata", {})
     defaults: dict[str, Any] = {"required": True, "validate": one_of(*REPLICAS)}
     return TextField(**{**defaults, **given, "metadata": metadata})
 
@@ -177,7 +181,7 @@ def replica_field(**given: Any) -> TextField:
 def version_field(**given: Any) -> VersionField:
     """Return a version field, optional by default."""
     about = {
-        "description": "A version: <YYYY>-<MM>-<DD>T<HHMMSS>.<6 digits>Z.",
+        "description": VERSION_DESCRIPTION,
         "example": "2026-01-31T235959.000000Z",
     }
     return VersionField(**{**given, "metadata": about | given.get("metadata", {})})

@@ -121,7 +121,7 @@ class FileWritten(ResponseSchema):
 class FileResult(FileWritten):
     """Result of one of several files: refused if it has a `code`, else stored or with a task."""
 
-    uuid = fields.String(required=True)
+    uuid = UuidField(required=True)
     status = fields.Integer(metadata=describe_field("HTTP status that put_file would answer."))
     code = fields.String(metadata=describe_field("Error code, if it was refused."))
     detail = fields.String(metadata=describe_field("Reason, if it was refused."))
@@ -199,9 +199,9 @@ class TaskAnswer(ResponseSchema):
     status = fields.String(
         required=True, validate=validate.OneOf(["PENDING", "RUNNING", "SUCCEEDED", "FAILED"])
     )
-    uuid = fields.String(required=True)
+    uuid = UuidField(required=True)
     version = VersionField(required=True)
-    replica = replica_field(required=True)
+    replica = replica_field()
     bytes_done = fields.Integer(required=True)
     bytes_total = fields.Integer(required=True)
     cause = fields.Nested(TaskCause)

@@ -178,7 +178,7 @@ class SubscriptionAnswer(ResponseSchema):
     uuid = UuidField(required=True)
     owner = fields.String(required=True)
     callback_url = fields.String(required=True)
-    replica = replica_field(required=True)
+    replica = replica_field()
     subscription_type = fields.String(required=True, validate=validate.OneOf(SUBSCRIPTION_TYPES))
     method = fields.String(required=True)
     encoding = fields.String(required=True)
@@ -296,7 +296,7 @@ class DryRunBundle(ResponseSchema):
     """One bundle, or event: whether it matches, and the payload that would be sent."""
 
     bundle_uuid = UuidField(required=True)
-    bundle_version = fields.String(required=True)
+    bundle_version = VersionField(required=True)
     matches = fields.Boolean(required=True)
     payload = JsonObject(
         metadata=describe_field("What would be sent; only in the latest `payloads` matches.")

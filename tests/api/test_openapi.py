@@ -278,8 +278,9 @@ def test_versions_are_described_as_they_are_spelled(document) -> None:
                 schema = resolve_reference(document, parameter["schema"])
                 assert re.fullmatch(schema["pattern"], VERSION), path
     entry = document["components"]["schemas"]["NewFileEntry"]["properties"]["version"]
-    assert re.fullmatch(entry["pattern"], VERSION)
-    assert not re.search(entry["pattern"], f"{VERSION}x")
+    pattern = resolve_reference(document, entry)["pattern"]
+    assert re.fullmatch(pattern, VERSION)
+    assert not re.search(pattern, f"{VERSION}x")
 
 
 @pytest.mark.spec("DEF-04")
@@ -356,6 +357,21 @@ def test_ids_versions_and_replicas_are_of_one_type_each(document) -> None:
         "bundle_version": {"$ref": "#/components/schemas/Version"},
     }
     assert described["get_bundle"]["parameters"][0]["example"] == schemas["Uuid"]["example"]
+
+
+@pytest.mark.spec("DEF-09")
+def test_members_with_uuids_versions_and_replicas_are_of_the_named_types(document) -> None:
+    kinds = {"uuid": "Uuid", "version": "Version", "replica": "Replica"}
+    of_drs = {"ServiceType.version", "ServiceInfo.version", "DrsObject.version"}
+    others = {}
+    for schema, described in document["components"]["schemas"].items():
+        for name, member in described.get("properties", {}).items():
+            kind = kinds.get(name.rpartition("_")[2])
+            reference = {"$ref": f"#/components/schemas/{kind}"}
+            if kind and member != reference and f"{schema}.{name}" not in of_drs:
+                others[f"{schema}.{name}"] = member
+    assert {name for name, member in others.items() if not member.get("nullable")} == set()
+    assert list(others) == ["DryRunBody.bundle_uuid"]
 
 
 @pytest.mark.spec("DEF-09")

@@ -1,7 +1,7 @@
 """Documents that describe bundles to other programs: RO-Crate, schema.org, DataCite, DCAT."""
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any
 from urllib.parse import quote, urlencode, urlsplit
@@ -157,15 +157,20 @@ def _page_url(fqid: FQID, publisher: Publisher) -> str:
     return f"{publisher.url}/bundles/{fqid.uuid}?{urlencode({'version': fqid.version})}"
 
 
-def _count_files(bundle: BundleVersion) -> str:
-    return f"{bundle.file_count} {'file' if bundle.file_count == 1 else 'files'}"
+def make_default_title(fqid: FQID) -> str:
+    """Return the title of a bundle whose metadata has none."""
+    return f"Bundle {fqid.uuid}"
+
+
+def _count_files(number: int) -> str:
+    return f"{number} {'file' if number == 1 else 'files'}"
 
 
 def _describe_content(bundle: BundleVersion, publisher: Publisher, size: int) -> str:
     uuid, version = bundle.fqid
     return (
         f"Version {version} of the bundle {uuid} of {publisher.name}:"
-        f" {_count_files(bundle)}, {size} bytes."
+        f" {_count_files(bundle.file_count)}, {size} bytes."
     )
 
 
@@ -204,7 +209,7 @@ def describe_datacite(
         "alternateIdentifiers": [
             {"alternateIdentifier": str(bundle.fqid), "alternateIdentifierType": "FQID"}
         ],
-        "sizes": [_count_files(bundle), f"{size} bytes"],
+        "sizes": [_count_files(bundle.file_count), f"{size} bytes"],
         "descriptions": [
             {
                 "description": _describe_content(bundle, publisher, size),
@@ -231,6 +236,8 @@ class CatalogDataset:
 
     fqid: FQID
     title: str
+    file_count: int
+    archives: Sequence[Download]
 
 
 def describe_catalog(
@@ -254,6 +261,7 @@ def describe_catalog(
         "@id": first_url,
         "@type": "dcat:Catalog",
         "dct:title": publisher.name,
+        "dct:description": f"The bundles of {publisher.name}: versioned, immutable sets of files.",
         "dct:publisher": {
             "@id": f"{publisher.url}/",
             "@type": "foaf:Organization",
@@ -269,26 +277,45 @@ def _describe_entry(
     publisher: Publisher, replica: Replica, dataset: CatalogDataset
 ) -> Mapping[str, Any]:
     fqid = dataset.fqid
-    read = urlencode({"version": fqid.version, "replica": replica})
-    manifest = f"{publisher.url}/v1/bundles/{fqid.uuid}?{read}"
+    read = {"version": fqid.version, "replica": replica}
+    manifest = f"{publisher.url}/v1/bundles/{fqid.uuid}"
     issued = datetime.fromisoformat(fqid.version).isoformat()
     page = _page_url(fqid, publisher)
     entry = {
         "@id": page,
         "@type": "dcat:Dataset",
         "dct:title": dataset.title,
+        "dct:description": (
+            f"Version {fqid.version} of the bundle {fqid.uuid} of {publisher.name}:"
+            f" {_count_files(dataset.file_count)}."
+        ),
+        "dct:publisher": {"@id": f"{publisher.url}/"},
         "dct:identifier": str(fqid),
         "dct:issued": {"@value": issued, "@type": "xsd:dateTime"},
         "dcat:version": fqid.version,
         "dcat:landingPage": {"@id": page},
-        "dcat:distribution": {
-            "@id": manifest,
-            "@type": "dcat:Distribution",
-            "dct:title": "Manifest",
-            "dcat:accessURL": {"@id": manifest},
-            "dcat:mediaType": {"@id": f"{_MEDIA_TYPES}/application/json"},
-        },
+        "dcat:distribution": [
+            _describe_distribution(Download("Manifest", "application/json", read), manifest),
+            *(
+                _describe_distribution(
+                    replace(one, query={**read, **one.query}), f"{manifest}/archive"
+                )
+                for one in dataset.archives
+            ),
+        ],
     }
     if "://" in publisher.license:
         return {**entry, "dct:license": {"@id": publisher.license}}
     return {**entry, "dct:rights": publisher.license} if publisher.license else entry
+
+
+def _describe_distribution(download: Download, base: str) -> Mapping[str, Any]:
+    url = f"{base}?{urlencode(download.query)}"
+    return {
+        "@id": url,
+        "@type": "dcat:Distribution",
+        "dct:title": download.name,
+        "dcat:accessURL": {"@id": url},
+        "dcat:downloadURL": {"@id": url},
+        "dcat:mediaType": {"@id": f"{_MEDIA_TYPES}/{download.content_type}"},
+    }

@@ -9,7 +9,7 @@ from api.archives import find_publisher, format_field, stream_archive
 from api.schemas.fields import version_field
 from pipelines import bundle_contents, bundles, events
 from pipelines.archives import ArchiveFormat
-from pipelines.linked_data import describe_datacite
+from pipelines.linked_data import describe_datacite, make_default_title
 from pipelines.search_results import list_bundle_lines
 from storage import json_codec
 from storage.model import FQID
@@ -74,7 +74,7 @@ def show_datacite(context: PageContext[VersionPageParameters]) -> Response:
     described = describe_datacite(
         row,
         find_publisher(context),
-        title=find_title(context, read_metadata(context, row)) or row.fqid.uuid,
+        title=find_title(context, read_metadata(context, row)) or make_default_title(row.fqid),
         size=bundle_contents.measure_size(stores, row),
     )
     response = Response(json_codec.encode(described), mimetype=DATACITE_TYPE)

@@ -180,6 +180,11 @@ def _find_exports(context: PageContext[BundleParameters], row: BundleVersion) ->
     }
 
 
+def list_downloads(formats: Sequence[ArchiveFormat]) -> list[Download]:
+    """Return archives of these formats as what documents about bundles offer."""
+    return [Download(form, CONTENT_TYPES[form], {"format": form}) for form in formats]
+
+
 def _describe_dataset(
     context: PageContext[BundleParameters],
     row: BundleVersion,
@@ -188,14 +193,13 @@ def _describe_dataset(
     formats: Sequence[ArchiveFormat],
 ) -> Mapping[str, Any]:
     """Return what search engines for data read on the page, with the archives of these formats."""
-    archives = [Download(form, CONTENT_TYPES[form], {"format": form}) for form in formats]
     return describe_dataset(
         row,
         context.query.replica,
         find_publisher(context),
         title=title,
         size=size,
-        archives=archives,
+        archives=list_downloads(formats),
     )
 
 

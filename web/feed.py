@@ -12,12 +12,14 @@ from flask import Response, render_template
 from api.archives import find_publisher
 from api.http.responses import apply_etag
 from api.schemas.fields import MAX_TEXT, TextField, max_length
-from pipelines.linked_data import CatalogDataset, describe_catalog
+from pipelines.archives import ARCHIVE_FORMATS
+from pipelines.limits import ARCHIVE_FILES_MAX
+from pipelines.linked_data import CatalogDataset, describe_catalog, make_default_title
 from pipelines.statistics import list_published_bundles
 from storage import json_codec
 from storage.catalog.statistics import PublishedBundle
 from storage.model import FQID, Replica
-from web.bundles import find_titles, replica_parameter
+from web.bundles import find_titles, list_downloads, replica_parameter
 from web.formats import reveal
 from web.pages import PageContext, page, protect
 
@@ -77,9 +79,17 @@ def send_feed(context: PageContext[FeedParameters]) -> Response:
 def send_catalog(context: PageContext[FeedParameters]) -> Response:
     """Send the bundles that the caller may read as a catalogue in DCAT 3, in the same pages."""
     entries, titles, following = _read_page(context, "catalog")
+    may_archive = _find_allowed(context, "get_bundle_archive", entries)
     datasets = [
-        CatalogDataset(one.fqid, titles.get(one.fqid) or f"Bundle {one.fqid.uuid}")
-        for one in entries
+        CatalogDataset(
+            one.fqid,
+            titles[one.fqid],
+            one.file_count,
+            list_downloads(ARCHIVE_FORMATS)
+            if allowed and one.file_count <= ARCHIVE_FILES_MAX
+            else (),
+        )
+        for one, allowed in zip(entries, may_archive, strict=True)
     ]
     described = describe_catalog(
         find_publisher(context),
@@ -105,13 +115,17 @@ def _read_page(
     listed, before = list_published_bundles(
         context.stores, query.replica, before=int(position[0]) if position else None, limit=ENTRIES
     )
-    entries = _filter_readable(context, listed)
-    titles = find_titles(context, [one.fqid for one in entries])
+    readable = _find_allowed(context, "get_bundle", listed)
+    entries = [one for one, allowed in zip(listed, readable, strict=True) if allowed]
+    found = find_titles(context, [one.fqid for one in entries])
+    titles = {
+        one.fqid: _clean(found.get(one.fqid) or make_default_title(one.fqid)) for one in entries
+    }
     following = None
     if before is not None:
         token = context.services.cursors.seal(scope, [str(before)])
         following = context.base + context.url(after=token)
-    return entries, {fqid: _clean(title) for fqid, title in titles.items()}, following
+    return entries, titles, following
 
 
 def protect_tagged(context: PageContext[Any], response: Response) -> Response:
@@ -122,16 +136,15 @@ def protect_tagged(context: PageContext[Any], response: Response) -> Response:
     return protect(apply_etag(context.request, response, private=True), context.site)
 
 
-def _filter_readable(
-    context: PageContext[FeedParameters], listed: Sequence[PublishedBundle]
-) -> list[PublishedBundle]:
-    """Return the bundles that the caller may read."""
+def _find_allowed(
+    context: PageContext[FeedParameters], operation: str, listed: Sequence[PublishedBundle]
+) -> Sequence[bool]:
+    """Return for each bundle whether the caller may do this with it."""
     replica = context.query.replica
     named = [
         {"uuid": one.fqid.uuid, "version": one.fqid.version, "replica": replica} for one in listed
     ]
-    allowed = context.services.guard.find_allowed("get_bundle", context, named)
-    return [one for one, may_read in zip(listed, allowed, strict=True) if may_read]
+    return context.services.guard.find_allowed(operation, context, named)
 
 
 def _clean(title: str) -> str:

@@ -11,6 +11,7 @@ import pytest
 from rdflib import DCAT, DCTERMS, RDF, Graph, Literal, Namespace, URIRef
 
 from config import Settings
+from pipelines.archives import ARCHIVE_FORMATS
 from tests.api.builders import INGEST, VERSION, Depositor, uuid_of
 from tests.web.conftest import Visit, Visitor
 from tests.web.test_bundles import put
@@ -109,6 +110,8 @@ def test_catalogue_has_all_bundles_in_dcat(
     catalog = URIRef("http://localhost/catalog.jsonld")
     assert (catalog, RDF.type, DCAT.Catalog) in whole
     assert [str(one) for one in whole.objects(catalog, DCTERMS.title)] == ["Atlas & <Co>"]
+    assert len([*whole.objects(catalog, DCTERMS.description)]) == 1
+    (publisher,) = whole.objects(catalog, DCTERMS.publisher)
     datasets = {
         URIRef(f"http://localhost/bundles/{uuid}?version={VERSION}"): uuid for uuid in bundles
     }
@@ -121,9 +124,21 @@ def test_catalogue_has_all_bundles_in_dcat(
         (issued,) = whole.objects(dataset, DCTERMS.issued)
         assert isinstance(issued, Literal)
         assert issued.toPython() == datetime.fromisoformat(VERSION)
-        (distribution,) = whole.objects(dataset, DCAT.distribution)
-        (url,) = whole.objects(distribution, DCAT.accessURL)
-        assert visit().get(str(url).removeprefix("http://localhost")).status_code == 200
+        assert [*whole.objects(dataset, DCTERMS.publisher)] == [publisher]
+        described = Literal(f"Version {VERSION} of the bundle {uuid} of Atlas & <Co>: 1 file.")
+        assert [*whole.objects(dataset, DCTERMS.description)] == [described]
+        distributions = [*whole.objects(dataset, DCAT.distribution)]
+        names = {str(whole.value(one, DCTERMS.title)) for one in distributions}
+        assert names == {"Manifest", *ARCHIVE_FORMATS}
+        for one in distributions:
+            url = str(whole.value(one, DCAT.downloadURL))
+            answer = visit().get(url.removeprefix("http://localhost"))
+            media_type = str(whole.value(one, DCAT.mediaType))
+            assert (answer.status_code, media_type.rpartition("assignments/media-types/")[2]) == (
+                200,
+                answer.mimetype,
+            )
+            answer.close()
     (shown,) = whole.objects(
         URIRef(f"http://localhost/bundles/{titled}?version={VERSION}"), DCTERMS.title
     )

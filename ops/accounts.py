@@ -161,10 +161,10 @@ def add_user(settings: Settings, email: str, roles: tuple[str, ...]) -> CommandO
 @click.pass_obj
 @prints_state
 def list_users_command(settings: Settings) -> CommandOutput:
-    """Show every user, with lockouts."""
+    """Show every user, with lockouts and the roles of their own, without those of groups."""
     with closing(open_catalog(settings)) as catalog:
         found = local_users.list_users(catalog)
-    columns = ("user", "status", "password of", "failed", "waits until")
+    columns = ("user", "status", "password of", "failed", "waits until", "roles")
     return CommandOutput(OutputTable("Users", columns, [_build_row(user) for user in found]))
 
 
@@ -243,6 +243,7 @@ def _build_row(user: PasswordUser) -> tuple[object, ...]:
         datetime.fromtimestamp(user.changed_us / 1e6, UTC).strftime("%Y-%m-%d"),
         user.failures,
         until if until > datetime.now(UTC) else None,
+        " ".join(user.roles),
     )
 
 

@@ -20,7 +20,7 @@ from pipelines.recovery.saved_backups import (
 )
 from storage.backup_targets import FolderTarget, derive_backup_keys, open_backup_target
 from storage.catalog import Catalog, now_us, revisions
-from storage.engines import migrate_catalog
+from storage.engines import migrate_catalog, parse_folder_url
 from storage.errors import AlreadyExists, NotFoundError
 from storage.protocols import BackupTarget
 from storage.stores import Stores
@@ -84,9 +84,25 @@ def backup(settings: Settings, target: str, keep: int | None) -> CommandOutput:
         "removed": removed,
     }
     text = f"{name} was read again and is complete."
+    if warning := _warn_of_home(settings, target):
+        value["warning"] = warning
+        text += f" {warning}"
     if removed:
         text += f" {len(removed)} older backups were removed."
     return CommandOutput(value, text)
+
+
+def _warn_of_home(settings: Settings, target: str) -> str:
+    """Return a warning for a backup in the store's home, which a loss of the disk takes too."""
+    if "://" in target and not target.startswith("file://"):
+        return ""
+    file = Path(parse_folder_url("backups", target) if "://" in target else target)
+    if not file.resolve().is_relative_to(settings.home.resolve()):
+        return ""
+    return (
+        f"It is in the home of the store ({settings.home}), beside the catalog: keep a copy"
+        " elsewhere, or it is lost with this disk."
+    )
 
 
 def _save_backup(

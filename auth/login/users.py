@@ -21,6 +21,9 @@ from storage.rate_limits import rate_limit_key
 MAX_LISTED_ROLES = 200
 
 
+MAX_LISTED_ROLES = 100
+
+
 @dataclass(frozen=True)
 class PasswordUser:
     """A user with a password.
@@ -33,6 +36,8 @@ class PasswordUser:
     changed_us: int
     failures: int
     until_us: int
+    roles: Sequence[str]
+    """Its own, without those of its groups."""
 
 
 def add_user(
@@ -136,6 +141,12 @@ def list_users(catalog: Catalog) -> list[PasswordUser]:
         rows = login.list_passwords(tx)
         failures = {row.email: _list_failures(tx, row.email) for row in rows}
         enabled = {row.email: is_user_enabled(tx, row.email) for row in rows}
+        roles = {
+            row.email: catalog_accounts.list_memberships(
+                tx, AccountKey("user", row.email), "role", after="", limit=MAX_LISTED_ROLES
+            )
+            for row in rows
+        }
     return [
         PasswordUser(
             email=row.email,
@@ -144,6 +155,7 @@ def list_users(catalog: Catalog) -> list[PasswordUser]:
             changed_us=row.changed_us,
             failures=max((each.failures for each in failures[row.email]), default=0),
             until_us=max((each.until_us for each in failures[row.email]), default=0),
+            roles=roles[row.email],
         )
         for row in rows
     ]

@@ -55,6 +55,17 @@ def test_keeps_the_latest_backups_of_a_folder(used: Path, tmp_path: Path) -> Non
     assert read_last_backup(used) is not None
 
 
+def test_warns_of_a_backup_beside_the_catalog(
+    used: Path, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    inside, outside = used / "backups", tmp_path_factory.mktemp("elsewhere")
+    inside.mkdir()
+    for target in (f"file://{inside}", str(inside / "one.backup")):
+        assert "beside the catalog: keep a copy elsewhere" in run_json("backup", target)["warning"]
+    assert "keep a copy elsewhere" in run("backup", str(inside / "two.backup"))
+    assert "warning" not in run_json("backup", f"file://{outside}")
+
+
 def find_bucket_name(bucket: BlobStore) -> str:
     return urlsplit(bucket.direct_url("x")).netloc
 

@@ -32,6 +32,8 @@ def test_new_user_gets_roles(cheap: Path) -> None:
     made = add_user("--role", "store_ingest", "--role", "store_admin", "--role", "store_ingest")
     assert made.output == "ada@example.org may log in.\n"
     assert list_roles(cheap) == ["store_admin", "store_ingest"]
+    (listed,) = run_json("users", "list")
+    assert listed["roles"] == "store_admin store_ingest"
 
 
 @pytest.mark.spec("OPS-24")

@@ -30,6 +30,7 @@ KIND_VALUES: Mapping[str, tuple[str, str, str]] = MappingProxyType(
         "replica_gcp": ("empty: a folder", "a folder on another disk, or `s3://`", "`gs://`"),
         "areas_url": ("empty: a folder", "a folder, or `s3://`", "`s3://` or `gs://`"),
         "ops_port": ("`0`", "a port for Prometheus", "a port for Prometheus"),
+        "metrics_port": ("`0`", "`0`; in containers a port", "another port for Prometheus"),
         "api_processes": ("`1`", "processors, at most", "processors, at most"),
         "allow_private_callbacks": ("`true`", "`false`", "`false`"),
     }
@@ -53,6 +54,12 @@ def find_conflicts(settings: Settings) -> list[str]:
             settings.ops_port in (settings.port, settings.port + 1),
             "ops_port",
             "is a port of the HTTP services (STORE_PORT and the next one)",
+        ),
+        (
+            bool(settings.metrics_port)
+            and settings.metrics_port in (settings.port, settings.port + 1, settings.ops_port),
+            "metrics_port",
+            "is a port of the HTTP services (STORE_PORT, the next one, or STORE_OPS_PORT)",
         ),
         (
             settings.bucket("aws") == settings.bucket("gcp"),

@@ -14,6 +14,7 @@ SETTING_BOUNDS = {
     # The authorization service listens on the port after the API's.
     "port": (1, 65_534),
     "ops_port": (0, 65_535),
+    "metrics_port": (0, 65_535),
     "smtp_port": (1, 65_535),
     "api_threads": (1, 1_000),
     "worker_threads": (1, 1_000),

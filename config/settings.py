@@ -164,6 +164,9 @@ class Settings:
     proxies: int = _setting(0, "number of trusted proxies that set X-Forwarded-For and -Proto")
     cors_origins: tuple[str, ...] = _setting((), "CORS: allowed origins; `*`: all; empty: none")
     ops_port: int = _setting(0, "separate port for /metrics; 0: /metrics needs an operator's token")
+    metrics_port: int = _setting(
+        0, "port for /metrics of processes whose home no API process shares; 0: none"
+    )
     idempotency_keep_days: int = _setting(
         7, "how long responses for Idempotency-Key are stored, days"
     )

@@ -3,7 +3,9 @@
 Every metric has a label: those without one would choose between memory and files on import.
 """
 
+import errno
 import fcntl
+import logging
 import os
 import threading
 import time
@@ -19,6 +21,7 @@ from prometheus_client import (
     Histogram,
     disable_created_metrics,
     generate_latest,
+    start_wsgi_server,
     values,
 )
 from prometheus_client.metrics_core import Metric
@@ -26,7 +29,10 @@ from prometheus_client.mmap_dict import MmapedDict
 from prometheus_client.multiprocess import MultiProcessCollector
 from prometheus_client.registry import Collector
 
+from config.settings import SettingValueError
 from storage.model import REPLICAS
+
+log = logging.getLogger(__name__)
 
 FOLDER_VARIABLE = "PROMETHEUS_MULTIPROC_DIR"
 """The variable in which the library expects the folder of the files."""
@@ -34,6 +40,8 @@ ENDED = "ended"
 """Stands for the process id in the names of files that hold the sums of ended processes."""
 SAMPLE_S = 1.0
 """Interval at which sampled gauges are written to the files."""
+PORT_POLL_S = 5.0
+"""Pause between attempts to take the port while another process of the home serves it."""
 SECONDS_BUCKETS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60)
 ENGINE_BUCKETS = (0.001, 0.005, 0.025, 0.1, 0.5, 2.5, 10, 60)
 ATTEMPT_BUCKETS = (1, 2, 3, 5, 10, 20)
@@ -209,22 +217,56 @@ def find_process() -> str:
     return _process
 
 
+def serve_metrics(host: str, port: int) -> None:
+    """Serve the metrics of this home at a port of its own; 0: don't.
+
+    One process of a home serves those of all. The others wait for the port, and take it when that
+    process has ended. SettingValueError if this machine cannot listen there.
+    """
+    if not port or _shared_folder is None:
+        return
+    registry = CollectorRegistry()
+    registry.register(_SharedMetrics(_shared_folder))
+    if not _take_port(host, port, registry):
+        log.info("port %d is in use: the process that has it serves these metrics", port)
+        waiting = threading.Thread(
+            target=_wait_for_port, args=(host, port, registry), name="metrics port", daemon=True
+        )
+        waiting.start()
+
+
+def _take_port(host: str, port: int, registry: CollectorRegistry) -> bool:
+    """Serve the registry by a daemon thread; False if another process has the port."""
+    try:
+        start_wsgi_server(port, host, registry)
+    except OSError as error:
+        if error.errno == errno.EADDRINUSE:
+            return False
+        raise SettingValueError("metrics_port", f"cannot listen at {host}: {error}") from error
+    return True
+
+
+def _wait_for_port(host: str, port: int, registry: CollectorRegistry) -> None:
+    while not _take_port(host, port, registry):
+        time.sleep(PORT_POLL_S)
+
+
 def render_metrics(folder: Path) -> bytes:
     """Return the metrics of all processes that share a folder, in Prometheus' text format."""
-    merge_ended_processes(folder)
-    with _lock(folder, fcntl.LOCK_SH):
-        return generate_latest(_Files([path for path in folder.glob("*.db") if not _is_new(path)]))
+    return generate_latest(_SharedMetrics(folder))
 
 
-class _Files(Collector):
-    def __init__(self, paths: list[Path]) -> None:
-        self._paths = paths
+class _SharedMetrics(Collector):
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
 
     def collect(self) -> Iterable[Metric]:
-        """Return the metrics that processes have counted into these files."""
-        files = [str(path) for path in self._paths]
-        merged: Iterable[Metric] = MultiProcessCollector.merge(files)  # type: ignore[no-untyped-call]
-        return merged
+        """Return what all processes that share the folder have counted."""
+        merge_ended_processes(self._folder)
+        with _lock(self._folder, fcntl.LOCK_SH):
+            files = [str(path) for path in self._folder.glob("*.db") if not _is_new(path)]
+            merged: Iterable[Metric] = MultiProcessCollector.merge(files)  # type: ignore[no-untyped-call]
+            return merged
 
 
 def _is_new(path: Path) -> bool:

@@ -207,6 +207,8 @@ def test_kind_follows_from_the_queue() -> None:
     ("settings", "name"),
     [
         (Settings(ops_port=8001), "STORE_OPS_PORT"),
+        (Settings(metrics_port=8001), "STORE_METRICS_PORT"),
+        (Settings(ops_port=9100, metrics_port=9100), "STORE_METRICS_PORT"),
         (Settings(replica_aws="s3://one", replica_gcp="s3://one"), "STORE_REPLICA_GCP"),
         (Settings(wait_s=100), "STORE_WAIT_S"),
         (Settings(session_idle_s=99_999), "STORE_SESSION_IDLE_S"),

@@ -15,7 +15,7 @@ from config import Settings, process
 from config.logs import configure_logging
 from storage.connect import connect
 from storage.errors import exit_on_error
-from storage.metrics import share_metrics
+from storage.metrics import serve_metrics, share_metrics
 from workers import deliver, heartbeats, redis_broker, runtime, scheduler
 from workers.actors import QUEUES
 from workers.heartbeats import FindStuck
@@ -63,6 +63,7 @@ def main(names: list[str]) -> None:
     process_name = CLOCK if names == [CLOCK] else "worker " + ",".join(names or QUEUE_NAMES)
     configure_logging(settings.log_level, process_name, settings.log_format, os.environ)
     share_metrics(settings.metrics_folder, CLOCK if names == [CLOCK] else "worker")
+    serve_metrics(settings.host, settings.metrics_port)
     stop = runtime.install_stop_signals()
     with run_clock(settings) if names == [CLOCK] else run_queues(settings, names) as checks:
         process.relax_gc()

@@ -178,7 +178,27 @@ def test_workers_are_probed_by_the_command_for_their_queues(overlay: str) -> Non
             assert probe["timeoutSeconds"] >= 10
         startup = container["startupProbe"]
         assert startup["periodSeconds"] * startup["failureThreshold"] >= 300
-        assert not container.keys() & {"readinessProbe", "ports"}
+        assert "readinessProbe" not in container
+
+
+@overlays
+def test_prometheus_finds_the_metrics_of_every_pod(overlay: str) -> None:
+    (given,) = read(overlay, "ConfigMap").values()
+    settings = load_settings({**given["data"], **SECRETS})
+    for name, one in read(overlay, "Deployment").items():
+        expected = settings.ops_port if name == "api" else settings.metrics_port
+        template = one["spec"]["template"]
+        ports = {
+            port["name"]: port["containerPort"]
+            for port in template["spec"]["containers"][0]["ports"]
+        }
+        assert ports["ops"] == expected, name
+        annotations = template["metadata"]["annotations"]
+        assert annotations["prometheus.io/scrape"] == "true"
+        assert annotations["prometheus.io/port"] == str(expected)
+    rules = read(overlay, "NetworkPolicy")["metrics"]["spec"]
+    assert rules["podSelector"] == {"matchLabels": {"app.kubernetes.io/name": "store"}}
+    assert rules["ingress"][0]["ports"] == [{"port": "ops"}]
 
 
 @overlays

@@ -275,6 +275,17 @@ def test_every_process_is_checked_without_its_engines(name: str) -> None:
         assert f"http://127.0.0.1:{port}/livez" in words[-1]
 
 
+@pytest.mark.spec("OPS-02")
+def test_prometheus_scrapes_every_process() -> None:
+    (job,) = read("deploy/prometheus.compose.yml")["scrape_configs"]
+    scraped = {name: found["port"] for found in job["dns_sd_configs"] for name in found["names"]}
+    settings = {name: load_settings(environ(SERVICES[name], SAID)) for name in OURS}
+    assert scraped == {
+        name: one.ops_port if name == "api" else one.metrics_port for name, one in settings.items()
+    }
+    assert all(scraped.values())
+
+
 def test_only_token_services_have_signing_keys() -> None:
     holders = {
         name

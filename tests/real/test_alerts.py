@@ -41,11 +41,12 @@ def test_rules_are_valid() -> None:
     assert f"{count} rules found" in run_promtool("check", "rules", DEPLOY / "alerts.yml")
 
 
-def test_example_of_the_configuration_is_valid(tmp_path: Path) -> None:
-    for name in ("alerts.yml", "prometheus.yml"):
-        shutil.copy(DEPLOY / name, tmp_path)
+@pytest.mark.parametrize("name", ["prometheus.yml", "prometheus.compose.yml"])
+def test_example_of_the_configuration_is_valid(name: str, tmp_path: Path) -> None:
+    for file in ("alerts.yml", name):
+        shutil.copy(DEPLOY / file, tmp_path)
     (tmp_path / "token").write_text("a token", encoding="utf-8")
-    assert "1 rule files found" in run_promtool("check", "config", tmp_path / "prometheus.yml")
+    assert "1 rule files found" in run_promtool("check", "config", tmp_path / name)
 
 
 def test_alerts_fire_and_clear() -> None:

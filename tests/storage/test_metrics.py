@@ -3,14 +3,34 @@
 import os
 import subprocess
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
+import httpx
 import pytest
 from prometheus_client.mmap_dict import MmapedDict, mmap_key
 
+from config.settings import SettingValueError
+from ops.ports import find_free_port
 from ops.procfile import ROOT
+from storage import metrics
 from storage.metrics import FOLDER_VARIABLE, render_metrics
 from storage.model import REPLICAS
+from tests.waiting import until
+
+PROCESS = """
+import sys
+from pathlib import Path
+from storage import metrics
+folder, port = sys.argv[1:]
+metrics.PORT_POLL_S = 0.1
+metrics.share_metrics(Path(folder), "worker")
+metrics.serve_metrics("127.0.0.1", int(port))
+metrics.CLAIMS_LOST.labels("sync").inc()
+print("counted", flush=True)
+sys.stdin.read()
+"""
 
 
 def write_counter(path: Path, value: float) -> None:
@@ -85,3 +105,45 @@ def test_connections_in_use_are_shown_to_other_processes(tmp_path: Path) -> None
     environ = {name: value for name, value in os.environ.items() if name != FOLDER_VARIABLE}
     command = [sys.executable, "-c", SAMPLED, tmp_path]
     subprocess.run(command, env=environ, cwd=ROOT, check=True, timeout=120)
+
+
+@contextmanager
+def counting(folder: Path, port: int) -> Iterator[subprocess.Popen[str]]:
+    """Run a process that has counted once."""
+    command = [sys.executable, "-c", PROCESS, str(folder), str(port)]
+    environ = {name: value for name, value in os.environ.items() if name != FOLDER_VARIABLE}
+    with subprocess.Popen(
+        command, env=environ, cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as process:
+        try:
+            assert process.stdout is not None
+            assert process.stdout.readline() == "counted\n"
+            yield process
+        finally:
+            process.kill()
+
+
+def is_scraped(port: int, line: str) -> bool:
+    try:
+        answer = httpx.get(f"http://127.0.0.1:{port}/metrics", trust_env=False)
+    except httpx.TransportError:
+        return False
+    return answer.status_code == 200 and line in answer.text.splitlines()
+
+
+@pytest.mark.spec("OPS-02")
+def test_process_takes_the_port_of_an_ended_one_of_its_home(tmp_path: Path) -> None:
+    port, both = find_free_port(), 'store_claims_lost_total{step="sync"} 2.0'
+    with counting(tmp_path, port) as first, counting(tmp_path, port):
+        until(lambda: is_scraped(port, both))
+        first.kill()
+        first.wait()
+        until(lambda: is_scraped(port, both))
+
+
+def test_rejects_address_of_another_machine(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(metrics, "_shared_folder", tmp_path)
+    with pytest.raises(SettingValueError, match=r"STORE_METRICS_PORT: cannot listen at 192\.0\.2"):
+        metrics.serve_metrics("192.0.2.1", find_free_port())

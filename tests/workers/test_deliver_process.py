@@ -10,12 +10,15 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
+import httpx
 import pytest
 
+from ops.ports import find_free_port
 from pipelines.flow import delivery_jobs
 from storage.catalog import Catalog, endpoints
 from storage.pubsub import MemoryPubSub
 from tests import redis_server
+from tests.api.test_metrics import find, parse_samples
 from tests.subscription_builders import states, subscribe, tell
 from tests.waiting import PATIENCE_S, until
 from workers import redis_broker
@@ -63,20 +66,28 @@ def receiving() -> Iterator[Receiver]:
             receiver.shutdown()
 
 
-def start(catalog: Catalog, home: Path, redis_url: str) -> subprocess.Popen[bytes]:
+@contextmanager
+def delivering(
+    catalog: Catalog, home: Path, redis_url: str, **more: str
+) -> Iterator[subprocess.Popen[bytes]]:
     environment = {
+        **more,
         "STORE_HOME": str(home),
         "STORE_CATALOG_URL": catalog.url,
         "STORE_SECRET_KEY": "a secret for tests only",
         "STORE_REDIS_URL": redis_url,
     }
-    return subprocess.Popen(
+    with subprocess.Popen(
         [sys.executable, "-m", "workers", "deliver"],
         cwd=ROOT,
         env=environment,
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,
-    )
+    ) as process:
+        try:
+            yield process
+        finally:
+            process.kill()
 
 
 def test_killed_process_is_replaced_and_stops_on_signal(catalog: Catalog, tmp_path: Path) -> None:
@@ -95,14 +106,37 @@ def test_killed_process_is_replaced_and_stops_on_signal(catalog: Catalog, tmp_pa
             tick()
             return holds()
 
-        first = start(catalog, tmp_path / "home", redis_url)
-        until(lambda: ticking(lambda: len(receiver.ids) == 3))
-        first.kill()
-        first.wait()
+        with delivering(catalog, tmp_path / "home", redis_url):
+            until(lambda: ticking(lambda: len(receiver.ids) == 3))
         assert states(catalog, subscription) == ["pending"] * 3
         receiver.answering.set()
-        second = start(catalog, tmp_path / "home", redis_url)
-        until(lambda: ticking(lambda: states(catalog, subscription) == ["delivered"] * 3))
-        second.send_signal(signal.SIGTERM)
-        assert second.wait(PATIENCE_S) == 0
+        with delivering(catalog, tmp_path / "home", redis_url) as second:
+            until(lambda: ticking(lambda: states(catalog, subscription) == ["delivered"] * 3))
+            second.send_signal(signal.SIGTERM)
+            assert second.wait(PATIENCE_S) == 0
         assert sorted(receiver.ids[:3]) == sorted(receiver.ids[3:])
+
+
+@pytest.mark.spec("OPS-02")
+def test_process_with_its_own_home_serves_what_it_counts(catalog: Catalog, tmp_path: Path) -> None:
+    port = find_free_port()
+
+    def count_delivered() -> float | None:
+        """Do what the clock does every second, and scrape the process."""
+        with catalog.read() as tx:
+            sender.send(delivery_jobs(endpoints.list_waiting(tx, limit=10)))
+        try:
+            page = httpx.get(f"http://127.0.0.1:{port}/metrics", trust_env=False).text
+        except httpx.TransportError:
+            return None
+        delivered = {"outcome": "delivered", "endpoint": "loopback"}
+        return find(parse_samples(page), "store_deliveries_total", **delivered)
+
+    with receiving() as receiver, redis_server.fake() as redis_port:
+        receiver.answering.set()
+        redis_url = f"redis://127.0.0.1:{redis_port}/0"
+        subscription = subscribe(catalog, f"http://127.0.0.1:{receiver.server_port}/")
+        tell(catalog, [subscription], times=3)
+        sender = redis_broker.build_sender(redis_url, MemoryPubSub())
+        with delivering(catalog, tmp_path / "home", redis_url, STORE_METRICS_PORT=str(port)):
+            until(lambda: count_delivered() == 3)

@@ -67,8 +67,8 @@ class RequestMetrics:
         )
         self.seconds = Histogram(
             "store_request_seconds",
-            "Seconds to answer, by operation",
-            ("operation",),
+            "Seconds to answer, by operation and class of the status; the counter has each status",
+            ("operation", "code"),
             buckets=SECONDS_BUCKETS,
             registry=self._own,
         )
@@ -95,7 +95,7 @@ class RequestMetrics:
         if found is None:
             found = self._by_status[operation, status] = (
                 self.requests.labels(operation, str(status)),
-                self.seconds.labels(operation),
+                self.seconds.labels(operation, f"{status // 100}xx"),
                 self.received.labels(operation),
                 self.sent.labels(operation),
             )

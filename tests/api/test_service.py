@@ -145,7 +145,7 @@ def test_figures_are_for_operators(client) -> None:
     page = client.get("/metrics", headers=ADMIN)
     assert page.status_code == 200
     assert 'store_requests_total{operation="get_bundles_all",status="200"} 1.0' in page.text
-    assert "store_request_seconds_bucket" in page.text
+    assert 'store_request_seconds_count{code="2xx",operation="get_bundles_all"} 1.0' in page.text
     assert "store_todo_parked 0.0" in page.text
     assert "store_deliveries_pending 0.0" in page.text
 

@@ -4,7 +4,7 @@ import re
 import subprocess
 import tomllib
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -16,6 +16,7 @@ import yaml
 from api.authorization import open_decision_point
 from auth.remote import RemoteDecisionPoint
 from config import Settings, load_settings
+from config.settings import PREFIX
 from deploy import buckets
 from ops import procfile
 from ops.mirrors import mirror
@@ -49,6 +50,9 @@ ELSEWHERE = {
     "STORE_POLICIES_URL": "https://inside.example",
     "POLICIES_CREDENTIALS_FILE": "store-2.json",
 }
+DOCUMENTED = {f"{PREFIX}{item.name.upper()}" for item in fields(Settings)}
+NOT_HERE = {"STORE_POLICIES_URL", "STORE_POLICIES_CREDENTIALS", "STORE_POLICIES_CHECK_MS"}
+"""Settings that compose.apart.yaml gives to the API."""
 VARIABLE = re.compile(r"\$\{(?P<name>\w+)(?::(?P<how>[-?])(?P<rest>[^}]*))?\}")
 Part = Mapping[str, Any]
 
@@ -112,6 +116,23 @@ def test_cloud_compose_settings_are_valid(name: str) -> None:
         CLOUD["STORE_REPLICA_AWS"],
         CLOUD["STORE_REPLICA_GCP"],
     ]
+
+
+@pytest.mark.parametrize("name", sorted(RUN_US))
+def test_every_documented_setting_reaches_the_processes(name: str) -> None:
+    passed = RUN_US[name]["environment"].keys()
+    only_for_auth = {"STORE_PROVIDER_SECRETS"} if name != "auth" else set()
+    assert DOCUMENTED - passed == NOT_HERE | only_for_auth
+    said = {
+        "STORE_TRACES_URL": "http://127.0.0.1:4318/v1/traces",
+        "STORE_WEB_NAME": "Atlas",
+        "STORE_DATA_LICENSE": "CC BY 4.0",
+        "STORE_WORKER_THREADS": "4",
+    }
+    settings = load_settings(environ(RUN_US[name], SAID | said))
+    assert settings.traces_url == said["STORE_TRACES_URL"]
+    assert (settings.web_name, settings.data_license) == ("Atlas", "CC BY 4.0")
+    assert settings.worker_threads == 4
 
 
 def test_processes_with_buckets_have_cloud_settings() -> None:
@@ -211,14 +232,8 @@ def test_example_names_required_values_without_secrets() -> None:
         for page in ("compose.yaml", "compose.cloud.yaml", "compose.apart.yaml")
         for found in VARIABLE.finditer((ROOT / page).read_text(encoding="utf-8"))
     }
-    asked |= {
-        name
-        for part in SERVICES.values()
-        for name, value in part.get("environment", {}).items()
-        if value is None
-    }
     optional = {"STORE_CHECKOUT_AWS", "STORE_CHECKOUT_GCP", "OPENSEARCH_WITHOUT_ACCOUNTS"}
-    assert named.keys() == asked - optional
+    assert asked - optional <= named.keys() <= asked | DOCUMENTED
     assert {
         name for name in named if re.search("SECRET|PASSWORD|KEY", name) and named[name]
     } == set()

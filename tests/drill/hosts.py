@@ -45,7 +45,7 @@ from tests.drill.network import HERE, Network, create_network
 from tests.drill.upgrade import RELEASE
 from tests.engines import engine, packages, postgres, redis, s3
 from tests.engines.versions import S3_SERVER
-from tests.live.api import ApiClient
+from tests.live.api import ApiClient, UnexpectedAnswer
 from tests.live.deposits import DepositedBundle, Depositor, SampleBundle
 from tests.waiting import until
 
@@ -441,9 +441,11 @@ def _find_faults(
     show_default=True,
     help="Bundles of the second part; few of them may fail by the share of duplicates.",
 )
-@click.option("--keep", is_flag=True, help="Leave the folder with homes and logs behind.")
-def drill(release: str, seed: int | None, bundles: int, keep: bool) -> None:
-    """Deposit on seven hosts during an upgrade, and while the network fails; then count."""
+def drill(release: str, seed: int | None, bundles: int) -> None:
+    """Deposit on seven hosts during an upgrade, and while the network fails; then count.
+
+    The homes and logs of a failed drill are kept.
+    """
     seed = secrets.randbelow(2**31) if seed is None else seed
     lacking = [name for name in ("ip", "cc") if shutil.which(name) is None]
     if os.geteuid() != 0 or lacking:
@@ -456,6 +458,7 @@ def drill(release: str, seed: int | None, bundles: int, keep: bool) -> None:
     began = time.monotonic()
     folder = Path(tempfile.mkdtemp(prefix="hosts-"))
     folder.chmod(0o711)
+    found = ["it did not end"]
     try:
         built = ("cc", "-shared", "-fPIC", "-O", "-o", str(folder / SKEWED_CLOCK))
         subprocess.run(
@@ -464,8 +467,8 @@ def drill(release: str, seed: int | None, bundles: int, keep: bool) -> None:
         with checkout_of(release) as code, _running(folder, code.root, seed) as hosts:
             found = _carry_out(hosts, bundles, Random(seed), began)
     finally:
-        if keep:
-            click.echo(f"hosts: {folder}")
+        if found:
+            click.echo(f"hosts: homes and logs are in {folder}")
         else:
             shutil.rmtree(folder, ignore_errors=True)
     for fault in found[:25]:
@@ -494,13 +497,18 @@ def _carry_out(hosts: Hosts, bundles: int, rng: Random, began: float) -> list[st
         with load.continuing():
             _upgrade_hosts(hosts, load.acknowledged)
         upgraded = len(load.acknowledged)
-        with load.depositing(bundles):
-            _cut_hosts(hosts, load.acknowledged, bundles)
+        refused = []
+        try:
+            with load.depositing(bundles):
+                _cut_hosts(hosts, load.acknowledged, bundles)
+        except UnexpectedAnswer as error:
+            refused.append(str(error))
         click.echo(
             f"hosts: {upgraded} bundles during the upgrade and {len(load.acknowledged) - upgraded}"
             f" after it are acknowledged after {time.monotonic() - began:.0f} s"
         )
-        found = list(_find_faults(hosts, token, inbox, load.acknowledged, rng))
+        faults = _find_faults(hosts, token, inbox, load.acknowledged, rng)
+        found = [*refused, *faults]
         click.echo(f"hosts: {notification_checks.Told.of(inbox.accepted)}")
     return found
 

@@ -1,5 +1,7 @@
 """The command `import`."""
 
+import time
+from collections.abc import Mapping
 from contextlib import closing
 
 import click
@@ -22,6 +24,9 @@ from storage.blobs.clients import SourceAccess
 from storage.errors import Invalid, Unavailable
 from storage.model import REPLICAS, Replica
 from storage.stores import Stores
+
+PROGRESS_S = 10.0
+"""How often at most the command reports how far it is."""
 
 
 @click.command(name="import")
@@ -57,7 +62,8 @@ def import_bucket(
     SOURCE is s3://bucket/prefix or gs://bucket/prefix. Requests carry no credentials. Each object
     is read twice: to compute its checksums, which are compared with those that the bucket states,
     and to store and verify it. Objects that fail are listed, and the exit code is 1. Repeat the
-    command to go on: what is stored is not imported again.
+    command to go on: what is stored is not imported again. How far it is comes every 10 s on
+    standard error.
     """
     if endpoint and not is_plain_url(endpoint):
         raise click.BadParameter(
@@ -116,6 +122,7 @@ def _summarize(
     """Import everything, and count the outcomes."""
     counts = {"imported": 0, "present": 0, "failed": 0}
     size, failed = 0, list[ImportResult]()
+    reported_s = time.monotonic()
     for source, result in import_files(stores, request, list_sources(stores, request)):
         counts[result.outcome] += 1
         size += result.size if result.outcome == "imported" else 0
@@ -123,6 +130,9 @@ def _summarize(
             failed.append(result)
         if folders:
             folders.add(source, result.outcome)
+        if time.monotonic() - reported_s >= PROGRESS_S:
+            reported_s = time.monotonic()
+            click.echo(f"so far {_describe_counts(counts, size)}", err=True)
     written = list(folders.write_bundles(stores, request)) if folders else []
     failed += [one for one in written if one.outcome == "failed"]
     written_bundles = [one for one in written if one.outcome != "failed"]
@@ -147,8 +157,13 @@ def _summarize(
                 hidden_if_empty=True,
             ),
         },
-        f"imported {counts['imported']} objects with {size} bytes;"
-        f" {counts['present']} already stored, {counts['failed']} failed;"
-        f" {len(written_bundles)} bundles, {len(new_bundles)} new",
+        f"{_describe_counts(counts, size)}; {len(written_bundles)} bundles, {len(new_bundles)} new",
         error=error,
+    )
+
+
+def _describe_counts(counts: Mapping[str, int], size: int) -> str:
+    return (
+        f"imported {counts['imported']} objects with {size} bytes;"
+        f" {counts['present']} already stored, {counts['failed']} failed"
     )

@@ -1,5 +1,6 @@
 """The command `import`: objects of a public bucket become files and bundles, once each."""
 
+import json
 import os
 import signal
 import subprocess
@@ -13,6 +14,7 @@ import boto3
 import pytest
 
 from config import Settings
+from ops import imports
 from ops.procfile import ROOT
 from pipelines import areas, checksums
 from pipelines.area_files import checksum_metadata
@@ -85,6 +87,21 @@ def test_imports_each_object_once(home: Path, bucket: str) -> None:
     assert (again["imported"], again["present"], again["failed"]) == (0, 3, 0)
     (usage,) = run_json("usage")["usage"]
     assert (usage["owner"], usage["files"], usage["bytes"]) == ("admin@local", 3, 13)
+
+
+def test_reports_progress_on_standard_error(
+    home: Path, bucket: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(imports, "PROGRESS_S", 0.0)
+    done = typed(*words(bucket), "--json")
+    assert json.loads(done.stdout)["imported"] == 3
+    lines = done.stderr.splitlines()
+    assert [line.partition(" objects")[0] for line in lines] == [
+        "so far imported 1",
+        "so far imported 2",
+        "so far imported 3",
+    ]
+    assert lines[-1].endswith(" with 13 bytes; 0 already stored, 0 failed")
 
 
 def test_stores_the_bytes_with_all_checksums(home: Path, bucket: str) -> None:

@@ -5,7 +5,7 @@ import os
 import re
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import closing
+from contextlib import closing, suppress
 from dataclasses import dataclass, field
 from typing import NoReturn, TextIO, TypeVar
 from urllib.parse import quote, urlencode, urljoin, urlsplit
@@ -39,6 +39,13 @@ from pipelines.mirrors import (
 )
 from pipelines.ssrf_guard import check_address_text
 from storage.errors import DomainError, Invalid, NotFoundError, SourceChanged, Unavailable
+from storage.metrics import (
+    MIRROR_COMPLETE_TIME,
+    MIRROR_EVENTS,
+    MIRROR_EVENTS_FAILED,
+    serve_metrics,
+    share_metrics,
+)
 from storage.model import CHECKSUM_NAMES, FQID, REPLICAS, Checksums, Replica
 from storage.protocols import BlobInfo
 from storage.stores import Stores
@@ -290,6 +297,8 @@ def mirror(
     follow = follow and not list_failed
     if follow:
         configure_logging(settings.log_level, "mirror", settings.log_format, os.environ)
+        share_metrics(settings.metrics_folder, "mirror")
+        serve_metrics(settings.host, settings.metrics_port)
     stores = open_stores(settings)
     with closing(stores.catalog):
         if follow:
@@ -395,6 +404,8 @@ def _follow(stores: Stores, source: HttpStore, plan: MirrorPlan) -> NoReturn:
     A page of the feed is read before each attempt, so that no event that fails delays the others.
     """
     pauses, retries = Pauses(*PAUSES_S), RetrySchedule(Pauses(*RETRY_PAUSES_S))
+    log.info("follows replica %s of %s", plan.replica, plan.url)
+    complete_time = MIRROR_COMPLETE_TIME.labels(plan.replica)
     while True:
         try:
             page = follow_page(stores, source, plan)
@@ -405,16 +416,26 @@ def _follow(stores: Stores, source: HttpStore, plan: MirrorPlan) -> NoReturn:
             continue
         pauses.reset()
         if page is None:
+            complete_time.set_to_current_time()
             time.sleep(IDLE_S)
         else:
             _log_progress(page)
+            if page.last_us is not None:
+                complete_time.set(min(page.last_us / 1e6, time.time()))
             if page.failed:
                 retries.pauses.reset()
                 retries.pause()
         retries.run_turn(stores, source, plan)
+        with suppress(DomainError):
+            failed = len(mirrors.list_failed(stores, plan))
+            MIRROR_EVENTS_FAILED.labels(plan.replica).set(failed)
 
 
 def _log_progress(progress: MirrorProgress) -> None:
+    """Log and count what became of some events."""
+    MIRROR_EVENTS.labels("copied").inc(progress.bundles)
+    MIRROR_EVENTS.labels("deleted").inc(progress.deleted)
+    MIRROR_EVENTS.labels("failed").inc(len(progress.failed))
     for one in progress.failed:
         log.warning(
             "%s %s is not applied, and is tried again: %s", one.event_type, one.bundle, one.reason

@@ -64,6 +64,7 @@ class SourceEvent(Struct, frozen=True):
     bundle_uuid: str
     bundle_version: str
     event_type: EventType
+    event_timestamp: str = ""
 
 
 class FeedPage(Struct, frozen=True):
@@ -192,11 +193,12 @@ class MirrorPlan:
 
 @dataclass(slots=True)
 class MirrorProgress:
-    """Bundle versions copied and deleted, and the events that failed."""
+    """Bundle versions copied and deleted, the events that failed, and the last event's time."""
 
     bundles: int = 0
     deleted: int = 0
     failed: list[FailedEvent] = field(default_factory=list)
+    last_us: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -286,7 +288,9 @@ def follow_page(stores: Stores, source: MirroredStore, plan: MirrorPlan) -> Mirr
     if page.cursor == cursor:
         raise Unavailable(f"{plan.url} returns events, but no new cursor.")
     events = [(_parse_bundle_fqid(event), event.event_type) for event in page.events]
-    progress = MirrorProgress()
+    last = page.events[-1].event_timestamp
+    last_us = formats.version_to_us(formats.parse_version(last)) if last else None
+    progress = MirrorProgress(last_us=last_us)
     with _hold_lease(stores, plan) as lease:
         if _read_cursor(stores, plan) != cursor:
             # Another process applied these events meanwhile.

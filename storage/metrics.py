@@ -129,6 +129,26 @@ REPAIRED_BYTES = Counter(
     ("replica",),
     registry=REGISTRY,
 )
+MIRROR_EVENTS = Counter(
+    "store_mirror_events",
+    "Events of the mirrored store that a mirror tried to apply, by outcome",
+    ("outcome",),
+    registry=REGISTRY,
+)
+MIRROR_EVENTS_FAILED = Gauge(
+    "store_mirror_events_failed",
+    "Events that a mirror could not apply, and tries again",
+    ("replica",),
+    registry=REGISTRY,
+    multiprocess_mode="livemax",
+)
+MIRROR_COMPLETE_TIME = Gauge(
+    "store_mirror_complete_time_seconds",
+    "Until when a mirror has applied the events of the mirrored store, seconds since 1970",
+    ("replica",),
+    registry=REGISTRY,
+    multiprocess_mode="livemax",
+)
 EVENT_LOOP_LAG = Gauge(
     "store_event_loop_lag_seconds",
     "How late the event loop runs what is due, also while stuck; the highest of all processes",
@@ -158,6 +178,9 @@ COUNTED_METRICS = (
     DELIVERY_ATTEMPTS,
     DAMAGED_BYTES,
     REPAIRED_BYTES,
+    MIRROR_EVENTS,
+    MIRROR_EVENTS_FAILED,
+    MIRROR_COMPLETE_TIME,
     EVENT_LOOP_LAG,
     PROCESS_START,
 )

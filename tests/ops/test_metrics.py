@@ -35,6 +35,9 @@ NOT_CAUSED = {
     "store_documents_unindexed",
     "store_catalog_reads",
     "store_catalog_standby_lag_seconds",
+    "store_mirror_events",
+    "store_mirror_events_failed",
+    "store_mirror_complete_time_seconds",
 }
 """Metrics of faults and of engines that this tour does not have; other tests do."""
 

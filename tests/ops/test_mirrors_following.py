@@ -5,6 +5,7 @@ import os
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass, field
@@ -13,6 +14,7 @@ from hashlib import sha256
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
+import httpx
 import pytest
 
 from ops import ports
@@ -20,6 +22,7 @@ from ops.local_store import LocalStore, running_store
 from ops.procfile import ROOT
 from storage.model import FQID
 from storage.stores import Stores
+from tests.api.test_metrics import Samples, find, parse_samples
 from tests.builders import version
 from tests.ops.commands import opened, run_json
 from tests.ops.mirror_builders import connect_to, delete_bundle, deposit_bundle, read_bundle
@@ -162,6 +165,28 @@ class Mirror:
         return sum(all(part in line for part in parts) for line in lines)
 
 
+def scrape(port: int) -> Samples:
+    try:
+        page = httpx.get(f"http://127.0.0.1:{port}/metrics", trust_env=False)
+    except httpx.TransportError:
+        return {}
+    return parse_samples(page.text)
+
+
+def read_progress(port: int) -> tuple[float | None, ...]:
+    """Bundles that the mirror copied and deleted, and events that it has yet to apply."""
+    samples = scrape(port)
+    return (
+        find(samples, "store_mirror_events_total", outcome="copied"),
+        find(samples, "store_mirror_events_total", outcome="deleted"),
+        find(samples, "store_mirror_events_failed", replica="aws"),
+    )
+
+
+def find_complete_time(port: int) -> float | None:
+    return find(scrape(port), "store_mirror_complete_time_seconds", replica="aws")
+
+
 @pytest.fixture
 def mirror(home: Path) -> Iterator[Mirror]:
     stores = opened(home)
@@ -175,6 +200,8 @@ def test_follows_through_outages_kills_and_wrong_bytes(
     source, faults = Source(tmp_path_factory.mktemp("source")), Faults()
     with closing(source), running_proxy(source.port, faults) as url:
         monkeypatch.setenv("STORE_MIRROR_OF", url)
+        metrics_port = ports.find_free_port()
+        monkeypatch.setenv("STORE_METRICS_PORT", str(metrics_port))
         store = source.start()
         with following(mirror.home, url, store.token):
             with connect_to(store) as http:
@@ -202,6 +229,7 @@ def test_follows_through_outages_kills_and_wrong_bytes(
             refused = {
                 name: deposit_bundle(http, {"a.txt": content}) for name, content in wrong.items()
             }
+            deposited_at = time.time()
             last = deposit_bundle(http, {"a.txt": b"last"})
         with following(mirror.home, url, store.token):
             until_followed(lambda: mirror.has(third, b"third") and mirror.has(last, b"last"))
@@ -212,5 +240,8 @@ def test_follows_through_outages_kills_and_wrong_bytes(
             faults.clear()
             for name, fqid in refused.items():
                 until_followed(lambda: mirror.has(fqid, wrong[name]))  # noqa: B023
+            until_followed(lambda: read_progress(metrics_port) == (7, 1, 0))
+            until_followed(lambda: (find_complete_time(metrics_port) or 0) >= deposited_at)
+        assert mirror.count_lines("follows replica aws of", url) == 2
         done = run_json("mirror", url, "--token", store.token)
         assert done == {"bundles": 0, "deleted": 0, "failures": []}

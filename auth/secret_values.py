@@ -45,8 +45,11 @@ def encode_base64url(raw: bytes) -> str:
 
 
 def decode_base64url(text: str) -> bytes:
-    """Decode base64url without padding; ValueError if it is malformed."""
-    return base64.b64decode(text + "=" * (-len(text) % 4), altchars=b"-_", validate=True)
+    """Decode base64url without padding; ValueError unless it is as `encode_base64url` writes it."""
+    raw = base64.b64decode(text + "=" * (-len(text) % 4), altchars=b"-_", validate=True)
+    if encode_base64url(raw) != text:
+        raise ValueError("base64url: must be canonical, without padding")
+    return raw
 
 
 def pkce_challenge(verifier: str) -> str:

@@ -27,12 +27,12 @@ from bench.scale_keys import Call, RowKeys
 from storage.catalog import Catalog
 
 ENOUGH = 1.2
-"""Times as long, or as many rows or pages, as with few bundles: more is told."""
+"""Times as long, or as many rows or pages, as with few bundles: more is reported."""
 SLOW_MS = 5.0
 NOTICEABLE_MS = 0.05
-"""A call is not told for a ratio of times shorter than this: they are lost in the noise."""
+"""A call is not reported for a ratio of times shorter than this: they are lost in the noise."""
 NOTICEABLE_ROWS = 10
-"""A call is not told for so few rows more."""
+"""A call is not reported for so few rows more."""
 EXPLAIN = "EXPLAIN (ANALYZE, BUFFERS, TIMING OFF, FORMAT JSON) "
 EXPLAINED = ("SELECT", "WITH", "INSERT", "UPDATE", "DELETE")
 
@@ -170,12 +170,12 @@ def _explain(catalog: Catalog, call: Call, keys: RowKeys) -> Cost:
                     driver.execute(statement, given)
                     continue
                 for one in given if isinstance(given, list) else [given]:
-                    told = driver.execute(EXPLAIN + statement, one).fetchone()[0][0]
-                    nodes, read = _walk(told["Plan"])
+                    explained = driver.execute(EXPLAIN + statement, one).fetchone()[0][0]
+                    nodes, read = _walk(explained["Plan"])
                     plan += nodes
                     rows += read
-                    pages += _count_pages(told["Plan"])
-                    ms += told["Execution Time"]
+                    pages += _count_pages(explained["Plan"])
+                    ms += explained["Execution Time"]
         finally:
             driver.execute("ROLLBACK")
     return Cost(tuple(plan), rows, pages, ms)
@@ -203,7 +203,7 @@ def _count_pages(plan: Mapping[str, Any]) -> int:
 
 
 def _summarize(found: Found, few: int, many: int) -> Figures:
-    """Tell how many calls are as before, and each that is not."""
+    """Count the calls that are as before, and report each that is not."""
     ratios = {name: _compare_costs(costs[few], costs[many]) for name, costs in found.items()}
     figures: Figures = {
         f"{few:,} → {many:,}: calls": len(found),
@@ -223,10 +223,10 @@ def _summarize(found: Found, few: int, many: int) -> Figures:
     figures[f"pages ≤ {ENOUGH} ×: calls"] = sum(one["pages"] <= ENOUGH for one in ratios.values())
     figures[f"time ≤ {ENOUGH} ×: calls"] = len(found) - len(slower)
     for name, costs in found.items():
-        told = name in slower | more_rows
-        if told or costs[many].ms >= SLOW_MS:
+        is_reported = name in slower | more_rows
+        if is_reported or costs[many].ms >= SLOW_MS:
             figures[f"{name} ms"] = costs[many].ms
-        if told:
+        if is_reported:
             figures |= {f"{name} {what} ×": ratio for what, ratio in ratios[name].items()}
     return figures
 

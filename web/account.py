@@ -11,7 +11,6 @@ from api.authz.app import OPERATIONS as AUTH_OPERATIONS
 from api.authz.context import AuthServices
 from api.schemas.fields import NoParameters, QueryInteger, TextField, in_range, max_length
 from auth.accounts import MAX_GRANT_ID, AuditContext
-from auth.authorization import list_open_operations
 from auth.login import sessions
 from auth.oauth import authorize, personal_tokens
 from auth.oauth.personal_tokens import DAY_S, MAX_TOKEN_NAME, NewPersonalToken
@@ -124,8 +123,7 @@ def group_permissions(
     """List a principal's permissions by subject, each with what the operation does."""
     auth = require_accounts(context)
     found = auth.decisions.find_permissions(principal)
-    opened = list_open_operations(auth.settings.closed_operations)
-    listed = list_permissions(found, auth.settings.deployment, opened)
+    listed = list_permissions(found, auth.settings.deployment, auth.open_operations)
     # Operations of one action, such as PUT of one file and of many, are one line.
     listed = list({one.action: one for one in reversed(listed)}.values())
     last = (SUBJECTS["v1"], OTHER_SUBJECT)

@@ -30,6 +30,7 @@ from api.http.paging import Cursors
 from api.http.probes import register_probes
 from api.http.responses import register_conventions
 from auth.account_operations import describe_requirement, require_account_operation
+from auth.authorization import list_open_operations
 from auth.decisions import LocalDecisionPoint
 from auth.oauth import clients
 from auth.oauth.clients import is_registered_origin
@@ -267,6 +268,7 @@ def build_auth_services(
         keys=keys,
         cursors=Cursors(cursor_key, tuple(former_keys)),
         decisions=decisions,
+        open_operations=list_open_operations(settings.closed_operations),
         verify=verify,
         rates=rates,
         read_only=ReadOnlyMode(catalog, always=settings.read_only),

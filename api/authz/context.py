@@ -31,6 +31,8 @@ class AuthServices:
     keys: SigningKeyFile
     cursors: Cursors
     decisions: LocalDecisionPoint
+    open_operations: frozenset[str]
+    """Operations of the store without a token."""
     verify: VerifyToken
     rates: RateLimiter | None
     read_only: ReadOnlyMode

@@ -20,7 +20,6 @@ from auth.accounts import (
     MAX_EVALUATED_PAIRS,
     MAX_GRANT_ID,
 )
-from auth.authorization import list_open_operations
 from auth.decisions import ResourceDecision
 from auth.permissions import Extent, list_permissions, list_role_sources
 from auth.policies.evaluator import Reason
@@ -303,14 +302,15 @@ def get_v1_account(context: AuthRequestContext[None, None]) -> Response:
     services, caller = context.services, context.caller
     found = services.decisions.find_permissions(caller)
     roles = list_role_sources(context.catalog, caller, services.decisions.rights)
-    opened = list_open_operations(services.settings.closed_operations)
     answer = {
         "email": caller.email,
         "groups": sorted(found.groups),
         "roles": [{"name": role, "groups": list(groups)} for role, groups in roles.items()],
         "permissions": [
             {"operation": one.operation, "action": one.action, "extent": one.extent}
-            for one in list_permissions(found, services.settings.deployment, opened)
+            for one in list_permissions(
+                found, services.settings.deployment, services.open_operations
+            )
         ],
     }
     return json_response(OwnPermissions().dump(answer), headers={"Cache-Control": "no-store"})

@@ -18,9 +18,6 @@ from storage.catalog.login import LoginFailures, PasswordRow
 from storage.errors import ConflictError, Invalid, NotFoundError
 from storage.rate_limits import rate_limit_key
 
-MAX_LISTED_ROLES = 200
-
-
 MAX_LISTED_ROLES = 100
 
 
@@ -37,7 +34,7 @@ class PasswordUser:
     failures: int
     until_us: int
     roles: Sequence[str]
-    """Its own, without those of its groups."""
+    """Its own, without those of its groups; the last is `…` if there are more."""
 
 
 def add_user(
@@ -68,9 +65,9 @@ def add_user(
 
 
 def require_roles(catalog: Catalog, roles: Iterable[str]) -> None:
-    """Raise NotFoundError for an unknown role; it names the nearest and all that there are."""
+    """Raise NotFoundError for an unknown role; it names the nearest and the first that exist."""
     with catalog.read() as tx:
-        known = catalog_accounts.list_ids(tx, "role", after="", limit=MAX_LISTED_ROLES)
+        known = catalog_accounts.list_ids(tx, "role", after="", limit=MAX_LISTED_ROLES + 1)
         unknown = sorted(
             one.id
             for one in catalog_accounts.filter_missing(
@@ -80,7 +77,15 @@ def require_roles(catalog: Catalog, roles: Iterable[str]) -> None:
     if unknown:
         nearest = difflib.get_close_matches(unknown[0], known, n=1)
         hint = f" Did you mean {nearest[0]}?" if nearest else ""
-        raise NotFoundError(f"There is no role {unknown[0]}.{hint} Roles are: {', '.join(known)}.")
+        listed = ", ".join(_mark_cut(known))
+        raise NotFoundError(f"There is no role {unknown[0]}.{hint} Roles are: {listed}.")
+
+
+def _mark_cut(roles: Sequence[str]) -> Sequence[str]:
+    """Return the first roles of a list, which end with `…` if there are more."""
+    if len(roles) <= MAX_LISTED_ROLES:
+        return roles
+    return (*roles[:MAX_LISTED_ROLES], "…")
 
 
 def change_user_password(
@@ -143,7 +148,7 @@ def list_users(catalog: Catalog) -> list[PasswordUser]:
         enabled = {row.email: is_user_enabled(tx, row.email) for row in rows}
         roles = {
             row.email: catalog_accounts.list_memberships(
-                tx, AccountKey("user", row.email), "role", after="", limit=MAX_LISTED_ROLES
+                tx, AccountKey("user", row.email), "role", after="", limit=MAX_LISTED_ROLES + 1
             )
             for row in rows
         }
@@ -155,7 +160,7 @@ def list_users(catalog: Catalog) -> list[PasswordUser]:
             changed_us=row.changed_us,
             failures=max((each.failures for each in failures[row.email]), default=0),
             until_us=max((each.until_us for each in failures[row.email]), default=0),
-            roles=roles[row.email],
+            roles=_mark_cut(roles[row.email]),
         )
         for row in rows
     ]

@@ -5,8 +5,9 @@ from pathlib import Path
 import pytest
 from click.testing import Result
 
+from auth.login.users import MAX_LISTED_ROLES
 from storage.catalog import accounts
-from storage.catalog.accounts import AccountKey
+from storage.catalog.accounts import AccountKey, Membership
 from tests.ops.commands import opened, run_json, typed
 
 
@@ -50,3 +51,20 @@ def test_roles_of_a_user_who_has_a_password_stay(cheap: Path) -> None:
     add_user()
     assert add_user("--role", "store_admin").exit_code == 1
     assert list_roles(cheap) == []
+
+
+@pytest.mark.spec("OPS-24")
+def test_long_lists_of_roles_end_with_an_ellipsis(cheap: Path) -> None:
+    add_user()
+    roles = [AccountKey("role", f"role_{number:04}") for number in range(MAX_LISTED_ROLES + 1)]
+    user = AccountKey("user", "ada@example.org")
+    with opened(cheap).catalog.write() as tx:
+        for role in roles:
+            accounts.insert(tx, role, None)
+        accounts.insert_memberships(tx, [Membership(user, role) for role in roles[:-1]])
+    refused = typed("users", "add", "eve@example.org", "--role", "role_x")
+    assert refused.output.endswith(", role_0099, ….\n")
+    assert run_json("users", "list")[0]["roles"].endswith(" role_0099")
+    with opened(cheap).catalog.write() as tx:
+        accounts.insert_memberships(tx, [Membership(user, roles[-1])])
+    assert run_json("users", "list")[0]["roles"].endswith(" role_0099 …")

@@ -117,8 +117,8 @@ def test_processes_are_confined(machine: Machine) -> None:
     machine.run_shell(f"install -D -m 644 /dev/stdin {drop_in}", command.encode())
     machine.run_shell("systemctl daemon-reload && systemctl start store@attempts")
     journal = machine.read_journal("store@attempts")
-    (told,) = (line for line in journal.splitlines() if line.startswith("{"))
-    assert json.loads(told) == {
+    (report,) = (line for line in journal.splitlines() if line.startswith("{"))
+    assert json.loads(report) == {
         "write code": "EROFS",
         "write settings": "EROFS",
         "read settings": "EACCES",

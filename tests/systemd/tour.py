@@ -24,11 +24,11 @@ def main() -> None:
     """Exit with 0 if every expectation holds."""
     addresses = "http://127.0.0.1:8000", "http://127.0.0.1:8001"
     began = time.monotonic()
-    nobody = MachineStore(Path("/var/lib/store"), *addresses, "", 0.0, {}, 0)
+    without_token = MachineStore(Path("/var/lib/store"), *addresses, "", 0.0, {}, 0)
     words = ("token", "--email", "root@example.org", "--groups", "store_admin")
-    token = nobody.run_command(*words).strip()
+    token = without_token.run_command(*words).strip()
     took_s = time.monotonic() - began
-    store = MachineStore(nobody.home, *addresses, token, took_s, {}, 0)
+    store = MachineStore(without_token.home, *addresses, token, took_s, {}, 0)
     with tempfile.TemporaryDirectory() as folder:
         demo.write_bundles(Path(folder), None, None)
         sys.exit(not demo.run_tour(store, Path(folder)))

@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 
+from api.app import exit_on_boot_failure
 from api.authz import create_auth_app
 from config import Settings
 from storage.catalog import Catalog
@@ -215,3 +216,12 @@ def test_closed_operations_are_not_open_in_own_permissions(
     extents = {one["operation"]: one["extent"] for one in answer["permissions"]}
     assert extents["get_bundle"] != "open"
     assert extents["get_file"] == "open"
+
+
+def test_unknown_closed_operation_fails_the_start(
+    auth_settings: Settings, catalog: Catalog, capsys: pytest.CaptureFixture[str]
+) -> None:
+    wrong = replace(auth_settings, closed_operations=("get_bundel",))
+    with pytest.raises(SystemExit), exit_on_boot_failure():
+        create_auth_app(wrong, catalog, verify=verify)
+    assert "STORE_CLOSED_OPERATIONS: not an open operation: get_bundel" in capsys.readouterr().err

@@ -294,7 +294,7 @@ def test_every_process_is_checked_without_its_engines(name: str) -> None:
 def test_prometheus_scrapes_every_process() -> None:
     (job,) = read("deploy/prometheus.compose.yml")["scrape_configs"]
     scraped = {name: found["port"] for found in job["dns_sd_configs"] for name in found["names"]}
-    settings = {name: load_settings(environ(SERVICES[name], SAID)) for name in OURS}
+    settings = {name: load_settings(environ(SERVICES[name], SAID)) for name in {*OURS, *OPTIONAL}}
     assert scraped == {
         name: one.ops_port if name == "api" else one.metrics_port for name, one in settings.items()
     }

@@ -7,12 +7,15 @@ import errno
 import fcntl
 import logging
 import os
+import socket
 import threading
 import time
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from wsgiref.simple_server import WSGIRequestHandler, WSGIServer
+from wsgiref.types import StartResponse, WSGIEnvironment
 
 from prometheus_client import (
     CollectorRegistry,
@@ -21,7 +24,7 @@ from prometheus_client import (
     Histogram,
     disable_created_metrics,
     generate_latest,
-    start_wsgi_server,
+    make_wsgi_app,
     values,
 )
 from prometheus_client.metrics_core import Metric
@@ -41,7 +44,11 @@ ENDED = "ended"
 SAMPLE_S = 1.0
 """Interval at which sampled gauges are written to the files."""
 PORT_POLL_S = 5.0
-"""Pause between attempts to take the port while another process of the home serves it."""
+"""Pause before each further attempt to take the port."""
+SERVER_THREADS = 4
+"""Requests of the port that are answered at once."""
+REQUEST_TIMEOUT_S = 10
+"""How long the port waits for a part of a request, and to send the answer."""
 SECONDS_BUCKETS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60)
 ENGINE_BUCKETS = (0.001, 0.005, 0.025, 0.1, 0.5, 2.5, 10, 60)
 ATTEMPT_BUCKETS = (1, 2, 3, 5, 10, 20)
@@ -188,8 +195,8 @@ COUNTED_METRICS = (
 
 _shared_folder: Path | None = None
 _process = "other"
-_samplers: dict[Gauge, Callable[[], float]] = {}
-"""Sampled gauges, and what reads the value of each."""
+_samplers: dict[Gauge, list[Callable[[], float]]] = {}
+"""Sampled gauges, and what reads the value of each; the last one is shown."""
 
 
 def share_metrics(folder: Path, process: str) -> None:
@@ -212,22 +219,48 @@ def share_metrics(folder: Path, process: str) -> None:
     threading.Thread(target=_write_samples, name="gauges", daemon=True).start()
 
 
-def sample_gauge(gauge: Gauge, read: Callable[[], float]) -> None:
-    """Show in a gauge what `read` returns at a scrape; each second if processes share files.
+def sample_gauge(gauge: Gauge, read: Callable[[], float]) -> Callable[[], None]:
+    """Show in a gauge what `read` returns, until the returned function is called.
 
-    For values that change so often that writing each of them takes too long.
+    It is read at a scrape; each second if processes share files. For values that change so often
+    that writing each of them takes too long.
     """
+    readers = _samplers.setdefault(gauge, [])
+    readers.append(read)
     if _shared_folder is None:
-        gauge.set_function(read)
-    else:
-        _samplers[gauge] = read
+        gauge.set_function(lambda: _read_sample(readers))
+
+    def stop() -> None:
+        if read in readers:
+            readers.remove(read)
+
+    return stop
+
+
+def _read_sample(readers: list[Callable[[], float]]) -> float:
+    """Return the value of the last reader; 0 without one."""
+    return next((read() for read in reversed([*readers])), 0.0)
 
 
 def _write_samples() -> None:
+    is_failing = False
     while True:
-        for gauge, read in [*_samplers.items()]:
-            gauge.set(read())
+        failures = _write_sample_round()
+        if failures and not is_failing:
+            log.warning("cannot write gauges, trying again: %s", "; ".join(failures))
+        is_failing = bool(failures)
         time.sleep(SAMPLE_S)
+
+
+def _write_sample_round() -> list[str]:
+    """Write all sampled gauges, and return what failed."""
+    failures = []
+    for gauge, readers in [*_samplers.items()]:
+        try:
+            gauge.set(_read_sample(readers))
+        except Exception as error:
+            failures.append(repr(error))
+    return failures
 
 
 def find_shared_folder() -> Path | None:
@@ -243,35 +276,87 @@ def find_process() -> str:
 def serve_metrics(host: str, port: int) -> None:
     """Serve the metrics of this home at a port of its own; 0: don't.
 
-    One process of a home serves those of all. The others wait for the port, and take it when that
-    process has ended. SettingValueError if this machine cannot listen there.
+    One process of a home serves those of all. The others wait until that process has ended. While
+    another program has the port, it tries again. SettingValueError if this machine cannot listen
+    there.
     """
     if not port or _shared_folder is None:
         return
-    registry = CollectorRegistry()
-    registry.register(_SharedMetrics(_shared_folder))
-    if not _take_port(host, port, registry):
-        log.info("port %d is in use: the process that has it serves these metrics", port)
-        waiting = threading.Thread(
-            target=_wait_for_port, args=(host, port, registry), name="metrics port", daemon=True
-        )
-        waiting.start()
-
-
-def _take_port(host: str, port: int, registry: CollectorRegistry) -> bool:
-    """Serve the registry by a daemon thread; False if another process has the port."""
+    lock = os.open(_shared_folder / "port.lock", os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
     try:
-        start_wsgi_server(port, host, registry)
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        _start_server(host, port, _shared_folder)
+    except BlockingIOError:
+        log.info("another process of this home serves the metrics at port %d", port)
     except OSError as error:
-        if error.errno == errno.EADDRINUSE:
-            return False
-        raise SettingValueError("metrics_port", f"cannot listen at {host}: {error}") from error
-    return True
+        if error.errno != errno.EADDRINUSE:
+            os.close(lock)
+            raise SettingValueError("metrics_port", f"cannot listen at {host}: {error}") from error
+        log.warning("another program has port %d of the metrics; trying again", port)
+    else:
+        return
+    threading.Thread(
+        target=_wait_for_port,
+        args=(lock, host, port, _shared_folder),
+        name="metrics port",
+        daemon=True,
+    ).start()
 
 
-def _wait_for_port(host: str, port: int, registry: CollectorRegistry) -> None:
-    while not _take_port(host, port, registry):
+def _wait_for_port(lock: int, host: str, port: int, folder: Path) -> None:
+    fcntl.flock(lock, fcntl.LOCK_EX)
+    is_reported = False
+    while True:
         time.sleep(PORT_POLL_S)
+        try:
+            return _start_server(host, port, folder)
+        except OSError as error:
+            if not is_reported:
+                log.warning("port %d of the metrics: %s; trying again", port, error)
+            is_reported = True
+
+
+def _start_server(host: str, port: int, folder: Path) -> None:
+    """Serve the metrics of a folder by a few daemon threads; OSError if it cannot listen."""
+    server = _MetricsServer(host, port, folder)
+    for _ in range(SERVER_THREADS):
+        threading.Thread(target=server.serve, name="metrics server", daemon=True).start()
+
+
+class _MetricsHandler(WSGIRequestHandler):
+    timeout = REQUEST_TIMEOUT_S
+
+    def log_message(self, format: str, *args: object) -> None:  # noqa: A002
+        """Log no requests."""
+
+
+class _MetricsServer(WSGIServer):
+    """Serves `/metrics`; further connections wait in the backlog while all threads are busy."""
+
+    def __init__(self, host: str, port: int, folder: Path) -> None:
+        found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+        self.address_family, _, _, _, address = found[0]
+        super().__init__((str(address[0]), port), _MetricsHandler)
+        registry = CollectorRegistry()
+        registry.register(_SharedMetrics(folder))
+        self._render = make_wsgi_app(registry)
+        self.set_app(self._answer)
+
+    def serve(self) -> None:
+        """Handle one request after another, for ever."""
+        while True:
+            self.handle_request()
+
+    def handle_error(self, request: object, client_address: object) -> None:
+        """Log why a connection ended, such as a request that did not come in time."""
+        log.debug("metrics: a connection of %s failed", client_address, exc_info=True)
+
+    def _answer(self, environ: WSGIEnvironment, start_response: StartResponse) -> Iterable[bytes]:
+        if environ["PATH_INFO"] != "/metrics":
+            start_response("404 Not Found", [("Content-Type", "text/plain")])
+            return [b"The metrics are at /metrics.\n"]
+        page: Iterable[bytes] = self._render(environ, start_response)
+        return page
 
 
 def render_metrics(folder: Path) -> bytes:

@@ -12,6 +12,7 @@ import logging
 import os
 import sqlite3
 import threading
+import weakref
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext, suppress
 from copy import copy
@@ -20,6 +21,7 @@ from functools import partial
 from types import MappingProxyType
 from typing import Any, Final, Literal, cast
 
+from prometheus_client import Gauge
 from sqlalchemy import Connection, Engine, RootTransaction, create_engine, event, text
 from sqlalchemy.engine import URL, make_url
 from sqlalchemy.exc import ArgumentError, DBAPIError, OperationalError
@@ -260,18 +262,30 @@ def _begin_on_postgresql(connection: Connection, kind: TransactionKind) -> None:
     connection.exec_driver_sql((_BEGIN if is_direct_session(connection) else _BEGIN_POOLED)[kind])
 
 
-def _sample_connections(engine: Engine, limits: PoolLimits) -> None:
-    """Sample the pool for its metrics; a bundle takes dozens of connections from it."""
+def _sample_connections(engine: Engine, limits: PoolLimits) -> list[Callable[[], None]]:
+    """Sample the pool for its metrics, until the returned functions are called.
+
+    A bundle takes dozens of connections from it.
+    """
     limit = limits.connections + limits.overflow
     CATALOG_CONNECTIONS.labels("limit").set(limit)
 
-    def pool() -> QueuePool:
-        # The pool of now: `dispose` replaces it.
-        return cast(QueuePool, engine.pool)
+    # The engine of a catalog that was never closed may go.
+    find_engine = weakref.ref(engine)
 
-    sample_gauge(CATALOG_CONNECTIONS.labels("in_use"), lambda: pool().checkedout())
-    sample_gauge(CATALOG_CONNECTIONS.labels("idle"), lambda: pool().checkedin())
-    sample_gauge(CATALOG_POOL_USED.labels(find_process()), lambda: pool().checkedout() / limit)
+    def sample(gauge: Gauge, count: Callable[[QueuePool], float]) -> Callable[[], None]:
+        def read() -> float:
+            # The pool of now: `dispose` replaces it.
+            found = find_engine()
+            return 0.0 if found is None else count(cast(QueuePool, found.pool))
+
+        return sample_gauge(gauge, read)
+
+    return [
+        sample(CATALOG_CONNECTIONS.labels("in_use"), lambda pool: pool.checkedout()),
+        sample(CATALOG_CONNECTIONS.labels("idle"), lambda pool: pool.checkedin()),
+        sample(CATALOG_POOL_USED.labels(find_process()), lambda pool: pool.checkedout() / limit),
+    ]
 
 
 def _open_standby(url: str, primary_url: str, limits: PoolLimits, lag_s: float) -> CatalogStandby:
@@ -317,7 +331,7 @@ class Catalog:
             self._engine = _create_postgresql_engine(url, limits)
         self._reader = self._engine
         self.standby = _open_standby(read_url, url, limits, max_lag_s) if read_url else None
-        _sample_connections(self._engine, limits)
+        self._stop_samples = _sample_connections(self._engine, limits)
         self._begin_with = _begin_on_sqlite if self.sqlite else _begin_on_postgresql
         self._turn = WriterLock(self._engine).acquire if self.sqlite else nullcontext
 
@@ -426,7 +440,9 @@ class Catalog:
             upsert(tx, meta, {"key": "probe", "value": str(now_us(tx))})
 
     def close(self) -> None:
-        """Close all pooled connections."""
+        """Close all pooled connections, and stop showing them in metrics."""
+        for stop in self._stop_samples:
+            stop()
         self._engine.dispose()
         if self.standby is not None:
             self.standby.close()

@@ -1,34 +1,39 @@
 """Metrics of processes that share a folder."""
 
 import os
+import socket
 import subprocess
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
 
 import httpx
 import pytest
+from prometheus_client import CollectorRegistry, Gauge
 from prometheus_client.mmap_dict import MmapedDict, mmap_key
 
 from config.settings import SettingValueError
 from ops.ports import find_free_port
 from ops.procfile import ROOT
 from storage import metrics
+from storage.catalog import Catalog
 from storage.metrics import FOLDER_VARIABLE, render_metrics
 from storage.model import REPLICAS
 from tests.waiting import until
 
 PROCESS = """
+import logging
 import sys
 from pathlib import Path
 from storage import metrics
 folder, port = sys.argv[1:]
 metrics.PORT_POLL_S = 0.1
+metrics._MetricsHandler.timeout = 1
+logging.basicConfig(level=logging.INFO)
 metrics.share_metrics(Path(folder), "worker")
 metrics.serve_metrics("127.0.0.1", int(port))
 metrics.CLAIMS_LOST.labels("sync").inc()
-print("counted", flush=True)
 sys.stdin.read()
 """
 
@@ -61,7 +66,8 @@ def test_bytes_of_damage_begin_at_0(tmp_path: Path) -> None:
     share = "import sys; from pathlib import Path; from storage.metrics import share_metrics;"
     share += "share_metrics(Path(sys.argv[1]), 'worker')"
     environ = {name: value for name, value in os.environ.items() if name != FOLDER_VARIABLE}
-    subprocess.run([sys.executable, "-c", share, tmp_path], env=environ, check=True, timeout=60)
+    command = [sys.executable, "-c", share, tmp_path]
+    subprocess.run(command, env=environ, cwd=ROOT, check=True, timeout=120)
     page = render_metrics(tmp_path).decode()
     for replica in REPLICAS:
         assert f'store_damaged_bytes_total{{replica="{replica}"}} 0.0' in page
@@ -109,23 +115,32 @@ def test_connections_in_use_are_shown_to_other_processes(tmp_path: Path) -> None
 
 @contextmanager
 def counting(folder: Path, port: int) -> Iterator[subprocess.Popen[str]]:
-    """Run a process that has counted once."""
+    """Run a process that counts once; its log is beside the folder."""
     command = [sys.executable, "-c", PROCESS, str(folder), str(port)]
     environ = {name: value for name, value in os.environ.items() if name != FOLDER_VARIABLE}
-    with subprocess.Popen(
-        command, env=environ, cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
-    ) as process:
+    with (
+        find_log(folder).open("a") as log,
+        subprocess.Popen(
+            command, env=environ, cwd=ROOT, stdin=subprocess.PIPE, stderr=log, text=True
+        ) as process,
+    ):
         try:
-            assert process.stdout is not None
-            assert process.stdout.readline() == "counted\n"
             yield process
         finally:
             process.kill()
 
 
+def find_log(folder: Path) -> Path:
+    return folder.with_suffix(".log")
+
+
+def is_logged(folder: Path, text: str) -> bool:
+    return text in find_log(folder).read_text()
+
+
 def is_scraped(port: int, line: str) -> bool:
     try:
-        answer = httpx.get(f"http://127.0.0.1:{port}/metrics", trust_env=False)
+        answer = httpx.get(f"http://127.0.0.1:{port}/metrics", trust_env=False, timeout=30)
     except httpx.TransportError:
         return False
     return answer.status_code == 200 and line in answer.text.splitlines()
@@ -133,12 +148,78 @@ def is_scraped(port: int, line: str) -> bool:
 
 @pytest.mark.spec("OPS-02")
 def test_process_takes_the_port_of_an_ended_one_of_its_home(tmp_path: Path) -> None:
-    port, both = find_free_port(), 'store_claims_lost_total{step="sync"} 2.0'
-    with counting(tmp_path, port) as first, counting(tmp_path, port):
-        until(lambda: is_scraped(port, both))
-        first.kill()
-        first.wait()
-        until(lambda: is_scraped(port, both))
+    folder, port = tmp_path / "metrics", find_free_port()
+    one, both = (f'store_claims_lost_total{{step="sync"}} {count}.0' for count in (1, 2))
+    with counting(folder, port) as first:
+        until(lambda: is_scraped(port, one))
+        with counting(folder, port):
+            until(lambda: is_scraped(port, both))
+            until(lambda: is_logged(folder, "another process of this home serves"))
+            first.kill()
+            first.wait()
+            until(lambda: is_scraped(port, both))
+
+
+def test_waits_for_a_port_that_another_program_has(tmp_path: Path) -> None:
+    folder = tmp_path / "metrics"
+    with socket.create_server(("127.0.0.1", 0)) as other:
+        port = other.getsockname()[1]
+        with counting(folder, port):
+            until(
+                lambda: is_logged(
+                    folder, f"WARNING:storage.metrics:another program has port {port}"
+                )
+            )
+            other.close()
+            until(lambda: is_scraped(port, 'store_claims_lost_total{step="sync"} 1.0'))
+
+
+def test_half_open_connections_take_few_threads_and_end(tmp_path: Path) -> None:
+    folder, port = tmp_path / "metrics", find_free_port()
+    line = 'store_claims_lost_total{step="sync"} 1.0'
+    with counting(folder, port) as process, ExitStack() as connections:
+        until(lambda: is_scraped(port, line))
+        threads = Path(f"/proc/{process.pid}/task")
+        before = len([*threads.iterdir()])
+        for _ in range(8):
+            connection = socket.create_connection(("127.0.0.1", port), timeout=60)
+            connections.enter_context(connection)
+            connection.sendall(b"GET /metrics HTTP/1.1\r\n")
+        assert is_scraped(port, line)
+        assert len([*threads.iterdir()]) == before
+
+
+def test_other_paths_are_not_found(tmp_path: Path) -> None:
+    folder, port = tmp_path / "metrics", find_free_port()
+    with counting(folder, port):
+        until(lambda: is_scraped(port, 'store_claims_lost_total{step="sync"} 1.0'))
+        assert httpx.get(f"http://127.0.0.1:{port}/secrets", trust_env=False).status_code == 404
+
+
+def test_a_sample_that_fails_stops_no_other(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(metrics, "_samplers", {})
+    registry = CollectorRegistry()
+    first, second = (Gauge(name, name, registry=registry) for name in ("first", "second"))
+
+    def fail() -> float:
+        raise OSError("no space left")
+
+    stop = metrics.sample_gauge(first, fail)
+    metrics.sample_gauge(second, lambda: 3.0)
+    assert metrics._write_sample_round() == ["OSError('no space left')"]
+    stop()
+    assert metrics._write_sample_round() == []
+
+
+def test_a_closed_catalog_is_no_longer_sampled(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(metrics, "_samplers", {})
+    with closing(Catalog(f"sqlite:///{tmp_path / 'one.sqlite'}")):
+        with closing(Catalog(f"sqlite:///{tmp_path / 'two.sqlite'}")):
+            assert {len(readers) for readers in metrics._samplers.values()} == {2}
+        assert {len(readers) for readers in metrics._samplers.values()} == {1}
+    assert {len(readers) for readers in metrics._samplers.values()} == {0}
 
 
 def test_rejects_address_of_another_machine(

@@ -20,11 +20,13 @@ from storage.catalog.quotas import (
     Reservation,
 )
 from storage.catalog.usage import OwnerTotal
-from storage.errors import QuotaExceeded
+from storage.errors import NotReady, QuotaExceeded
 from storage.stores import Stores
 
 COUNT_S = 86_400
 """Age of the last count at which the scheduler counts again."""
+COUNT_RETRY_S = 5
+"""Seconds to wait before a retry while there is no count."""
 RESERVATION_S = 86_400
 """After how long the reservation of an upload expires, unless the upload ends."""
 LAST_COUNT_KEY = "last_quota_count_us"
@@ -38,10 +40,12 @@ def reserve_amounts(
     """Reserve room for items of an owner, in their order; return the error of each without room.
 
     What is reserved counts from then on. The counters stay locked until the transaction ends.
+    Raise NotReady before the first count.
     """
     accepted: list[QuotaExceeded | None] = [None] * len(amounts)
     if stores.quotas is None or not amounts:
         return accepted
+    _require_count(tx)
     total = sum(amounts, NO_AMOUNT)
     counters = [
         one._replace(used=one.used - total)
@@ -58,6 +62,16 @@ def reserve_amounts(
             counters = [one._replace(used=one.used + amount) for one in counters]
     quotas.add_usage(tx, {owner: NO_AMOUNT - total}, stores.quotas)
     return errors
+
+
+def _require_count(tx: Tx) -> None:
+    """Raise NotReady before the first count: what is stored would not count."""
+    if store_state.read_value(tx, LAST_COUNT_KEY) is None:
+        raise NotReady(
+            "Usage is being counted, as quotas are new: try again later. The scheduler counts when"
+            " it starts with quotas; `ops quotas count` counts at once.",
+            retry_after_s=COUNT_RETRY_S,
+        )
 
 
 def reserve_room(tx: Tx, stores: Stores, owner: str, amount: Amount) -> None:
@@ -96,11 +110,13 @@ def find_tightest(
 ) -> QuotaUsage | None:
     """Return the counter with the fewest bytes left for an owner; None without a limit of bytes.
 
-    It does not have what is `replaced`. Raise QuotaExceeded if a quota has no room at all. The
-    counters are inserted if they lack, and stay locked until the transaction ends.
+    It does not have what is `replaced`. Raise QuotaExceeded if a quota has no room at all, and
+    NotReady before the first count. The counters are inserted if they lack, and stay locked until
+    the transaction ends.
     """
     if stores.quotas is None:
         return None
+    _require_count(tx)
     counters = [
         one._replace(used=one.used - replaced)
         for one in quotas.add_usage(tx, {owner: NO_AMOUNT}, stores.quotas)
@@ -189,16 +205,6 @@ def count_if_due(stores: Stores) -> bool:
     if is_due:
         count_usage(stores.catalog, stores.quotas)
     return is_due
-
-
-def count_if_never(stores: Stores) -> None:
-    """Count if quotas are enforced and there is no count yet, before anything is deposited."""
-    if stores.quotas is None:
-        return
-    with stores.catalog.read() as tx:
-        last = store_state.read_value(tx, LAST_COUNT_KEY)
-    if last is None:
-        count_usage(stores.catalog, stores.quotas)
 
 
 def count_usage(catalog: Catalog, defaults: DefaultQuotas) -> int:

@@ -446,12 +446,13 @@ def expire_deliveries(stores: Stores, keep: DeliveryRetention) -> int:
         deleted = subscriptions.list_deleted_before(tx, ended_us, limit=MAX_STATEMENTS)
     gone += sum(_delete_subscription_log(stores, ident) for ident in deleted)
     if deleted:
-        _delete_unreferenced_endpoints(stores)
+        # What a lease or a crash keeps from it is deleted by the daily sweep.
+        delete_unreferenced_endpoints(stores)
     return gone
 
 
-def _delete_unreferenced_endpoints(stores: Stores) -> None:
-    """Delete endpoints without a subscription, also those that an earlier run left."""
+def delete_unreferenced_endpoints(stores: Stores) -> None:
+    """Delete endpoints without a subscription or a lease; reads all of them, in batches."""
     after: int | None = 0
     while after is not None:
         with stores.catalog.read() as tx:

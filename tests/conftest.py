@@ -15,6 +15,7 @@ import pytest
 
 from auth.tokens.signing_keys import SIGNING_KEYS_FILE, read_signing_keys
 from config import Settings
+from pipelines import quotas
 from pipelines.flow import Step
 from storage.catalog import Catalog, jobs
 from storage.catalog.sql import execute
@@ -137,6 +138,8 @@ def catalog(catalog_url: str) -> Iterator[Catalog]:
 def stores(settings: Settings, catalog_url: str) -> Iterator[Stores]:
     """Real local stores with an empty catalog."""
     opened = connect(replace(settings, catalog_url=catalog_url), notices=MemoryPubSub())
+    # Deposits wait for the scheduler's first count, if there are quotas.
+    quotas.count_if_due(opened)
     yield opened
     opened.catalog.close()
 

@@ -18,7 +18,6 @@ from api.http.waiting import ServerSentEvents
 from auth.secret_values import ValueSealer
 from auth.tokens.verification import GrantChecker
 from config import Settings
-from pipelines import quotas
 from pipelines.facets import open_facet_field_caches
 from pipelines.recovery import epochs
 from pipelines.statistics import open_statistics_cache
@@ -67,11 +66,6 @@ def build_app(settings: Settings, stores: Stores, job_queue: JobQueue) -> Flask:
         epochs.check_epoch(stores)
     except DomainError as error:
         log.warning("cannot check the epoch: %s", error.detail)
-    # Without a count, owners could deposit as if nothing of theirs was stored.
-    try:
-        quotas.count_if_never(stores)
-    except DomainError as error:
-        log.warning("cannot count what owners use: %s", error.detail)
     # With remote authorization, only the authorization service knows the logins and accounts.
     remote = bool(settings.policies_url)
     grants = None if remote else GrantChecker(stores.catalog, time.time)

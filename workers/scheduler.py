@@ -8,6 +8,7 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
+from datetime import UTC, datetime
 from uuid import uuid4
 
 from apscheduler.schedulers.background import BackgroundScheduler
@@ -53,7 +54,8 @@ _DAY_S = 86_400
 _DAY_US = _DAY_S * 1_000_000
 _EXPIRY_INTERVAL_S = 60.0
 _BACKUP_POLL_S = 60
-_QUOTA_POLL_S = 60
+_QUOTA_POLL_S = 10
+"""How long deposits may wait until a scheduler that takes over makes the first count."""
 _URL_MARGIN_S = 600
 """Added to the life of a URL before its target is deleted."""
 
@@ -224,6 +226,10 @@ class Scheduler:
         days = max(self._settings.delivery_keep_days, self._settings.idempotency_keep_days)
         events.expire_replays(self._stores, keep_s=days * _DAY_US / 1e6)
 
+    def delete_unreferenced_endpoints(self) -> None:
+        """Delete endpoints without a subscription that earlier sweeps could not delete."""
+        subscriptions.delete_unreferenced_endpoints(self._stores)
+
     def begin_epoch(self) -> None:
         """Compare the epochs of catalog and buckets, and begin a new one."""
         epochs.begin_epoch(self._stores)
@@ -325,9 +331,16 @@ def build_scheduler(clock: Scheduler, settings: Settings) -> BackgroundScheduler
         (clock.expire_leftovers, settings.sweep_s),
         (clock.scrub_objects, _SCRUB_S),
         (clock.back_up, _BACKUP_POLL_S),
-        (clock.count_quotas, _QUOTA_POLL_S),
     ):
         scheduler.add_job(clock.guard_job(work), "interval", seconds=seconds)
+    # Also at the start: deposits wait for the first count.
+    for work, seconds in (
+        (clock.count_quotas, _QUOTA_POLL_S),
+        (clock.delete_unreferenced_endpoints, _DAY_S),
+    ):
+        scheduler.add_job(
+            clock.guard_job(work), "interval", seconds=seconds, next_run_time=datetime.now(UTC)
+        )
     return scheduler
 
 

@@ -6,6 +6,10 @@ from pathlib import Path
 import pytest
 
 from config import Settings
+from pipelines import quotas
+from pipelines.quotas import LAST_COUNT_KEY
+from storage.catalog import store_state
+from storage.stores import Stores
 from tests.api.builders import AREA, INGEST, Depositor, uuid_of
 
 FILES = f"/v1/area/{AREA}/files"
@@ -61,3 +65,26 @@ def test_an_upload_beyond_the_quota_is_refused_before_its_bytes(depositor: Depos
     listed = client.get(f"/v1/area/{AREA}", headers=INGEST).json["files"]
     assert [file["name"] for file in listed] == ["a.txt"]
     assert client.put(f"{FILES}/b", data=bytes(13), headers=INGEST).status_code == 201
+
+
+@pytest.mark.spec("ERR-49", "OPS-45")
+def test_deposits_wait_for_the_first_count(depositor: Depositor, stores: Stores) -> None:
+    client, source = depositor.client, depositor.stage(b"content")
+    with stores.catalog.write() as tx:
+        store_state.write_value(tx, LAST_COUNT_KEY, None)
+    upload = {"size": 1, "content_type": "text/plain"}
+    for refused in (
+        depositor.put_file(uuid_of(1), source=source),
+        client.put(f"{FILES}/b", data=b"1", headers=INGEST),
+        client.put(f"{FILES}/b", input_stream=io.BytesIO(b"1"), headers=INGEST),
+        client.post(f"/v1/area/{AREA}/uploads/b", json=upload, headers=INGEST),
+    ):
+        assert refused.status_code == 503
+        assert refused.mimetype == "application/problem+json"
+        assert "Usage is being counted" in refused.json["detail"]
+        assert refused.headers["Retry-After"] == "5"
+    assert client.get("/livez").status_code == 200
+    listed = client.get(f"/v1/area/{AREA}", headers=INGEST).json["files"]
+    assert [file["name"] for file in listed] == ["a.txt"]
+    assert quotas.count_if_due(stores)
+    assert depositor.put_file(uuid_of(1), source=source).status_code == 202

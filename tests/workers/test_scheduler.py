@@ -7,9 +7,13 @@ import pytest
 from config import Settings
 from pipelines import flow
 from pipelines.flow import DELIVER, Step
-from storage.catalog import areas, audit, events, jobs, subscriptions
+from pipelines.quotas import LAST_COUNT_KEY
+from pipelines.subscriptions import DeliveryRetention, expire_deliveries
+from storage.catalog import areas, audit, endpoints, events, jobs, store_state, subscriptions
 from storage.catalog.areas import AreaUploadRow
 from storage.catalog.audit import AuditChange, AuditFilter
+from storage.catalog.endpoints import Endpoint
+from storage.catalog.quotas import DefaultQuotas, Limits
 from storage.catalog.sql import parse
 from storage.errors import NotFoundError
 from storage.model import FQID, Job
@@ -19,7 +23,7 @@ from tests.subscription_builders import happen, match, states, subscribe, tell, 
 from tests.waiting import PATIENCE_S
 from workers.broker import MemoryBroker
 from workers.messages import MessageSender
-from workers.scheduler import Scheduler
+from workers.scheduler import Scheduler, build_scheduler
 
 pytestmark = pytest.mark.spec("OPS-19")
 
@@ -220,3 +224,34 @@ def test_aborts_multipart_uploads_idle_for_a_day(settings: Settings, stores: Sto
         except NotFoundError:
             there = False
         assert there is not gone
+
+
+@pytest.mark.spec("OPS-45", "NOT-23")
+def test_counts_usage_and_deletes_unused_endpoints_at_the_start(
+    settings: Settings, stores: Stores, broker: MemoryBroker
+) -> None:
+    some = DefaultQuotas(Limits(100), Limits())
+    ours = clock(settings, replace(stores, quotas=some), broker)
+    ours.renew_leadership()
+    gone = subscribe(stores.catalog, "https://receiver.example/hook")
+    keep = DeliveryRetention(ended_s=0, undelivered_s=0)
+    with stores.catalog.write() as tx:
+        endpoints.claim(tx, {gone.endpoint_id: True}, token="a", lease_s=60, patience=5)
+        subscriptions.mark_deleted(tx, gone)
+    expire_deliveries(stores, keep)
+    expire_deliveries(stores, keep)
+    with stores.catalog.write() as tx:
+        endpoints.release(tx, [Endpoint(gone.endpoint_id, 0, 4.0, 0)], token="a")
+    expire_deliveries(stores, keep)
+
+    def read_state() -> tuple[bool, list[int]]:
+        with stores.catalog.read() as tx:
+            is_counted = store_state.read_value(tx, LAST_COUNT_KEY) is not None
+            return is_counted, endpoints.list_unreferenced(tx, limit=9)[0]
+
+    assert read_state() == (False, [gone.endpoint_id])
+    # A job that is not started yet has a next time only if it runs at once.
+    for job in build_scheduler(ours, settings).get_jobs():
+        if getattr(job, "next_run_time", None) is not None:
+            job.func()
+    assert read_state() == (True, [])

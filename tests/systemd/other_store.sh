@@ -11,9 +11,9 @@ store() {
     PYTHONPATH=/srv/store/client /opt/store/bin/python -c \
         'import sys; from store_client.cli.main import main; sys.exit(main())' "$@"
 }
-mkdir /root/bundle
-echo '{"tissue": "liver"}' >/root/bundle/specimen.json
+cd "$(mktemp -d)"
+mkdir bundle
+echo '{"tissue": "liver"}' >bundle/specimen.json
 store login --url http://127.0.0.1:9000 --profile other --access-token - \
-    </var/lib/other/admin.token >/root/login.log 2>&1
-cd /root
+    </var/lib/other/admin.token >login.log 2>&1
 store upload bundle --quiet

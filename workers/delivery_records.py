@@ -127,7 +127,7 @@ class AttemptPermits:
 
 
 class AttemptPermit:
-    """The permit of one attempt; while no response comes, another attempt may use it."""
+    """The permit of one attempt; while its receiver does not respond, another may use it."""
 
     def __init__(
         self,
@@ -136,27 +136,40 @@ class AttemptPermit:
         limits: Sequence[asyncio.Semaphore],
         least_s: float,
     ) -> None:
-        self._add, self._latency, self._limits = add, latency, limits
-        self._lent, self._began = False, time.monotonic()
-        delay_s = latency.find_lending_delay_s(least_s)
+        self._add, self._latency, self._limits, self._least_s = add, latency, limits, least_s
+        self._lent, self._began = False, 0.0
+        self._timer: asyncio.TimerHandle | None = None
+
+    def lend_later(self) -> None:
+        """Lend the permit if no response comes: the attempt now waits for its receiver."""
+        self._began = time.monotonic()
+        delay_s = self._latency.find_lending_delay_s(self._least_s)
         self._timer = asyncio.get_running_loop().call_later(delay_s, self._lend)
 
-    def mark_ended(self, *, is_answered: bool) -> None:
-        """Take a lent permit back: the attempt now waits only to be recorded."""
-        if is_answered:
-            self._latency.add(time.monotonic() - self._began)
-        self._timer.cancel()
+    def take_back(self) -> None:
+        """Lend no more: the attempt waits for the catalog, as all others may do."""
+        self._cancel_lending()
         if self._lent:
             self._lent = False
             self._add(-1)
 
+    def mark_ended(self, *, is_answered: bool) -> None:
+        """Take the permit back: the attempt now waits only to be recorded."""
+        if is_answered:
+            self._latency.add(time.monotonic() - self._began)
+        self.take_back()
+
     def release(self) -> None:
         """Release the permit: the attempt is recorded, or needs no record."""
-        self._timer.cancel()
+        self._cancel_lending()
         if not self._lent:
             self._add(1)
         for limit in self._limits:
             limit.release()
+
+    def _cancel_lending(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
 
     def _lend(self) -> None:
         self._lent = True

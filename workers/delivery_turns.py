@@ -288,7 +288,7 @@ class EndpointTurn:
             raise
 
     async def _make_attempt(self, due: DueDelivery, permit: AttemptPermit) -> bool | None:
-        allowed = partial(self._may_begin, due)
+        allowed = partial(self._may_begin, due, permit)
         if not await allowed():
             raise DeliveryWithdrawn
         began, at_us, attempt = time.monotonic(), self._now_us(), due.attempts + 1
@@ -316,14 +316,20 @@ class EndpointTurn:
         self._shared.recorder.record(result, self, permit)
         return None if request is None else result.is_success
 
-    async def _may_begin(self, due: DueDelivery) -> bool:
-        """Return whether the subscription is active; withdraw the delivery if not."""
+    async def _may_begin(self, due: DueDelivery, permit: AttemptPermit) -> bool:
+        """Return whether the subscription is active; withdraw the delivery if not.
+
+        The permit is not lent meanwhile: all attempts that wait for the catalog begin at once when
+        it responds, and would be more than the permits.
+        """
+        permit.take_back()
         try:
             reason = await self._shared.fence.find_stop_reason(due.subscription_id)
         except DomainError as error:
             log.warning("a delivery waits: %s", error.detail)
             return False
         if reason is None or (reason == "halted" and due.ignores_pause):
+            permit.lend_later()
             return True
         self._shared.recorder.withdraw(due, reason)
         return False

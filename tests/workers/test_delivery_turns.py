@@ -25,9 +25,12 @@ from workers.deliver import CROWDED_AFTER_S, Deliverer
 from workers.delivery_records import (
     FIRST_PERMITS,
     RESULTS_PER_PERMIT,
+    AttemptPermit,
     AttemptPermits,
     NetworkLatency,
     ResultRecorder,
+    StopReason,
+    SubscriptionFence,
 )
 from workers.webhooks import SendPermission
 
@@ -130,11 +133,18 @@ def test_a_process_that_dies_sends_no_more_again_than_its_permits(
     asyncio.run(scene())
 
 
+async def sending(places: AttemptPermits, *, suspect: bool = False) -> AttemptPermit:
+    """Acquire a permit and begin to send."""
+    permit = await places.acquire(suspect=suspect)
+    permit.lend_later()
+    return permit
+
+
 def test_hanging_attempt_releases_permit() -> None:
     async def scene() -> None:
         places = AttemptPermits(in_flight=7, first=4)
-        hanging = [await places.acquire() for _ in range(4)]
-        more = [asyncio.create_task(places.acquire()) for _ in range(4)]
+        hanging = [await sending(places) for _ in range(4)]
+        more = [asyncio.create_task(sending(places)) for _ in range(4)]
         await asyncio.sleep(0)
         assert not any(task.done() for task in more)
         await eventually(lambda: sum(task.done() for task in more) == 3)
@@ -148,6 +158,51 @@ def test_hanging_attempt_releases_permit() -> None:
             place.release()
         (await more[0]).release()
         await asyncio.wait_for(asyncio.gather(*more), 1.0)
+
+    asyncio.run(scene())
+
+
+@pytest.mark.parametrize("asks_again", [False, True])
+def test_attempts_that_wait_for_the_catalog_lend_no_permit(
+    catalog: Catalog, monkeypatch: pytest.MonkeyPatch, asks_again: bool
+) -> None:
+    for patience in ("SLOW_ATTEMPT_S", "SLOW_SUSPECT_S"):
+        monkeypatch.setattr(delivery_records, patience, 0.001)
+    monkeypatch.setattr(NetworkLatency, "FACTOR", 0)
+    asked, sent, hangs = 0, 0, not asks_again
+    responds = asyncio.Event()
+
+    async def find_stop_reason(fence: SubscriptionFence, subscription_id: int) -> StopReason | None:
+        nonlocal asked
+        if hangs:
+            asked += 1
+            await responds.wait()
+        return None
+
+    class Connecting(Receivers):
+        """Ask again once connected, as `WebhookSender` does."""
+
+        async def send(self, request: WebhookRequest, allowed: SendPermission) -> WebhookResponse:
+            nonlocal sent, hangs
+            hangs = not responds.is_set()
+            assert await allowed()
+            sent += 1
+            return await super().send(request, allowed)
+
+    monkeypatch.setattr(SubscriptionFence, "find_stop_reason", find_stop_reason)
+
+    async def scene() -> None:
+        several = [subscribe(catalog, url(str(number))) for number in range(5)]
+        for one in several:
+            backlog(catalog, one, 4)
+        async with delivering(catalog, sender=Connecting()):
+            try:
+                await eventually(lambda: asked == FIRST_PERMITS)
+                await asyncio.sleep(0.1)
+                assert (asked, sent) == (FIRST_PERMITS, 0)
+            finally:
+                responds.set()
+            await eventually(lambda: sent == 20)
 
     asyncio.run(scene())
 
@@ -174,8 +229,8 @@ def test_slow_receivers_keep_no_permit_for_longer() -> None:
 def test_distant_receivers_do_not_lend_permits_on_the_way() -> None:
     async def scene() -> None:
         places = AttemptPermits(in_flight=100, first=2, latency=NetworkLatency(3600.0))
-        held = [await places.acquire(suspect=True) for _ in range(2)]
-        waiting = [asyncio.create_task(places.acquire(suspect=True)) for _ in range(3)]
+        held = [await sending(places, suspect=True) for _ in range(2)]
+        waiting = [asyncio.create_task(sending(places, suspect=True)) for _ in range(3)]
         await asyncio.sleep(5 * delivery_records.SLOW_SUSPECT_S)
         assert not any(task.done() for task in waiting)
         for place in held:
@@ -191,9 +246,9 @@ def test_distant_receivers_do_not_lend_permits_on_the_way() -> None:
 def test_new_and_failing_endpoints_get_half_of_permits() -> None:
     async def scene() -> None:
         places = AttemptPermits(in_flight=16, first=1, latency=NetworkLatency(0.0))
-        suspects = [asyncio.create_task(places.acquire(suspect=True)) for _ in range(20)]
+        suspects = [asyncio.create_task(sending(places, suspect=True)) for _ in range(20)]
         await eventually(lambda: sum(task.done() for task in suspects) == 8)
-        others = [asyncio.wait_for(places.acquire(), 1.0) for _ in range(8)]
+        others = [asyncio.wait_for(sending(places), 1.0) for _ in range(8)]
         assert len(await asyncio.gather(*others)) == 8
         for task in suspects:
             task.cancel()

@@ -7,9 +7,11 @@ published as every deposit is.
 
 import logging
 import re
+import time
 from collections import defaultdict, deque
 from collections.abc import Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from itertools import islice
 from typing import Literal
@@ -24,10 +26,12 @@ from pipelines.limits import ETAG_CHUNK
 from storage.catalog import files as file_rows
 from storage.catalog import store_state
 from storage.errors import (
+    ClaimLost,
     ConflictError,
     DomainError,
     Invalid,
     SourceChanged,
+    Unavailable,
     Unprocessable,
 )
 from storage.model import CHECKSUM_NAMES, FQID, FileVersion, Replica
@@ -40,6 +44,9 @@ THREADS = 8
 """Objects that an import reads concurrently."""
 LEASE_S = 120.0
 """Life of a claim without a heartbeat; afterwards a worker takes the file over."""
+TASK_POLL_S = 0.2
+MAX_FAULTS = 5
+"""Most invalid names that the reason of a bundle tells."""
 _MD5 = re.compile(r"[0-9a-f]{32}")
 
 Outcome = Literal["imported", "present", "failed"]
@@ -175,7 +182,8 @@ def _deposit_source(stores: Stores, request: ImportRequest, source: ImportSource
 def _explain(error: Exception) -> str:
     """Return why an object or a bundle failed, with the class of an unexpected error."""
     if isinstance(error, DomainError):
-        return error.detail
+        faults = [f"{name}: {' '.join(texts)}" for name, texts in error.errors.items()]
+        return " ".join([error.detail, *faults[:MAX_FAULTS]])
     log.exception("unexpected error during an import", exc_info=error)
     return _escape(f"{type(error).__name__}: {error}")
 
@@ -183,15 +191,20 @@ def _explain(error: Exception) -> str:
 def deposit_file(stores: Stores, new: IngestRequest, info: BlobInfo, owner: str) -> None:
     """Verify, store and publish a file in this process; `info` declares the checksums.
 
-    Raise Unprocessable if the bytes differ, else errors as in `ingest.start_task`.
+    If another process takes the task over meanwhile, wait for its result. Raise Unprocessable if
+    the bytes differ, else errors as in `ingest.start_task`.
     """
     claim = ingest.claim_task(stores, new, info, owner, lease_s=LEASE_S)
     if claim is None:
         return
-    ingest.verify(stores, claim, make_heartbeat(stores, [claim], LEASE_S))
-    cause = ingest.get_task(stores, claim.job.ref).cause
-    if cause:
-        raise Unprocessable(str(cause["detail"]), code=str(cause["code"]))
+    with suppress(ClaimLost):
+        ingest.verify(stores, claim, make_heartbeat(stores, [claim], LEASE_S))
+    while (task := ingest.get_task(stores, claim.job.ref)).state == "RUNNING":
+        time.sleep(TASK_POLL_S)
+    if task.cause:
+        raise Unprocessable(str(task.cause["detail"]), code=str(task.cause["code"]))
+    if task.state == "PENDING":
+        raise Unavailable("Another process began to import this object, and stopped: try again.")
 
 
 def _declare(stores: Stores, source: ImportSource) -> BlobInfo:
@@ -263,6 +276,7 @@ def _write_bundle(
     entries = [NewEntry(name, file, name.lower().endswith(".json")) for name, file in names]
     draft = BundleDraft(fqid, request.replica, request.creator_uid, entries)
     try:
+        formats.check_file_names([name for name, _ in names], pointer=lambda at: names[at][0])
         written = bundles.put(stores, draft, request.owner, request_id="import")
     except Exception as error:
         return ImportResult(folder, fqid, "failed", reason=_explain(error))

@@ -5,6 +5,9 @@ import os
 import signal
 import subprocess
 import sys
+import threading
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -20,6 +23,7 @@ from pipelines import areas, checksums
 from pipelines.area_files import checksum_metadata
 from pipelines.imports import (
     ImportRequest,
+    ImportResult,
     ImportSource,
     deposit_file,
     import_files,
@@ -139,6 +143,18 @@ def test_makes_a_bundle_of_each_folder(home: Path, bucket: str) -> None:
         (row,) = bundles.find_all(tx, [FQID(ident["uuid"], ident["version"])])
         entries = bundles.list_entries(tx, row.id, start=0, limit=9, span=SEGMENT_ENTRIES)
     assert [(one.name, one.indexed) for one in entries] == [("1.txt", False), ("meta.json", True)]
+
+
+def test_names_what_a_bundle_cannot_hold(home: Path, bucket: str) -> None:
+    for key in ("data/a/e\u0301.txt", "data/a/\u00e9.txt", "data/b/c\\d.txt"):
+        make_client().put_object(Bucket=bucket, Key=key, Body=b"x", ACL="public-read")
+    result = typed(*words(bucket, "data/", "--bundle-by", "folder"), "--json")
+    reasons = [one["reason"] for one in json.loads(result.stdout)["failures"]]
+    assert reasons == [
+        "File names must be unique. \u00e9.txt: Entry 1 has the same name.",
+        "1 file names are invalid. c\\d.txt: A name must be relative, without a leading '/' or '~/'"
+        " and without a backslash.",
+    ]
 
 
 def test_refuses_an_object_whose_etag_lies(home: Path, bucket: str) -> None:
@@ -306,6 +322,70 @@ def test_goes_on_after_a_kill(home: Path, bucket: str) -> None:
     after = run_json(*words(bucket))
     assert (after["imported"], after["present"], after["failed"]) == (3, 0, 0)
     assert run_json(*words(bucket))["present"] == 3
+
+
+def test_two_imports_at_once_fail_no_object(
+    home: Path, bucket: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The second one takes the object over while the first one stores it, and ends after it."""
+    stores, request = open_with_endpoint(home), make_request(bucket, "data/a/1")
+    other = open_with_endpoint(home)
+    (source,) = list_sources(stores, request)
+    first_read, took_over = threading.Event(), threading.Event()
+
+    def run_second() -> list[tuple[ImportSource, ImportResult]]:
+        return list(import_files(other, request, iter([source])))
+
+    def start_second() -> None:
+        seconds.append(pool.submit(run_second))
+        assert took_over.wait(PATIENCE_S)
+
+    def hold_second() -> None:
+        took_over.set()
+        assert first_read.wait(PATIENCE_S)
+
+    seconds = list[Future[list[tuple[ImportSource, ImportResult]]]]()
+    with ThreadPoolExecutor(1) as pool:
+        for one, before, after in (
+            (stores, start_second, first_read.set),
+            (other, hold_second, lambda: None),
+        ):
+            pause_second_reading(one, monkeypatch, before, after)
+        try:
+            ((_, first),) = import_files(stores, request, iter([source]))
+        finally:
+            first_read.set()
+    ((_, second),) = seconds[0].result()
+    assert (first.outcome, first.reason) == ("imported", "")
+    assert (second.outcome, second.reason) == ("imported", "")
+    assert run_json(*words(bucket, "data/a/1"))["present"] == 1
+
+
+def pause_second_reading(
+    stores: Stores,
+    monkeypatch: pytest.MonkeyPatch,
+    before: Callable[[], None],
+    after: Callable[[], None],
+) -> None:
+    """Call functions before and after the reading that stores an object."""
+    open_source, opened_sources = stores.sources.open, list[SourceObject]()
+
+    class PausedSource:
+        def __init__(self, inner: SourceObject) -> None:
+            self.head = inner.head
+            self._read = inner.read
+
+        def read(self, pin: str, start: int = 0, length: int | None = None) -> Iterator[bytes]:
+            before()
+            yield from self._read(pin, start, length)
+            after()
+
+    def open_paused(url: str) -> SourceObject:
+        opened_sources.append(open_source(url))
+        latest = opened_sources[-1]
+        return PausedSource(latest) if len(opened_sources) > 1 else latest
+
+    monkeypatch.setattr(stores.sources, "open", open_paused)
 
 
 def test_imports_from_google_cloud_storage(

@@ -15,28 +15,6 @@ KINDS: Mapping[str, str] = MappingProxyType(
     }
 )
 
-KIND_VALUES: Mapping[str, tuple[str, str, str]] = MappingProxyType(
-    {
-        "home": ("a folder, which holds everything", "a folder", "a folder of each machine"),
-        "host": ("`127.0.0.1`", "`127.0.0.1`, behind a proxy", "an address of the inner network"),
-        "external_url": ("empty", "the address that users see", "the address that users see"),
-        "auth_external_url": ("empty", "the address that users see", "the address that users see"),
-        "proxies": ("`0`", "`1`", "the number of proxies in front"),
-        "secret_key": ("created at first start", "created, or set", "set, the same on all"),
-        "catalog_url": ("empty: SQLite", "PostgreSQL", "PostgreSQL"),
-        "search_url": ("empty: SQLite files", "OpenSearch", "OpenSearch"),
-        "redis_url": ("empty: one worker", "Redis", "Redis"),
-        "replica_aws": ("empty: a folder", "a folder, or `s3://`", "`s3://`"),
-        "replica_gcp": ("empty: a folder", "a folder on another disk, or `s3://`", "`gs://`"),
-        "areas_url": ("empty: a folder", "a folder, or `s3://`", "`s3://` or `gs://`"),
-        "ops_port": ("`0`", "a port for Prometheus", "a port for Prometheus"),
-        "metrics_port": ("`0`", "`0`; in containers a port", "another port for Prometheus"),
-        "api_processes": ("`1`", "processors, at most", "processors, at most"),
-        "allow_private_callbacks": ("`true`", "`false`", "`false`"),
-    }
-)
-"""What to set for each kind, in the order of `KINDS`."""
-
 
 def find_kind(settings: Settings) -> str:
     """Return the kind that the settings describe, by their queue."""

@@ -6,11 +6,8 @@ from collections.abc import Mapping
 from dataclasses import MISSING, Field, asdict, fields
 from typing import Any
 
-from config.deployment import KIND_VALUES, KINDS
-from config.groups import list_groups
+from config.file import list_groups
 from config.settings import PREFIX, SECRET_SETTINGS, URL_PASSWORD, Settings
-
-SETTING_COLUMNS = ("variable", "default", "meaning")
 
 
 def list_settings() -> list[tuple[str, str, str]]:
@@ -23,29 +20,6 @@ def list_settings() -> list[tuple[str, str, str]]:
         )
         for field in fields(Settings)
     ]
-
-
-def render_markdown() -> str:
-    """The same as tables of docs/operations.md, one for each group."""
-    rows = {variable: (default, about) for variable, default, about in list_settings()}
-    lines: list[str] = []
-    for group, names in list_groups():
-        lines += [f"### {group.title}", "", f"Table `[{group.table}]` of the settings file.", ""]
-        lines += [" | ".join(("", *SETTING_COLUMNS, "")).strip(), "|---|---|---|"]
-        for name in names:
-            default, about = rows[variable := f"{PREFIX}{name.upper()}"]
-            shown = f"`{default}`" if default else ""
-            lines.append(f"| `{variable}` | {shown} | {about} |")
-        lines.append("")
-    return "\n".join(lines)
-
-
-def render_kinds() -> str:
-    """Settings whose value depends on the kind of deployment, as a table."""
-    lines = [f"| variable | {' | '.join(KINDS.values())} |", "|---" * (len(KINDS) + 1) + "|"]
-    for name, values in KIND_VALUES.items():
-        lines.append(f"| `{PREFIX}{name.upper()}` | {' | '.join(values)} |")
-    return "\n".join(lines) + "\n"
 
 
 def render_example() -> str:

@@ -171,28 +171,6 @@ PROCESS_START = Gauge(
     multiprocess_mode="livemax",
 )
 
-
-COUNTED_METRICS = (
-    BUCKET_SECONDS,
-    SEARCH_SECONDS,
-    CATALOG_CONNECTIONS,
-    CATALOG_POOL_USED,
-    CATALOG_STANDBY_LAG,
-    CATALOG_READS,
-    CLAIMS_LOST,
-    DELIVERIES,
-    DELIVERY_SECONDS,
-    DELIVERY_ATTEMPTS,
-    DAMAGED_BYTES,
-    REPAIRED_BYTES,
-    MIRROR_EVENTS,
-    MIRROR_EVENTS_FAILED,
-    MIRROR_COMPLETE_TIME,
-    EVENT_LOOP_LAG,
-    PROCESS_START,
-)
-"""Every metric of this module, for the documentation."""
-
 _shared_folder: Path | None = None
 _process = "other"
 _samplers: dict[Gauge, list[Callable[[], float]]] = {}

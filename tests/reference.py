@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from math import isinf
 from pathlib import Path
 
-from prometheus_client import Counter, Histogram
+from prometheus_client import Counter, Gauge, Histogram
 
 from api.app import OPERATIONS
 from api.authz.app import OPERATIONS as OF_AUTH
@@ -14,9 +14,12 @@ from api.http.metrics import RequestMetrics
 from api.metrics import SAMPLED_METRICS
 from auth.account_operations import AUTHENTICATED_OPERATIONS, REQUIRED_ACTIONS
 from auth.authorization import CHECKOUT_ELSEWHERE, OPEN_OPERATIONS, RESOURCES, action_name
-from config import reference as settings_reference
+from config.deployment import KINDS
+from config.file import list_groups
+from config.reference import list_settings
+from config.settings import PREFIX
 from ops import procfile
-from storage.metrics import COUNTED_METRICS
+from storage import metrics as storage_metrics
 from tests.client import stubs
 from tests.least_roles import least_role, least_role_over_accounts
 from tests.permissions_table import AUTH, BAD, CALLERS, STORE, Row
@@ -30,11 +33,32 @@ PAGES = tuple(ROOT / "docs" / f"{name}.md" for name in ("monitoring", "operation
 BLOCK = re.compile(r"(<!-- begin (\w+)[^>]*-->\n)(.*?)(<!-- end \2 -->)", re.DOTALL)
 
 
+KIND_VALUES = {
+    "home": ("a folder, which holds everything", "a folder", "a folder of each machine"),
+    "host": ("`127.0.0.1`", "`127.0.0.1`, behind a proxy", "an address of the inner network"),
+    "external_url": ("empty", "the address that users see", "the address that users see"),
+    "auth_external_url": ("empty", "the address that users see", "the address that users see"),
+    "proxies": ("`0`", "`1`", "the number of proxies in front"),
+    "secret_key": ("created at first start", "created, or set", "set, the same on all"),
+    "catalog_url": ("empty: SQLite", "PostgreSQL", "PostgreSQL"),
+    "search_url": ("empty: SQLite files", "OpenSearch", "OpenSearch"),
+    "redis_url": ("empty: one worker", "Redis", "Redis"),
+    "replica_aws": ("empty: a folder", "a folder, or `s3://`", "`s3://`"),
+    "replica_gcp": ("empty: a folder", "a folder on another disk, or `s3://`", "`gs://`"),
+    "areas_url": ("empty: a folder", "a folder, or `s3://`", "`s3://` or `gs://`"),
+    "ops_port": ("`0`", "a port for Prometheus", "a port for Prometheus"),
+    "metrics_port": ("`0`", "`0`; in containers a port", "another port for Prometheus"),
+    "api_processes": ("`1`", "processors, at most", "processors, at most"),
+    "allow_private_callbacks": ("`true`", "`false`", "`false`"),
+}
+"""What to set for each kind, in the order of `KINDS`."""
+
+
 def tables() -> Mapping[str, str]:
     """Every table by the name it has in the page."""
     return {
-        "settings": settings_reference.render_markdown(),
-        "kinds": settings_reference.render_kinds(),
+        "settings": settings(),
+        "kinds": kinds(),
         "queues": queues(),
         "processes": processes(),
         "metrics": metrics(),
@@ -44,6 +68,29 @@ def tables() -> Mapping[str, str]:
         "answers_of_the_store": answers(STORE),
         "answers_of_accounts": answers(AUTH),
     }
+
+
+def settings() -> str:
+    """Every setting, in a table for each group."""
+    rows = {variable: (default, about) for variable, default, about in list_settings()}
+    lines: list[str] = []
+    for group, names in list_groups():
+        lines += [f"### {group.title}", "", f"Table `[{group.table}]` of the settings file.", ""]
+        lines += ["| variable | default | meaning |", "|---|---|---|"]
+        for name in names:
+            default, about = rows[variable := f"{PREFIX}{name.upper()}"]
+            shown = f"`{default}`" if default else ""
+            lines.append(f"| `{variable}` | {shown} | {about} |")
+        lines.append("")
+    return "\n".join(lines)
+
+
+def kinds() -> str:
+    """Settings whose value depends on the kind of deployment, as a table."""
+    lines = [f"| variable | {' | '.join(KINDS.values())} |", "|---" * (len(KINDS) + 1) + "|"]
+    for name, values in KIND_VALUES.items():
+        lines.append(f"| `{PREFIX}{name.upper()}` | {' | '.join(values)} |")
+    return "\n".join(lines) + "\n"
 
 
 def queues() -> str:
@@ -101,8 +148,10 @@ class KnownMetric:
 def known_metrics() -> list[KnownMetric]:
     """Every metric that the store makes itself."""
     counted = [
-        *COUNTED_METRICS,
-        *(one for one in vars(RequestMetrics()).values() if isinstance(one, Counter | Histogram)),
+        one
+        for owner in (storage_metrics, RequestMetrics())
+        for one in vars(owner).values()
+        if isinstance(one, Counter | Gauge | Histogram)
     ]
     return [
         *(

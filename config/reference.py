@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import MISSING, Field, asdict, fields
 from typing import Any
 
-from config.file import list_groups
+from config.loading import list_groups
 from config.settings import PREFIX, SECRET_SETTINGS, URL_PASSWORD, Settings
 
 

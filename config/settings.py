@@ -1,7 +1,7 @@
 """All operator settings: one frozen dataclass, filled from STORE_* variables and a file.
 
 Field `foo_s` is read from `STORE_FOO_S`, or from the table of its group in the file
-(`config/file.py`). Unknown names and bad values prevent the start with an error that names
+(`config/loading.py`). Unknown names and bad values prevent the start with an error that names
 them. The specification's limits are not settings: see `pipelines/limits.py`.
 """
 

@@ -15,7 +15,7 @@ from api.metrics import SAMPLED_METRICS
 from auth.account_operations import AUTHENTICATED_OPERATIONS, REQUIRED_ACTIONS
 from auth.authorization import CHECKOUT_ELSEWHERE, OPEN_OPERATIONS, RESOURCES, action_name
 from config.deployment import KINDS
-from config.file import list_groups
+from config.loading import list_groups
 from config.reference import list_settings
 from config.settings import PREFIX
 from ops import procfile

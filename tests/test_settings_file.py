@@ -9,8 +9,7 @@ from click.testing import CliRunner, Result
 
 from config import Settings, SettingsError, load_settings
 from config.deployment import EMBEDDED, MACHINE, MACHINES, find_conflicts, find_kind
-from config.file import GROUPS, list_groups, tables_by_setting
-from config.loading import read_all_settings
+from config.loading import GROUPS, list_groups, read_all_settings, tables_by_setting
 from config.parsing import ProviderSettings
 from config.reference import render_example
 from ops.__main__ import cli

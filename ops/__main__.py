@@ -12,7 +12,7 @@ from storage.errors import DomainError, explain_error
 COMMANDS = {
     "run": "ops.supervisor:run",
     "migrate": "ops.maintenance:migrate",
-    "partition": "ops.partitions:partition",
+    "partition": "ops.maintenance:partition",
     "prepare": "ops.maintenance:prepare",
     "token": "ops.accounts:token",
     "login-link": "ops.accounts:login_link",
@@ -37,7 +37,7 @@ COMMANDS = {
     "quotas": "ops.quotas:quota_commands",
     "mirror": "ops.mirrors:mirror",
     "import": "ops.imports:import_bucket",
-    "usage": "ops.usage:print_usage",
+    "usage": "ops.quotas:print_usage",
     "users": "ops.accounts:users",
     "probe": "ops.probe:probe",
 }

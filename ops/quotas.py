@@ -1,4 +1,4 @@
-"""The commands `quotas list`, `quotas set`, `quotas remove` and `quotas count`."""
+"""The command `usage`, and `quotas list`, `quotas set`, `quotas remove` and `quotas count`."""
 
 import json
 import re
@@ -13,7 +13,8 @@ from config import Settings
 from ops.commands import open_catalog
 from ops.output import CommandOutput, OutputTable, prints_output, prints_state
 from pipelines.quotas import compute_left, count_usage, list_usage
-from storage.catalog import Catalog, Tx, audit, quotas
+from pipelines.usage import USAGE_COLUMNS, OwnerUsage, measure_usage
+from storage.catalog import Catalog, Tx, accounts, audit, quotas
 from storage.catalog.accounts import AccountKey
 from storage.catalog.audit import OPERATOR, AuditChange
 from storage.catalog.quotas import NO_LIMIT, DefaultQuotas, Limits, OwnerKind, Quota, QuotaUsage
@@ -30,6 +31,7 @@ _UNITS = {
     **{f"{prefix}iB": 1024 ** (power + 1) for power, prefix in enumerate("KMGTP")},
 }
 _AMOUNT_REGEX = re.compile(r"(\d{1,18}) ?([A-Za-z]*)")
+MEMBERS_PER_PAGE = 1_000
 NOT_ENFORCED = "Quotas are not enforced: set STORE_QUOTAS=true, and restart the store."
 
 
@@ -75,17 +77,17 @@ def list_quotas(settings: Settings) -> CommandOutput:
     """
     defaults = read_default_quotas(settings)
     with closing(open_catalog(settings)) as catalog:
-        rows = list_quota_rows(catalog, defaults or DefaultQuotas(Limits(), Limits()))
-    return CommandOutput(make_quota_table(rows), "" if defaults else NOT_ENFORCED)
+        rows = _list_quota_rows(catalog, defaults or DefaultQuotas(Limits(), Limits()))
+    return CommandOutput(_make_quota_table(rows), "" if defaults else NOT_ENFORCED)
 
 
-def list_quota_rows(catalog: Catalog, defaults: DefaultQuotas) -> list[QuotaUsage]:
+def _list_quota_rows(catalog: Catalog, defaults: DefaultQuotas) -> list[QuotaUsage]:
     """Return all groups and users with a limit or a quota of their own."""
     kinds: tuple[OwnerKind, ...] = ("group", "user")
     return [one for kind in kinds for one in list_usage(catalog, defaults, kind=kind)]
 
 
-def make_quota_table(rows: list[QuotaUsage], *, hidden_if_empty: bool = False) -> OutputTable:
+def _make_quota_table(rows: list[QuotaUsage], *, hidden_if_empty: bool = False) -> OutputTable:
     """Return a table of quotas; what is left is empty where there is no limit."""
     cells = [
         (
@@ -219,3 +221,72 @@ def _describe(quota: Quota) -> dict[str, int | str]:
         "bytes": words.get(quota.bytes, quota.bytes or 0),
         "files": words.get(quota.files, quota.files or 0),
     }
+
+
+@click.command(name="usage")
+@click.option("--group", help="Only the users of this group.")
+@click.pass_obj
+@prints_state
+def print_usage(settings: Settings, group: str | None) -> CommandOutput:
+    """Show what each owner has deposited.
+
+    Owners are those who deposited files and bundles, and who have upload areas. Bytes are those of
+    each file, although equal contents are stored once. What is deleted but not purged counts. A
+    second table says what is not complete in a replica, for example not copied yet. A third one has
+    the quotas, if they are enforced: there, files on their way count, too.
+    """
+    with closing(open_catalog(settings)) as catalog:
+        owners = None if group is None else _list_members(catalog, group)
+        found = measure_usage(catalog, owners)
+        defaults = read_default_quotas(settings)
+        quotas = [] if defaults is None else _list_quota_rows(catalog, defaults)
+    ordered = sorted(found.items(), key=lambda item: (-item[1].bytes, item[0]))
+    columns = tuple(name.replace("_", " ") for name in USAGE_COLUMNS)
+    lacking = [
+        (owner, name, one.files, one.bytes, one.bundles)
+        for owner, usage in ordered
+        for name, one in usage.lacking.items()
+    ]
+    total = {name: sum(getattr(one, name) for one in found.values()) for name in USAGE_COLUMNS}
+    return CommandOutput(
+        {
+            "usage": OutputTable(
+                "Usage",
+                ("owner", *columns),
+                [(owner, *_list_values(usage)) for owner, usage in ordered],
+            ),
+            "lacking": OutputTable(
+                "Not complete in a replica",
+                ("owner", "replica", "files", "bytes", "bundles"),
+                lacking,
+                hidden_if_empty=True,
+            ),
+            "quotas": _make_quota_table(
+                [one for one in quotas if group is None or _concerns(one, group, owners or set())],
+                hidden_if_empty=True,
+            ),
+            "total": total,
+        },
+        f"total: {total['files']} files, {total['bytes']} bytes, {total['bundles']} bundles;"
+        f" {total['area_files']} files, {total['area_bytes']} bytes in {total['areas']} areas",
+    )
+
+
+def _concerns(quota: QuotaUsage, group: str, owners: set[str]) -> bool:
+    """Return whether a quota is that of a group, or of one of its users."""
+    return quota.name == group if quota.kind == "group" else quota.name in owners
+
+
+def _list_values(usage: OwnerUsage) -> list[int]:
+    return [getattr(usage, name) for name in USAGE_COLUMNS]
+
+
+def _list_members(catalog: Catalog, group: str) -> set[str]:
+    """Return the users of a group; NotFoundError if no group has that name."""
+    name, members, after = AccountKey("group", group), set[str](), ""
+    with catalog.read() as tx:
+        require_account(tx, name)
+        while page := accounts.list_members(tx, name, "user", after=after, limit=MEMBERS_PER_PAGE):
+            members.update(page)
+            after = page[-1]
+    return members

@@ -8,7 +8,7 @@ from uuid import uuid4
 import pytest
 from sqlalchemy import update
 
-from ops.secret_rotation import PAGE, RotationProgress, rotate_subscription_secrets
+from ops.secrets import PAGE, RotationProgress, rotate_subscription_secrets
 from pipelines.subscriptions import SECRET_PURPOSE, secret_context
 from storage.catalog import subscriptions
 from storage.catalog.subscriptions import SealedSecrets, Subscription

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import asdict, fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -13,9 +13,8 @@ from store_client.cli.arguments import JsonValue
 from store_client.cli.context import CommandContext, command
 from store_client.cli.nouns import combine_options, page_query, parse_ids, replica_option
 from store_client.cli.progress import open_progress
-from store_client.cli.summaries import check_report_fields, show_download
 from store_client.downloads import options as defaults
-from store_client.downloads.options import LAYOUTS, DownloadOptions, Filters
+from store_client.downloads.options import LAYOUTS, DownloadCounts, DownloadOptions, Filters
 from store_client.errors import Misused
 from store_client.progress import format_count, format_size
 from store_client.references import Reference, parse_reference
@@ -234,9 +233,37 @@ def _run_download(here: CommandContext, given: dict[str, Any]) -> Iterator[Downl
 def _describe_kept(stopped: DownloadInterrupted) -> str:
     kept = []
     if stopped.files:
-        kept.append(f"{stopped.files} file{'s' * (stopped.files != 1)}")
+        kept.append(format_count(stopped.files, "file"))
     if stopped.unfinished:
         kept.append(f"{format_size(stopped.unfinished)} of unfinished files")
     if not kept:
         return "Stopped before anything was downloaded."
     return f"Stopped. {Path(defaults.CACHE).absolute()} keeps {' and '.join(kept)}."
+
+
+def check_report_fields(here: CommandContext, report: Any) -> None:
+    """Misused for a field that reports of this class do not have."""
+    names = [one.name for one in fields(report) if one.name != "counts"]
+    here.check_fields([*names, *(one.name for one in fields(DownloadCounts))])
+
+
+def show_download(
+    here: CommandContext, report: Any, where: str, *, title: str = "", page: str = ""
+) -> None:
+    """Show what a download brought, where it is, and its page."""
+    counts = report.counts
+    if here.output in ("json", "csv", "tsv") or here.answer.form not in ("", "table"):
+        shown = asdict(report)
+        counted = shown.pop("counts")
+        here.show({**shown, **counted})
+        return
+    files = format_count(counts.files, "file")
+    came = f"{counts.fetched_files} of {files} ({format_size(counts.fetched_bytes)})"
+    if report.dry_run:
+        click.echo(f"Would fetch {came}; the other files are cached.")
+        return
+    if title:
+        click.echo(title)
+    click.echo(f"{files} ({format_size(counts.bytes)}) {where}; fetched {came}.")
+    if page:
+        click.echo(here.page_url(page))

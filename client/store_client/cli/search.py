@@ -17,9 +17,9 @@ from store_client.atomic_files import write_atomically
 from store_client.cli.answers import TERMINAL_ROWS
 from store_client.cli.arguments import JsonValue
 from store_client.cli.context import CommandContext, command
+from store_client.cli.download import check_report_fields, show_download
 from store_client.cli.nouns import page_query, replica_option
 from store_client.cli.progress import open_progress
-from store_client.cli.summaries import check_report_fields, show_download
 from store_client.downloads.options import REQUIRED, DownloadOptions, SearchReport
 from store_client.errors import Misused, NotFound
 from store_client.progress import format_count

@@ -8,11 +8,13 @@ import click
 
 from store_client.cli.bulk import describe_kept, upload_many
 from store_client.cli.context import CommandContext, command
-from store_client.cli.nouns import replica_option, table_options
+from store_client.cli.nouns import page_query, replica_option, table_options
 from store_client.cli.progress import open_progress
-from store_client.cli.summaries import show_upload
+from store_client.cli.terminal import escape_line
 from store_client.content_types import METADATA
 from store_client.errors import Misused
+from store_client.progress import format_count, format_size
+from store_client.references import Reference
 from store_client.uploads.options import JOBS, MAX_JOBS, TIMEOUT_SECONDS, UploadOptions
 
 if TYPE_CHECKING:
@@ -178,3 +180,16 @@ def _result_title(done: "UploadReport") -> str:
     """The title of a table of files: bundle and state."""
     name = f"{done.bundle_uuid or 'a new one'} {done.version or ''}".strip()
     return f"bundle {name}: {done.state}"
+
+
+def show_upload(here: CommandContext, done: Any, replica: str) -> None:
+    """Show what an upload made, in three lines: bundle, files, page."""
+    exact = Reference(done.bundle_uuid, done.version)
+    size = sum(entry["size"] for entry in done.files)
+    click.echo(escape_line(f"Bundle {exact}"))
+    sent = f"{done.sent_files} sent ({format_size(done.sent_bytes)}), all verified by the store"
+    if done.state == "unchanged":
+        sent = "the store had all of it already"
+    click.echo(f"{format_count(len(done.files), 'file')} ({format_size(size)}): {sent}.")
+    page = here.page_url(f"/bundles/{exact.uuid}{page_query(exact, replica)}")
+    click.echo(escape_line(page))

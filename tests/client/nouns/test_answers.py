@@ -24,8 +24,8 @@ from store_client.cli.answers import (
 )
 from store_client.cli.context import CommandContext, ProgramRun
 from store_client.cli.output import write_value
-from store_client.cli.summaries import show_upload
 from store_client.cli.terminal import format_cell
+from store_client.cli.upload import show_upload
 from store_client.configuration import HOME, URL, load_configuration
 from store_client.uploads.plan import UploadReport
 from tests.client.cli.people import PROGRAM, Typist

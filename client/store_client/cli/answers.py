@@ -61,7 +61,7 @@ def write_rows(
         return len(known)
     picked = _pick_fields(rows, asked.fields)
     if form == "lines":
-        return _write_each(picked)
+        return output.write_lines(picked)
     if form == "json":
         known = list(picked)
         click.echo(output.dump_json(known))
@@ -201,11 +201,3 @@ def unknown_field(name: str, known: Sequence[str]) -> Misused:
     near = get_close_matches(name, known, n=3, cutoff=0.5)
     more = f"did you mean: {', '.join(near)}?" if near else f"known fields: {', '.join(known)}"
     return Misused(f"there is no field {name!r}", hint=more)
-
-
-def _write_each(rows: Iterable[Record]) -> int:
-    count = 0
-    for row in rows:
-        click.echo(output.dump_json(row, indent=False))
-        count += 1
-    return count

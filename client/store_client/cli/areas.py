@@ -35,10 +35,8 @@ REPORT_COLUMNS = (*COLUMNS, *SUMS, "url")
 
 def report_row(found: Mapping[str, Any]) -> dict[str, Any]:
     """A listed file as a row of the report; unknown cells are empty."""
-    sums = found.get("checksums") or {}
-    plain = {name: _blank_if_none(found.get(name)) for name in (*COLUMNS, "url")}
-    summed = {name: _blank_if_none(sums.get(name)) for name in SUMS}
-    return {name: {**plain, **summed}[name] for name in REPORT_COLUMNS}
+    known = {**found, **(found.get("checksums") or {})}
+    return {name: "" if known.get(name) is None else known[name] for name in REPORT_COLUMNS}
 
 
 def write_report(path: Path, files: Iterable[Mapping[str, Any]]) -> int:
@@ -57,10 +55,6 @@ def write_report(path: Path, files: Iterable[Mapping[str, Any]]) -> int:
     with name_os_errors(f"write {path}", Misused):
         replace_atomically(path, lambda temporary: temporary.write_bytes(text.getvalue().encode()))
     return count
-
-
-def _blank_if_none(value: Any) -> Any:
-    return "" if value is None else value
 
 
 AT_ONCE = 8

@@ -15,7 +15,7 @@ import sys
 import textwrap
 from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, get_args
 
 import click
 
@@ -116,7 +116,6 @@ _CLOSES = f"{__name__}.closes"
 
 
 Output = Literal["json", "lines", "table", "csv", "tsv", "raw"]
-OUTPUTS = ("json", "lines", "table", "csv", "tsv", "raw")
 
 
 @dataclass(slots=True)
@@ -182,7 +181,7 @@ class CommandContext:
 
     def replica(self, given: str | None = "") -> str:
         """The replica that was given, or the profile's, or aws."""
-        return given or self.config.replica or "aws"
+        return self.config.choose_replica(given)
 
     def page_url(self, path: str) -> str:
         """The address of a page of the store."""
@@ -356,7 +355,7 @@ def _common_options(taken: Set[str], with_arguments: bool) -> list[click.Option]
         _equals_json_option() if with_arguments else _json_option(),
         click.Option(
             [*forms, "output_form"],
-            type=click.Choice(OUTPUTS),
+            type=click.Choice(get_args(Output)),
             help="json: one document; lines: one item a line; table, csv, tsv; raw: the answer's "
             "bytes. Default: json, but on a terminal lists are tables.",
         ),

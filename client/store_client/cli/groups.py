@@ -39,13 +39,9 @@ class CommandGroup(click.Group):
         """The commands that help shows."""
         raise NotImplementedError
 
-    def known_names(self, ctx: click.Context) -> list[str]:
-        """All names that may be typed here, as far as they are known without a request."""
-        return [name for _, name, _ in self.list_rows(ctx)]
-
     def list_commands(self, ctx: click.Context) -> list[str]:
         """All names that may be typed here, as far as they are known without a request."""
-        return self.known_names(ctx)
+        return [name for _, name, _ in self.list_rows(ctx)]
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """Parse the line; without any word this is a request for help."""
@@ -67,7 +63,7 @@ class CommandGroup(click.Group):
         if ctx.resilient_parsing or args[0].startswith("-"):
             return super().resolve_command(ctx, args)
         place = ctx.command_path
-        near = suggest_commands(args[0], self.known_names(ctx))
+        near = suggest_commands(args[0], self.list_commands(ctx))
         hint = f"did you mean: {', '.join(near)}?" if near else f"see: {place} --help"
         raise Misused(f"there is no command {args[0]!r}", hint=hint)
 
@@ -90,7 +86,7 @@ class CommandGroup(click.Group):
     def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
         """Complete a name without importing its command; without any letter, those of help."""
         shown = {name: about for _, name, about in self.list_rows(ctx)}
-        names = self.known_names(ctx) if incomplete else list(shown)
+        names = self.list_commands(ctx) if incomplete else list(shown)
         found = [
             CompletionItem(name, help=shown.get(name))
             for name in names
@@ -168,8 +164,7 @@ class ApiGroup(CommandGroup):
 
     def list_rows(self, ctx: click.Context) -> list[Row]:
         """The operations that are known without a request."""
-        rows: list[Row] = _operations_module().list_operations(current_run(ctx))
-        return rows
+        return list_operations(ctx)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         """The operation of that name, or of a name that can only mean it."""
@@ -223,10 +218,10 @@ def find_operation(ctx: click.Context, name: str) -> click.Command | None:
     return found
 
 
-def operation_names(ctx: click.Context) -> list[str]:
-    """The names of all operations that are known without a request."""
-    names: list[str] = _operations_module().operation_names(current_run(ctx))
-    return names
+def list_operations(ctx: click.Context) -> list[Row]:
+    """The operations that are known without a request."""
+    rows: list[Row] = _operations_module().list_operations(current_run(ctx))
+    return rows
 
 
 def _operations_module() -> Any:

@@ -1,11 +1,9 @@
 """The command listen: follow bundles as they appear, and forward test webhooks."""
 
 import importlib
-import json
 import re
 import secrets
 import sys
-from collections.abc import Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
@@ -13,6 +11,7 @@ from typing import TYPE_CHECKING, Any, TextIO
 
 import click
 
+from store_client.atomic_files import parse_json_object
 from store_client.cli.arguments import JsonValue, SecretText
 from store_client.cli.context import CommandContext, command
 from store_client.cli.nouns import replica_option
@@ -20,6 +19,7 @@ from store_client.cli.output import dump_json
 from store_client.cli.terminal import escape_line
 from store_client.errors import Misused, NotAllowed
 from store_client.identifiers import create_version, parse_version
+from store_client.progress import format_count
 
 if TYPE_CHECKING:
     from store_client.listener import FeedMatch, ForwardResult, WebhookForwarder
@@ -130,7 +130,7 @@ class ListenCounts:
         self.failed += bool(match.error) or (result is not None and not result.is_delivered)
 
     def __str__(self) -> str:
-        events = f"{self.events} event{'s' * (self.events != 1)}"
+        events = format_count(self.events, "event")
         return f"{events}, {self.matched} matched, {self.forwarded} forwarded, {self.failed} failed"
 
 
@@ -217,20 +217,12 @@ def _parse_query(text: str | None, kind: str | None, attachments: Any) -> dict[s
         if kind == "elasticsearch":
             query["es_query"] = {}
         return query
-    parsed = _parse_object(text)
+    parsed = parse_json_object(text)
     if kind == "elasticsearch" and parsed is None:
         raise Misused("--query: must be a JSON object, as --query-type elasticsearch says")
     if parsed is not None and kind != "jmespath":
         return query | {"es_query": parsed}
     return query | {"jmespath_query": text}
-
-
-def _parse_object(text: str) -> Mapping[str, Any] | None:
-    try:
-        parsed = json.loads(text)
-    except (ValueError, RecursionError):
-        return None
-    return parsed if isinstance(parsed, dict) else None
 
 
 def _parse_types(text: str | None) -> frozenset[str]:

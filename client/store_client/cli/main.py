@@ -16,7 +16,7 @@ from click.shell_completion import split_arg_string
 
 from store_client.cli import registry
 from store_client.cli.context import ProgramRun, parse_early, store_options
-from store_client.cli.groups import CommandGroup, Row, find_operation, load_group, operation_names
+from store_client.cli.groups import CommandGroup, Row, find_operation, list_operations, load_group
 from store_client.cli.registry import COMPLETES
 from store_client.cli.terminal import (
     DEFAULT_LEVEL,
@@ -84,11 +84,11 @@ class StoreGroup(CommandGroup):
         order = (registry.EVERYDAY, registry.THINGS, registry.IDENTITY, registry.CLIENT)
         return sorted(rows, key=lambda row: order.index(row[0]))
 
-    def known_names(self, ctx: click.Context) -> list[str]:
+    def list_commands(self, ctx: click.Context) -> list[str]:
         """What help lists, former names, and the operations that are known."""
-        shown = super().known_names(ctx)
+        shown = super().list_commands(ctx)
         former = [name for name in registry.COMMANDS if " " not in name and name not in shown]
-        return [*shown, *former, *operation_names(ctx)]
+        return [*shown, *former, *(name for _, name, _ in list_operations(ctx))]
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         """The command of that name, or of a name that can only mean it."""

@@ -211,11 +211,6 @@ TYPING_ERROR = 0.8
 """Similarity from which a name counts as a mistyped built-in command."""
 
 
-def operation_names(place: ProgramRun) -> list[str]:
-    """Names of all operations that are known without a request."""
-    return [name for _, name, _ in list_operations(place)]
-
-
 def list_operations(place: ProgramRun) -> list[tuple[str, str, str]]:
     """Section, name and summary of each operation that is known without a request."""
     known = read_definition(place)

@@ -44,10 +44,13 @@ def write_value(value: Any, form: str, *, chosen: bool = True, title: str = "") 
         click.echo(dump_json(value))
 
 
-def write_lines(items: Iterable[Any]) -> None:
-    """Write each item as it arrives."""
+def write_lines(items: Iterable[Any]) -> int:
+    """Write each item as it arrives; the number of items."""
+    count = 0
     for item in items:
         click.echo(dump_json(item, indent=False))
+        count += 1
+    return count
 
 
 def write_bytes(data: bytes | memoryview) -> None:

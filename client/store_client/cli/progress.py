@@ -9,7 +9,6 @@ import sys
 import threading
 import time
 from collections.abc import Callable
-from types import TracebackType
 from typing import Any, Self
 
 from store_client.progress import ProgressState, format_duration, format_size, remaining_s
@@ -67,18 +66,11 @@ class ProgressCounter:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._shown.close()
 
 
-def open_progress(
-    total_bytes: int = 0, total_files: int = 0, *, enabled: bool = True, what: str = ""
-) -> ProgressCounter:
+def open_progress(*, enabled: bool, what: str) -> ProgressCounter:
     """Progress that suits standard error; hidden unless `enabled`."""
     shown: ProgressDisplay
     if not enabled:
@@ -88,9 +80,7 @@ def open_progress(
         shown = bars.ProgressBar(what)
     else:
         shown = LogDisplay(what)
-    made = ProgressCounter(shown)
-    made.total(total_files, total_bytes)
-    return made
+    return ProgressCounter(shown)
 
 
 class LogDisplay(ProgressDisplay):

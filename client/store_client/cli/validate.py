@@ -12,7 +12,7 @@ from store_client.cli.terminal import escape_line
 from store_client.content_types import METADATA
 from store_client.errors import Misused, NotAllowed, StoreError
 from store_client.http.retries import RetryPolicy
-from store_client.progress import format_size
+from store_client.progress import format_count, format_size
 
 if TYPE_CHECKING:
     from store_client.validation.findings import ValidationReport
@@ -132,13 +132,10 @@ def _show_report(here: CommandContext, report: "ValidationReport", unit: str) ->
     size = f" ({format_size(report.size)})" if report.size else ""
     errors, warnings = report.count("error"), report.count("warning")
     here.note(
-        f"{_count(report.files, unit)}{size}, {_count(report.validated, 'document')} validated by"
-        f" schemas: {_count(errors, 'error')}, {_count(warnings, 'warning')}"
+        f"{format_count(report.files, unit)}{size},"
+        f" {format_count(report.validated, 'document')} validated by schemas:"
+        f" {format_count(errors, 'error')}, {format_count(warnings, 'warning')}"
     )
     if errors:
         paths = len({one.path for one in report.errors})
-        raise Misused(f"{_count(errors, 'error')} in {_count(paths, 'file')}")
-
-
-def _count(number: int, noun: str) -> str:
-    return f"{number} {noun}{'' if number == 1 else 's'}"
+        raise Misused(f"{format_count(errors, 'error')} in {format_count(paths, 'file')}")

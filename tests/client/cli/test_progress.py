@@ -152,9 +152,9 @@ def test_quiet_and_closed_output_show_no_progress(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     for enabled in (False, True):
-        with open_progress(total_bytes=10, total_files=1, enabled=enabled) as bar:
+        with open_progress(enabled=enabled, what="upload") as bar:
             bar.bytes(10)
-        assert bar.state.all_bytes == 10
+        assert bar.state.bytes_ == 10
     assert capsys.readouterr() == ("", "")
 
 

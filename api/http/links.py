@@ -24,6 +24,8 @@ class Link:
     """Parameters that are members of the answer, by JSON pointer."""
     query: Sequence[str] = ()
     """Parameters of both queries."""
+    status: str = "2"
+    """How the status of the answers begins that have these members."""
 
     def describe(self) -> dict[str, Any]:
         """Return the link object."""
@@ -67,19 +69,23 @@ def add_links(responses: Mapping[str, dict[str, Any]], links: Sequence[Link]) ->
     """Add the links of an operation to its successful responses that have a body."""
     for status, response in responses.items():
         if links and status.startswith("2") and JSON in response.get("content", {}):
-            response["links"] = {link.operation: link.describe() for link in links}
+            response["links"] = {
+                link.operation: link.describe() for link in links if status.startswith(link.status)
+            }
 
 
 _VERSION = {"version": "version"}
 _UUID = {"uuid": "uuid"}
 _REPLICA = ("replica",)
+_SUBSCRIPTION_TYPE = {"subscription_type": "subscription_type"}
+_UPLOAD_ID = {"upload_id": "upload_id"}
 
 STORE_LINKS: Mapping[str, Sequence[Link]] = {
     "put_file": (
-        Link("get_file", _UUID, _VERSION),
-        Link("head_file", _UUID, _VERSION),
-        Link("get_file_bundles", _UUID, _VERSION),
-        Link("get_task", {}, {"task_id": "task_id"}),
+        Link("get_file", _UUID, _VERSION, _REPLICA),
+        Link("head_file", _UUID, _VERSION, _REPLICA),
+        Link("get_file_bundles", _UUID, _VERSION, _REPLICA),
+        Link("get_task", {}, {"task_id": "task_id"}, status="202"),
     ),
     "put_bundle": (
         Link("get_bundle", _UUID, _VERSION, _REPLICA),
@@ -98,17 +104,17 @@ STORE_LINKS: Mapping[str, Sequence[Link]] = {
     ),
     "patch_collection": (Link("get_collection", {}, {**_UUID, **_VERSION}, _REPLICA),),
     "put_subscription": (
-        Link("get_subscription", {}, _UUID, _REPLICA),
+        Link("get_subscription", {}, {**_UUID, **_SUBSCRIPTION_TYPE}, _REPLICA),
         Link("test_subscription", {}, _UUID, _REPLICA),
         Link("get_deliveries", {}, _UUID, _REPLICA),
         Link("replay_subscription", {}, _UUID, _REPLICA),
-        Link("delete_subscription", {}, _UUID, _REPLICA),
+        Link("delete_subscription", {}, {**_UUID, **_SUBSCRIPTION_TYPE}, _REPLICA),
     ),
     "replay_subscription": (Link("get_replay", _UUID, {"id": "replay_id"}, _REPLICA),),
     "post_area": (Link("get_area", _UUID), Link("post_area_credentials", _UUID)),
     "post_area_upload": (
-        Link("get_area_upload", {**_UUID, "filename": "filename"}),
-        Link("put_area_part", {**_UUID, "filename": "filename"}),
+        Link("get_area_upload", {**_UUID, "filename": "filename"}, _UPLOAD_ID),
+        Link("put_area_part", {**_UUID, "filename": "filename"}, _UPLOAD_ID),
         Link("post_area_upload_complete", {**_UUID, "filename": "filename"}),
     ),
 }

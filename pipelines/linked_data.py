@@ -64,7 +64,7 @@ def describe_crate(
         "name": publisher.name,
         "url": publisher.url,
     }
-    license_, license_entities = _describe_license(publisher.license)
+    license_ = _describe_license(publisher.license)
     root = {
         "@id": "./",
         "@type": "Dataset",
@@ -72,27 +72,25 @@ def describe_crate(
         "name": f"Bundle {bundle.fqid}",
         "description": f"Version {bundle.fqid.version} of the bundle {bundle.fqid.uuid}.",
         "datePublished": datetime.fromisoformat(bundle.fqid.version).isoformat(),
-        "license": license_,
+        "license": {"@id": license_["@id"]},
         "publisher": {"@id": publisher.url},
         "hasPart": [{"@id": file["@id"]} for file in described],
     }
     return {
         "@context": [f"{CRATE}/context", {"sha256": "https://schema.org/sha256"}],
-        "@graph": [about, root, organization, *license_entities, *described],
+        "@graph": [about, root, organization, license_, *described],
     }
 
 
-def _describe_license(text: str) -> tuple[Any, list[dict[str, str]]]:
-    """Return the value of `license`, and the entities that it refers to."""
-    if "://" not in text:
-        return text or NO_LICENSE, []
-    entity = {
-        "@id": text,
+def _describe_license(text: str) -> Mapping[str, str]:
+    """Return the entity of a license: a URL, a text, or the sentence that none is stated."""
+    is_url = "://" in text
+    return {
+        "@id": text if is_url else "#license",
         "@type": "CreativeWork",
-        "name": text,
-        "description": f"The license of the data, {text}",
+        "name": text or NO_LICENSE,
+        "description": f"The license of the data, {text}" if is_url else text or NO_LICENSE,
     }
-    return {"@id": text}, [entity]
 
 
 @dataclass(frozen=True, slots=True)
@@ -226,9 +224,14 @@ _DCAT_CONTEXT = {
     "dct": "http://purl.org/dc/terms/",
     "foaf": "http://xmlns.com/foaf/0.1/",
     "hydra": "http://www.w3.org/ns/hydra/core#",
+    "rdfs": "http://www.w3.org/2000/01/rdf-schema#",
     "xsd": "http://www.w3.org/2001/XMLSchema#",
 }
 _MEDIA_TYPES = "https://www.iana.org/assignments/media-types"
+_FILE_TYPES = {
+    "application/x-tar": "http://publications.europa.eu/resource/authority/file-type/TAR"
+}
+"""Content types that IANA does not register, and what stands for them in DCAT-AP."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -264,14 +267,29 @@ def describe_catalog(
         "dct:title": publisher.name,
         "dct:description": f"The bundles of {publisher.name}: versioned, immutable sets of files.",
         "dct:publisher": {
-            "@id": f"{publisher.url}/",
-            "@type": "foaf:Organization",
+            **_refer_to_publisher(publisher),
+            # Harvesters check the class without knowing that organizations are agents.
+            "@type": ["foaf:Agent", "foaf:Organization"],
             "foaf:name": publisher.name,
         },
-        "foaf:homepage": {"@id": f"{publisher.url}/"},
+        "foaf:homepage": {"@id": f"{publisher.url}/", "@type": "foaf:Document"},
         "hydra:view": view,
         "dcat:dataset": [_describe_entry(publisher, replica, one) for one in datasets],
     }
+
+
+def _refer_to_publisher(publisher: Publisher) -> Mapping[str, str]:
+    """Return a reference to the organization, which is not its home page."""
+    return {"@id": f"{publisher.url}/#publisher"}
+
+
+def _describe_rights(license_: str) -> Mapping[str, Any]:
+    """Return the license or, where it is a text, the rights of a dataset."""
+    if "://" in license_:
+        return {"dct:license": {"@id": license_, "@type": "dct:LicenseDocument"}}
+    if license_:
+        return {"dct:rights": {"@type": "dct:RightsStatement", "rdfs:label": license_}}
+    return {}
 
 
 def _describe_entry(
@@ -282,29 +300,30 @@ def _describe_entry(
     manifest = f"{publisher.url}/v1/bundles/{fqid.uuid}"
     issued = datetime.fromisoformat(fqid.version).isoformat()
     page = _page_url(fqid, publisher)
-    entry = {
+    rights = _describe_rights(publisher.license)
+    return {
         "@id": page,
         "@type": "dcat:Dataset",
         "dct:title": dataset.title,
         "dct:description": _describe_version(fqid, publisher, _count_files(dataset.file_count)),
-        "dct:publisher": {"@id": f"{publisher.url}/"},
+        "dct:publisher": _refer_to_publisher(publisher),
+        **rights,
         "dct:identifier": str(fqid),
         "dct:issued": {"@value": issued, "@type": "xsd:dateTime"},
         "dcat:version": fqid.version,
-        "dcat:landingPage": {"@id": page},
+        "dcat:landingPage": {"@id": page, "@type": "foaf:Document"},
+        # The profile for data portals, DCAT-AP, has the license at the distributions.
         "dcat:distribution": [
-            _describe_distribution(Download("Manifest", "application/json", read), manifest),
-            *(
-                _describe_distribution(
-                    replace(one, query={**read, **one.query}), f"{manifest}/archive"
-                )
-                for one in dataset.archives
-            ),
+            {**_describe_distribution(one, url), **rights}
+            for one, url in (
+                (Download("Manifest", "application/json", read), manifest),
+                *(
+                    (replace(one, query={**read, **one.query}), f"{manifest}/archive")
+                    for one in dataset.archives
+                ),
+            )
         ],
     }
-    if "://" in publisher.license:
-        return {**entry, "dct:license": {"@id": publisher.license}}
-    return {**entry, "dct:rights": publisher.license} if publisher.license else entry
 
 
 def _describe_distribution(download: Download, base: str) -> Mapping[str, Any]:
@@ -315,5 +334,11 @@ def _describe_distribution(download: Download, base: str) -> Mapping[str, Any]:
         "dct:title": download.name,
         "dcat:accessURL": {"@id": url},
         "dcat:downloadURL": {"@id": url},
-        "dcat:mediaType": {"@id": f"{_MEDIA_TYPES}/{download.content_type}"},
+        **_describe_media_type(download.content_type),
     }
+
+
+def _describe_media_type(content_type: str) -> Mapping[str, Any]:
+    if content_type in _FILE_TYPES:
+        return {"dct:format": {"@id": _FILE_TYPES[content_type], "@type": "dct:MediaTypeOrExtent"}}
+    return {"dcat:mediaType": {"@id": f"{_MEDIA_TYPES}/{content_type}", "@type": "dct:MediaType"}}

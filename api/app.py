@@ -20,7 +20,6 @@ from api import (
     events,
     files,
     integrity,
-    metadata_schemas,
     replication,
     search,
     subscriptions,
@@ -58,7 +57,6 @@ from storage.tracing import Tracer
 OPERATIONS = operations_of(
     bundles,
     archives,
-    metadata_schemas,
     checkouts,
     files,
     collections,

@@ -1,15 +1,16 @@
-"""Administration of users, groups and roles: lists, records, memberships and deletion."""
+"""Administration of users, groups and roles, and the audit log."""
 
 import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from datetime import UTC, datetime, timedelta
 from functools import partial
 from typing import Annotated, Any, cast
 
 from flask import Response
 
 from api.http.errors import http_status
-from api.schemas.fields import NoParameters, TextField, max_length, one_of
+from api.schemas.fields import NoParameters, QueryInteger, TextField, max_length, one_of
 from auth import accounts
 from auth.accounts import (
     ACCOUNT_ID_RULE,
@@ -23,6 +24,7 @@ from auth.accounts import (
 from auth.builtin_roles import is_permanent_membership, load_policy
 from auth.policies.grammar import AccessPolicy
 from storage.catalog.accounts import AccountKey, AccountKind, AccountStatus, Membership
+from storage.catalog.audit import AuditFilter, AuditRecord
 from storage.errors import ConflictError, DomainError, Forbidden, NotAcceptable, NotFoundError
 from storage.model import normalize_identity
 from web.account import audit_context, require_accounts
@@ -30,6 +32,7 @@ from web.pages import FormErrors, PageContext, page
 
 Context = PageContext[Any]
 PAGE_SIZE = 50
+DATE_RULE = "Must be a date like 2026-01-31."
 MAX_SHOWN = 100
 """Members, holders and belongings that a record's page lists."""
 LINKED: Mapping[AccountKind, tuple[AccountKind, ...]] = {
@@ -367,3 +370,78 @@ def _declare_pages(kind: AccountKind) -> None:
 
 for _kind in LINKED:
     _declare_pages(_kind)
+
+
+def _filter_field() -> TextField:
+    return TextField(load_default="", validate=max_length(300))
+
+
+@dataclass(frozen=True)
+class AuditLogParameters:
+    """Filters of the audit log; days are in UTC, `until` is the last one."""
+
+    who: Annotated[str, _filter_field()]
+    what: Annotated[str, _filter_field()]
+    target: Annotated[str, _filter_field()]
+    since: Annotated[str, _filter_field()]
+    until: Annotated[str, _filter_field()]
+    before: Annotated[int | None, QueryInteger(load_default=None)]
+
+
+@page("GET", "/admin/audit", access="get_v1_audit", query=AuditLogParameters)
+def show_audit_log(context: PageContext[AuditLogParameters]) -> Response:
+    """Show who changed what, the newest first."""
+    query, errors = context.query, dict[str, list[str]]()
+    since = _parse_day("since", query.since, errors)
+    until = _parse_day("until", query.until, errors)
+    criteria = AuditFilter(
+        who=query.who.strip() or None,
+        what=query.what.strip() or None,
+        target=query.target.strip() or None,
+        since_us=None if since is None else _to_us(since),
+        until_us=None if until is None else _to_us(until + timedelta(days=1)),
+    )
+    records: list[AuditRecord] = []
+    if not errors:
+        records = accounts.list_changes(
+            require_accounts(context).catalog,
+            criteria,
+            before_id=query.before,
+            limit=PAGE_SIZE + 1,
+        )
+    more = len(records) > PAGE_SIZE
+    shown = records[:PAGE_SIZE]
+    return render_admin(
+        context,
+        "admin_audit.html",
+        "Audit log",
+        status=400 if errors else 200,
+        query=query,
+        records=[(one, _target_path(one.target)) for one in shown],
+        next_url=context.url(before=str(shown[-1].id)) if more else "",
+        first_url=context.url(before=None) if query.before is not None else "",
+        errors=errors,
+    )
+
+
+def _parse_day(name: str, text: str, errors: dict[str, list[str]]) -> datetime | None:
+    """Parse a day in UTC; report a bad one as an error of the field."""
+    if not text.strip():
+        return None
+    try:
+        day = datetime.strptime(text.strip(), "%Y-%m-%d").replace(tzinfo=UTC)
+        # The day after the last one of the calendar is beyond it.
+        return day if day + timedelta(days=1) else None
+    except (ValueError, OverflowError):
+        errors[name] = [DATE_RULE]
+        return None
+
+
+def _to_us(moment: datetime) -> int:
+    return int(moment.timestamp() * 1_000_000)
+
+
+def _target_path(target: str) -> Any:
+    """Return the page of what was changed; empty if it has none."""
+    kind, _, account_id = target.partition("/")
+    return f"/admin/{kind}s/{account_id}" if kind in ("user", "group", "role") else ""

@@ -1,12 +1,14 @@
-"""Build the application that serves the API and the web pages, from settings."""
+"""Build the application that serves the API and the web pages with their static files."""
 
+import hashlib
 import logging
 import time
 from collections.abc import Callable
+from functools import cache, lru_cache, partial
 from importlib import import_module
 from pathlib import Path
 
-from flask import Flask
+from flask import Flask, Response, g, request
 
 from api.app import SERVICES_KEY, build_catalog_verifier, create_app
 from api.authz.app import build_auth_services
@@ -24,7 +26,7 @@ from pipelines.statistics import open_statistics_cache
 from storage.catalog import Catalog
 from storage.encryption import derive_keys
 from storage.engines import open_rate_limiter
-from storage.errors import DomainError
+from storage.errors import DomainError, NotFoundError
 from storage.stores import Stores
 from web import login, pages
 from web.pages import PostForm, Site
@@ -37,7 +39,6 @@ PAGE_MODULES = (
     "applications",
     "archives",
     "areas",
-    "audit",
     "bundles",
     "collections",
     "deliveries",
@@ -57,6 +58,13 @@ for name in PAGE_MODULES:
     import_module(f"web.{name}")
 LOGIN_TIMEOUT_S = 10.0
 WEB = Path(__file__).parent
+STATIC = WEB / "static"
+STATIC_TYPES = {
+    ".css": "text/css",
+    ".js": "text/javascript",
+    ".svg": "image/svg+xml",
+    ".png": "image/png",
+}
 
 
 def build_app(settings: Settings, stores: Stores, job_queue: JobQueue) -> Flask:
@@ -120,4 +128,57 @@ def create_site_app(
         facet_fields=open_facet_field_caches(stores),
     )
     pages.register_pages(app, site)
+    _register_static_files(app, settings.web_logo)
     return app
+
+
+def _register_static_files(app: Flask, logo: str) -> None:
+    """Serve scripts, styles and images of the pages, and the logo if there is one."""
+    app.jinja_env.globals["static_url"] = static_url
+    app.add_url_rule("/static/<path:name>", "static file", _send_static)
+    if logo:
+        app.add_url_rule("/logo", "logo", partial(_send_logo, Path(logo)))
+
+
+def static_url(name: str) -> str:
+    """Return the URL of a static file, which changes with its content."""
+    return f"/static/{name}?v={static_digest(name)}"
+
+
+@lru_cache(maxsize=64)
+def static_digest(name: str) -> str:
+    """Return a short hash of a static file."""
+    return hashlib.sha256((STATIC / name).read_bytes()).hexdigest()[:12]
+
+
+@cache
+def _list_static() -> frozenset[str]:
+    return frozenset(str(one.relative_to(STATIC)) for one in STATIC.rglob("*.*"))
+
+
+def _send_static(name: str) -> Response:
+    """Send a file of `web/static`; with its digest in the URL it may be cached for ever."""
+    g.operation = "web_static"
+    path = STATIC / name
+    if name not in _list_static() or path.suffix not in STATIC_TYPES:
+        raise NotFoundError(f"There is no file {name}.")
+    response = Response(path.read_bytes(), mimetype=STATIC_TYPES[path.suffix])
+    current = request.args.get("v") == static_digest(name)
+    lifetime = "public, max-age=31536000, immutable" if current else "no-cache"
+    return _protect_file(response, lifetime)
+
+
+def _send_logo(path: Path) -> Response:
+    """Send the logo that the settings name."""
+    g.operation = "web_static"
+    kind = STATIC_TYPES.get(path.suffix.lower())
+    if kind is None or not path.is_file():
+        raise NotFoundError("STORE_WEB_LOGO must name a PNG or SVG file.")
+    return _protect_file(Response(path.read_bytes(), mimetype=kind), "public, max-age=3600")
+
+
+def _protect_file(response: Response, lifetime: str) -> Response:
+    response.headers["Cache-Control"] = lifetime
+    response.headers["Content-Security-Policy"] = "default-src 'none'; sandbox"
+    response.headers["X-Content-Type-Options"] = "nosniff"
+    return response

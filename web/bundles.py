@@ -36,8 +36,7 @@ from pipelines.limits import ARCHIVE_FILES_MAX
 from pipelines.linked_data import Download, describe_dataset
 from storage.errors import ConflictError
 from storage.model import FQID, REPLICAS, BundleVersion, Replica
-from web.formats import format_version, reveal
-from web.metadata import TreeBuilder
+from web.formats import TreeBuilder, format_version, reveal
 from web.pages import FormErrors, PageContext, page
 
 FILES_PER_PAGE = 100

@@ -30,7 +30,7 @@ from storage.catalog.collections import Collection
 from storage.errors import ConflictError, Invalid, Unprocessable
 from storage.model import FQID, REPLICAS, CollectionLink, Replica
 from web.bundles import VersionPageParameters, find_titles, replica_parameter
-from web.metadata import TreeBuilder
+from web.formats import TreeBuilder
 from web.pages import FormErrors, PageContext, page
 from web.previews import render_description
 

@@ -32,7 +32,7 @@ from pipelines.report_cache import ReportCache
 from pipelines.statistics import StoreStatistics
 from storage.errors import Forbidden, Invalid, Unauthorized
 from storage.model import Principal
-from web import formats, static_files
+from web import formats
 from web.live import PAUSE_S, START, LivePage, read_changes, wants_stream
 
 log = logging.getLogger(__name__)
@@ -281,18 +281,17 @@ def list_pages() -> list[Page]:
 
 
 def register_pages(app: Flask, site: Site) -> None:
-    """Serve all declared pages and the static files."""
+    """Serve all declared pages."""
     app.extensions[SITE_KEY] = site
     app.jinja_env.filters.update(formats.FILTERS)
     app.jinja_env.tests["web_url"] = formats.is_web_url
-    app.jinja_env.globals.update(static_url=static_files.static_url, zip=zip)
+    app.jinja_env.globals["zip"] = zip
     app.jinja_env.trim_blocks = app.jinja_env.lstrip_blocks = True
     for one in _PAGES:
         endpoint = f"page {one.method} {one.name}"
         app.add_url_rule(one.path, endpoint, _make_page_view(one, site), methods=[one.method])
         if one.acts:
             disable_head(app, endpoint)
-    static_files.register_static_files(app, site.services.settings.web_logo)
 
 
 def _make_page_view(one: Page, site: Site) -> Callable[..., Response]:

@@ -21,8 +21,7 @@ from storage.model import FQID, BundleVersion
 from tests.api.builders import INGEST, VERSION, Depositor, uuid_of
 from tests.web.conftest import Visit, text_of
 from web import bundles
-from web.formats import reveal
-from web.metadata import TreeBuilder
+from web.formats import TreeBuilder, reveal
 
 LICENSE = "https://creativecommons.org/licenses/by/4.0/"
 LATER = "2026-03-01T000000.000000Z"

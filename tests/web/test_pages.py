@@ -9,7 +9,7 @@ import pytest
 
 from api.app import OPERATIONS
 from tests.web.conftest import Visit, text_of
-from web import static_files
+from web.app import static_url
 from web.pages import FLASH_COOKIE, list_pages
 
 ROOT = Path(__file__).parent.parent.parent
@@ -74,7 +74,7 @@ def test_refuses_anonymous_form(visit: Visit) -> None:
 
 
 def test_static_files_may_be_cached_by_their_digest(visit: Visit) -> None:
-    current = visit().get(static_files.static_url("store.css"))
+    current = visit().get(static_url("store.css"))
     assert current.status_code == 200
     assert "immutable" in current.headers["Cache-Control"]
     assert visit().get("/static/store.css").headers["Cache-Control"] == "no-cache"

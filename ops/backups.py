@@ -12,7 +12,7 @@ from config import Settings
 from ops.commands import open_stores, read_secret_key
 from ops.output import CommandOutput, OutputTable, prints_output
 from pipelines.recovery import backups, epochs
-from pipelines.recovery.saved_backups import (
+from pipelines.recovery.backups import (
     begin_backup_epoch,
     make_backup_name,
     remove_old_backups,

@@ -407,8 +407,8 @@ MAY_DELETE_OR_REPLACE = {
     "pipelines.area_uploads._sign_urls": "upload areas: signed URLs of one file",
     "pipelines.area_uploads.sign": "upload areas: the same, inside",
     "pipelines.area_uploads._issue_credentials": "upload areas: credentials of one area",
-    "pipelines.recovery.saved_backups.remove_old_backups": "backups: those past retention",
-    "pipelines.recovery.saved_backups.save_backup": "backups: one that was damaged on its way",
+    "pipelines.recovery.backups.remove_old_backups": "backups: those past retention",
+    "pipelines.recovery.backups.save_backup": "backups: one that was damaged on its way",
     "workers.redis_broker._drop_messages": "no objects: lists of the queue in Redis",
 }
 """The functions that call a verb which deletes or replaces objects of a bucket, and the key space

@@ -49,7 +49,6 @@ PAGE_MODULES = (
     "login",
     "operations",
     "policies",
-    "previews",
     "search",
     "subscriptions",
 )

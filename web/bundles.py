@@ -20,7 +20,6 @@ from api.schemas.fields import (
 )
 from pipelines import (
     bundle_contents,
-    bundle_references,
     bundle_versions,
     bundles,
     failover,
@@ -28,8 +27,7 @@ from pipelines import (
     search_results,
 )
 from pipelines.archives import ARCHIVE_FORMATS, CONTENT_TYPES, ArchiveFormat
-from pipelines.bundle_contents import MetadataFile
-from pipelines.bundle_references import SubscriptionMatches
+from pipelines.bundle_contents import MetadataFile, SubscriptionMatches
 from pipelines.bundle_versions import BundleState, HistoryVersion
 from pipelines.documents import is_metadata_file
 from pipelines.limits import ARCHIVE_FILES_MAX
@@ -219,10 +217,10 @@ def _find_references(
         return {"collections": [], "own_collections": [], "matches": None, "may_collect": False}
     guard = context.site.guard_of("put_collection")
     may_collect = guard.may(principal, "put_collection")
-    own = bundle_references.list_own_collections(stores, principal.email) if may_collect else []
+    own = bundle_contents.list_own_collections(stores, principal.email) if may_collect else []
     return {
         "may_collect": may_collect,
-        "collections": bundle_references.list_collections(stores, principal.email, row.fqid),
+        "collections": bundle_contents.list_collections(stores, principal.email, row.fqid),
         "own_collections": own,
         "matches": _match_subscriptions(context, row, principal.email, is_away),
     }
@@ -234,7 +232,7 @@ def _match_subscriptions(
     """Return the caller's subscriptions that match; a bucket that is away is not waited for."""
     if is_away:
         return SubscriptionMatches([], "The bundle's metadata cannot be read now.")
-    return bundle_references.find_matching_subscriptions(
+    return bundle_contents.find_matching_subscriptions(
         context.stores,
         context.query.replica,
         row,
@@ -360,7 +358,7 @@ def list_bundle_versions(context: PageContext[HistoryParameters]) -> Response:
             if len(found) > VERSIONS_PER_PAGE
             else None
         ),
-        events=bundle_references.list_events(context.stores, [one.row.fqid for one in shown]),
+        events=bundle_contents.list_events(context.stores, [one.row.fqid for one in shown]),
     )
 
 

@@ -18,7 +18,7 @@ from api.schemas.fields import (
     text_length,
     version_field,
 )
-from pipelines import bundle_references, collections, formats
+from pipelines import bundle_contents, collections, formats
 from pipelines.collections import CollectionDraft, CollectionPatch
 from pipelines.limits import (
     COLLECTION_DESCRIPTION_MAX,
@@ -30,9 +30,9 @@ from storage.catalog.collections import Collection
 from storage.errors import ConflictError, Invalid, Unprocessable
 from storage.model import FQID, REPLICAS, CollectionLink, Replica
 from web.bundles import VersionPageParameters, find_titles, replica_parameter
+from web.files import render_description
 from web.formats import TreeBuilder
 from web.pages import FormErrors, PageContext, page
-from web.previews import render_description
 
 COLLECTIONS_PER_PAGE = 50
 LINKS_PER_PAGE = 50
@@ -53,7 +53,7 @@ def list_collections(context: PageContext[CollectionListParameters]) -> Response
     owner = context.caller.email
     scope = ("web_collections", owner)
     position = context.open_cursor(scope, context.query.search_after)
-    rows = bundle_references.list_own_collections(
+    rows = bundle_contents.list_own_collections(
         context.stores,
         owner,
         after=position[0] if position else "",

@@ -29,7 +29,7 @@ from pipelines import (
 )
 from pipelines.flow import DELIVER, Step, delivery_jobs
 from pipelines.recovery import epochs
-from pipelines.recovery.saved_backups import BackupSchedule, run_backup_schedule
+from pipelines.recovery.backups import BackupSchedule, run_backup_schedule
 from storage.backup_targets import derive_backup_keys, open_backup_target
 from storage.catalog import audit, endpoints, jobs, now_us, store_state
 from storage.catalog import events as catalog_events

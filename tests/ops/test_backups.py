@@ -9,7 +9,7 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from pipelines.recovery.saved_backups import make_backup_name, remove_old_backups
+from pipelines.recovery.backups import make_backup_name, remove_old_backups
 from storage.backup_targets import BucketTarget, FolderTarget
 from storage.catalog import areas, store_state
 from storage.catalog.areas import Area

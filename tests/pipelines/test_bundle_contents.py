@@ -6,7 +6,6 @@ from collections.abc import Callable
 
 from pipelines import (
     bundle_contents,
-    bundle_references,
     bundles,
     collections,
     failover,
@@ -136,10 +135,10 @@ def test_events_of_a_bundle_are_latest_first(stores: Stores, drain: Callable[[],
     fqid = put(stores, new_uuid(), 0, {"a.txt": b"a"})
     drain()
     bundles.delete(stores, "aws", *fqid, reason="r", author=OWNER)
-    found = bundle_references.list_events(stores, [fqid])
+    found = bundle_contents.list_events(stores, [fqid])
     assert [(one.type, one.replica) for one in found][-1] == ("CREATE", "aws")
     assert {one.type for one in found[:2]} == {"TOMBSTONE"}
-    assert bundle_references.list_events(stores, []) == []
+    assert bundle_contents.list_events(stores, []) == []
 
 
 def test_own_collections_list_bundle_in_their_latest_version(stores: Stores) -> None:
@@ -158,7 +157,7 @@ def test_own_collections_list_bundle_in_their_latest_version(stores: Stores) -> 
     collect(third, 0, other, "mouse")
     collect(third, 1, fqid, "mouse")
     collect(new_uuid(), 0, fqid, "of another", owner="bob@example.org")
-    found = bundle_references.list_collections(stores, OWNER, fqid)
+    found = bundle_contents.list_collections(stores, OWNER, fqid)
     assert [(one.name, one.fqid.uuid) for one in found] == [("mouse", third), ("zebra fish", first)]
 
 
@@ -179,16 +178,16 @@ def test_own_subscriptions_that_match_are_found(stores: Stores) -> None:
     subscribe(jmespath_query="files.sample_json[?organism=='Homo']")
     subscribe(owner="bob@example.org")
     row = row_of(stores, fqid)
-    found = bundle_references.find_matching_subscriptions(
+    found = bundle_contents.find_matching_subscriptions(
         stores, "aws", row, OWNER, time_s=9, clock=time.monotonic
     )
     assert {one.uuid for one in found.subscriptions} == matching
     assert found.problem is None
-    late = bundle_references.find_matching_subscriptions(
+    late = bundle_contents.find_matching_subscriptions(
         stores, "aws", row, OWNER, time_s=-1, clock=time.monotonic
     )
     assert late.problem is not None
-    nobody = bundle_references.find_matching_subscriptions(
+    nobody = bundle_contents.find_matching_subscriptions(
         stores, "aws", row, "cy@example.org", time_s=-1, clock=time.monotonic
     )
     assert (nobody.subscriptions, nobody.problem) == ([], None)

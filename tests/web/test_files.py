@@ -12,8 +12,13 @@ from tests.api.builders import VERSION, Depositor, uuid_of
 from tests.damage import damage
 from tests.web.conftest import Visit, text_of
 from tests.web.test_bundles import put
-from web.files import make_disposition
-from web.previews import FRAME_POLICY, MARKDOWN_CHARS_MAX, render_frame, render_markdown
+from web.files import (
+    FRAME_POLICY,
+    MARKDOWN_CHARS_MAX,
+    make_disposition,
+    render_frame,
+    render_markdown,
+)
 
 PNG = b"\x89PNG\r\n\x1a\n" + bytes(40)
 

@@ -8,7 +8,13 @@ from typing import Any
 from flask import Response, request
 
 from api.authz.context import AuthServices
-from api.authz.oauth import browser
+from api.authz.oauth.authorize import (
+    describe_scopes,
+    handle_browser_errors,
+    open_from_browser,
+    redirect_to_login,
+    seal_for_browser,
+)
 from api.authz.pages import AuthPage, is_form_of_session, redirect_to, render_message, render_page
 from auth.login.sessions import BrowserSession
 from auth.oauth import device
@@ -25,14 +31,14 @@ MAX_SHOWN_CODE = 16
 """Characters of an entered code that the form shows again."""
 
 
-@browser.handle_browser_errors
+@handle_browser_errors
 def _show_form(services: AuthServices) -> Response:
     code = request.args.get("user_code", "")[:MAX_SHOWN_CODE]
     session = services.logins.find_session(request)
     return _redirect_to_login(code) if session is None else _render_form(session, code)
 
 
-@browser.handle_browser_errors
+@handle_browser_errors
 def _submit_code(services: AuthServices) -> Response:
     form, session = request.form, services.logins.find_session(request)
     code = form.get("user_code", "")[:MAX_SHOWN_CODE]
@@ -48,10 +54,10 @@ def _submit_code(services: AuthServices) -> Response:
     return _render_consent(services, session, pending, code)
 
 
-@browser.handle_browser_errors
+@handle_browser_errors
 def _handle_decision(services: AuthServices) -> Response:
     form, session = request.form, services.logins.find_session(request)
-    state = browser.open_from_browser(services, PURPOSE, form.get("carried", ""))
+    state = open_from_browser(services, PURPOSE, form.get("carried", ""))
     if session is None or state is None or not is_form_of_session(session, form):
         raise UserFacingError("access_denied", DEVICE_EXPIRED)
     allow = form.get("decision") == "allow"
@@ -76,7 +82,7 @@ def _record_decision(
 
 def _redirect_to_login(code: str) -> Response:
     plain = code.isascii() and code.replace("-", "").isalnum()
-    return browser.redirect_to_login(f"{DEVICE_PATH}?user_code={code}" if plain else DEVICE_PATH)
+    return redirect_to_login(f"{DEVICE_PATH}?user_code={code}" if plain else DEVICE_PATH)
 
 
 def _render_form(session: BrowserSession, code: str, error: str = "") -> Response:
@@ -102,10 +108,10 @@ def _render_consent(
         client=pending.client.name,
         email=session.email,
         code=device.format_user_code(code),
-        meanings=browser.describe_scopes(pending.scopes),
+        meanings=describe_scopes(pending.scopes),
         action=CONFIRM_PATH,
         csrf=session.csrf,
-        carried=browser.seal_for_browser(services, PURPOSE, state),
+        carried=seal_for_browser(services, PURPOSE, state),
     )
 
 

@@ -97,50 +97,41 @@ def open_credential_issuer(settings: Settings) -> CredentialIssuer | None:
     return None
 
 
-def open_s3_reader(limits: CloudLimits, access: SourceAccess) -> SourceReader[Any]:
-    """Open a reader of depositors' objects in S3."""
-    from storage.blobs.s3_client import open_s3_source_reader
+def open_source_reader(scheme: str, limits: CloudLimits, access: SourceAccess) -> SourceReader[Any]:
+    """Open a reader of depositors' objects in S3, or in Google Cloud Storage."""
+    if scheme == "s3":
+        from storage.blobs.s3_client import open_s3_source_reader
 
-    return open_s3_source_reader(limits, access)
-
-
-def open_s3_source(bucket: str, key: str, reader: Callable[[], SourceReader[Any]]) -> SourceObject:
-    """Open a depositor's object in S3."""
-    from storage.blobs.s3 import S3Source
-
-    return S3Source(bucket, key, lambda: reader().client)
-
-
-def list_s3_sources(
-    bucket: str, prefix: str, reader: Callable[[], SourceReader[Any]]
-) -> Iterator[BlobInfo]:
-    """List objects of a source bucket in S3."""
-    from storage.blobs import s3
-
-    return s3.list_s3_sources(bucket, prefix, lambda: reader().client)
-
-
-def open_gcs_reader(limits: CloudLimits, access: SourceAccess) -> SourceReader[Any]:
-    """Open a reader of depositors' objects in Google Cloud Storage."""
+        return open_s3_source_reader(limits, access)
     from storage.blobs.gcs_client import open_gcs_source_reader
 
     return open_gcs_source_reader(limits, access)
 
 
-def open_gcs_source(bucket: str, key: str, reader: Callable[[], SourceReader[Any]]) -> SourceObject:
-    """Open a depositor's object in Google Cloud Storage."""
+def open_source(
+    scheme: str, bucket: str, key: str, reader: Callable[[], SourceReader[Any]]
+) -> SourceObject:
+    """Open a depositor's object."""
+    if scheme == "s3":
+        from storage.blobs.s3 import S3Source
+
+        return S3Source(bucket, key, lambda: reader().client)
     from storage.blobs.gcs import GcsSource
 
     return GcsSource(bucket, key, lambda: reader().client)
 
 
-def list_gcs_sources(
-    bucket: str, prefix: str, reader: Callable[[], SourceReader[Any]]
+def list_sources(
+    scheme: str, bucket: str, prefix: str, reader: Callable[[], SourceReader[Any]]
 ) -> Iterator[BlobInfo]:
-    """List objects of a source bucket in Google Cloud Storage."""
-    from storage.blobs import gcs
+    """List objects of a source bucket."""
+    if scheme == "s3":
+        from storage.blobs.s3 import list_s3_sources
 
-    return gcs.list_gcs_sources(bucket, prefix, lambda: reader().client)
+        return list_s3_sources(bucket, prefix, lambda: reader().client)
+    from storage.blobs.gcs import list_gcs_sources
+
+    return list_gcs_sources(bucket, prefix, lambda: reader().client)
 
 
 def open_search_index(settings: Settings, replica: Replica) -> SearchIndex:

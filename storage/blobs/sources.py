@@ -14,6 +14,7 @@ import stat
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from operator import attrgetter
 from urllib.parse import unquote, urlsplit
 
@@ -155,8 +156,12 @@ class UrlSources:
     def __init__(self, settings: SourceSettings) -> None:
         self._settings = settings
         limits, access, is_expired = settings.limits, settings.access, attrgetter("is_expired")
-        self._s3 = PerProcess(lambda: engines.open_s3_reader(limits, access), expired=is_expired)
-        self._gcs = PerProcess(lambda: engines.open_gcs_reader(limits, access), expired=is_expired)
+        self._readers = {
+            scheme: PerProcess(
+                partial(engines.open_source_reader, scheme, limits, access), expired=is_expired
+            )
+            for scheme in ("s3", "gs")
+        }
         self._roots = tuple(os.path.realpath(root) for root in settings.staging_roots)
 
     def open(self, url: str) -> SourceObject:
@@ -166,13 +171,11 @@ class UrlSources:
             return AreaSource(self._settings.areas, key)
         scheme, _, rest = url.partition("://")
         match scheme.lower():
-            case "s3":
+            case "s3" | "gs" as cloud:
                 bucket, key = _split_bucket_and_key(rest)
-                if bucket.endswith(_ALIAS_SUFFIXES):
+                if cloud == "s3" and bucket.endswith(_ALIAS_SUFFIXES):
                     raise Invalid("source_url: names no bucket")
-                return engines.open_s3_source(bucket, key, self._s3)
-            case "gs":
-                return engines.open_gcs_source(*_split_bucket_and_key(rest), self._gcs)
+                return engines.open_source(cloud, bucket, key, self._readers[cloud])
             case "file":
                 return self._open_file(url)
         raise Invalid(f"source_url: scheme {scheme} is not supported", code="unknown_source_schema")
@@ -181,15 +184,13 @@ class UrlSources:
         """See Sources."""
         scheme, _, rest = url.partition("://")
         bucket, _, prefix = rest.partition("/")
-        if scheme not in ("s3", "gs") or not bucket:
+        if scheme not in self._readers or not bucket:
             raise Invalid(f"source: must be s3://bucket/prefix or gs://bucket/prefix (got {url})")
         if not _BUCKET_NAME.fullmatch(bucket):
             raise Invalid(f"source: bucket {bucket} must be at least 2 letters, digits, ., _ or -")
         if self.is_own_bucket(url):
             raise Forbidden("source: must not be a bucket of the store")
-        if scheme == "s3":
-            return engines.list_s3_sources(bucket, prefix, self._s3)
-        return engines.list_gcs_sources(bucket, prefix, self._gcs)
+        return engines.list_sources(scheme, bucket, prefix, self._readers[scheme])
 
     def resolve_area_key(self, url: str) -> str | None:
         """See Sources."""

@@ -20,7 +20,6 @@ from storage.catalog import (
     replication,
     statistics,
     subscriptions,
-    usage,
 )
 from storage.catalog.deliveries import AttemptResult, NewDelivery
 from storage.catalog.delivery_log import DeliveryFilter
@@ -272,14 +271,18 @@ def list_calls_of_reports() -> Mapping[str, Call]:
         "statistics.list_bundles_of_author": lambda tx, k: statistics.list_bundles_of_author(
             tx, k.owner, limit=10
         ),
-        "usage.find_last_id": lambda tx, k: usage.find_last_id(tx, "file"),
-        "usage.count_versions": lambda tx, k: usage.count_versions(
+        "statistics.find_last_version_id": lambda tx, k: statistics.find_last_version_id(
+            tx, "file"
+        ),
+        "statistics.count_versions": lambda tx, k: statistics.count_versions(
             tx, "file", k.file_id, k.file_id + 10 * PAGE, lacking_in="gcp"
         ),
-        "usage.list_areas": lambda tx, k: usage.list_areas(tx, after=k.few_uuid, limit=10),
-        "usage.count_area_files": lambda tx, k: usage.count_area_files(tx, [k.few_uuid]),
-        "usage.count_area_uploads": lambda tx, k: usage.count_area_uploads(tx),
-        "usage.count_open_tasks": lambda tx, k: usage.count_open_tasks(tx),
+        "statistics.list_areas": lambda tx, k: statistics.list_areas(
+            tx, after=k.few_uuid, limit=10
+        ),
+        "statistics.count_area_files": lambda tx, k: statistics.count_area_files(tx, [k.few_uuid]),
+        "statistics.count_area_uploads": lambda tx, k: statistics.count_area_uploads(tx),
+        "statistics.count_open_tasks": lambda tx, k: statistics.count_open_tasks(tx),
         "areas.find": lambda tx, k: areas.find(tx, k.few_uuid),
         "areas.list_by_owner": lambda tx, k: areas.list_by_owner(tx, k.owner, limit=10),
         "areas.find_file": lambda tx, k: areas.find_file(tx, k.few_uuid, "f1"),

@@ -9,7 +9,7 @@ from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from uuid import uuid4
 
-from storage.catalog import Catalog, Tx, now_us, quotas, store_state, usage
+from storage.catalog import Catalog, Tx, now_us, quotas, statistics, store_state
 from storage.catalog.quotas import (
     NO_AMOUNT,
     Amount,
@@ -19,7 +19,7 @@ from storage.catalog.quotas import (
     QuotaUsage,
     Reservation,
 )
-from storage.catalog.usage import OwnerTotal
+from storage.catalog.statistics import OwnerTotal
 from storage.errors import NotReady, QuotaExceeded
 from storage.stores import Stores
 
@@ -262,11 +262,11 @@ def _measure(tx: Tx) -> dict[str, Amount]:
 
 
 def _iterate_totals(tx: Tx) -> Iterator[OwnerTotal]:
-    for after in range(0, usage.find_last_id(tx, "file"), IDS_PER_QUERY):
-        yield from usage.count_versions(tx, "file", after, after + IDS_PER_QUERY)
-    yield from usage.count_open_tasks(tx)
-    yield from usage.count_area_uploads(tx)
+    for after in range(0, statistics.find_last_version_id(tx, "file"), IDS_PER_QUERY):
+        yield from statistics.count_versions(tx, "file", after, after + IDS_PER_QUERY)
+    yield from statistics.count_open_tasks(tx)
+    yield from statistics.count_area_uploads(tx)
     after_area = ""
-    while page := usage.list_areas(tx, after=after_area, limit=NAMES_PER_PAGE):
-        yield from usage.count_area_files(tx, [uuid for uuid, _ in page])
+    while page := statistics.list_areas(tx, after=after_area, limit=NAMES_PER_PAGE):
+        yield from statistics.count_area_files(tx, [uuid for uuid, _ in page])
         after_area = page[-1][0]

@@ -5,8 +5,8 @@ from collections.abc import Iterable, Iterator, Set
 from dataclasses import dataclass, field, fields
 from typing import Literal
 
-from storage.catalog import Catalog, usage
-from storage.catalog.usage import OwnerTotal
+from storage.catalog import Catalog, statistics
+from storage.catalog.statistics import OwnerTotal
 from storage.model import REPLICAS, Replica
 
 IDS_PER_PAGE = 50_000
@@ -58,9 +58,9 @@ def measure_usage(
     for kind in _VERSION_KINDS:
         for after, until in _iterate_ranges(catalog, kind, ids_per_page):
             with catalog.read() as tx:
-                totals = usage.count_versions(tx, kind, after, until)
+                totals = statistics.count_versions(tx, kind, after, until)
                 lacking = {
-                    name: usage.count_versions(tx, kind, after, until, lacking_in=name)
+                    name: statistics.count_versions(tx, kind, after, until, lacking_in=name)
                     for name in REPLICAS
                 }
             for one in _choose(totals, owners):
@@ -80,7 +80,7 @@ def _iterate_ranges(
     catalog: Catalog, kind: Literal["file", "bundle"], size: int
 ) -> Iterator[tuple[int, int]]:
     with catalog.read() as tx:
-        last = usage.find_last_id(tx, kind)
+        last = statistics.find_last_version_id(tx, kind)
     for after in range(0, last, size):
         yield after, after + size
 
@@ -89,9 +89,9 @@ def _add_areas(catalog: Catalog, found: dict[str, OwnerUsage], owners: Set[str] 
     after = ""
     while True:
         with catalog.read() as tx:
-            page = usage.list_areas(tx, after=after, limit=AREAS_PER_PAGE)
+            page = statistics.list_areas(tx, after=after, limit=AREAS_PER_PAGE)
             chosen = [(uuid, owner) for uuid, owner in page if owners is None or owner in owners]
-            counted = usage.count_area_files(tx, [uuid for uuid, _ in chosen])
+            counted = statistics.count_area_files(tx, [uuid for uuid, _ in chosen])
         for _, owner in chosen:
             found[owner].areas += 1
         for one in counted:

@@ -13,7 +13,7 @@ from typing import Any, Literal
 from sqlalchemy import Select, TextClause, delete, select
 
 from storage import keys
-from storage.catalog import samples, sql
+from storage.catalog import sql, statistics
 from storage.catalog.engine import Catalog
 from storage.catalog.files import select_stored_blobs
 from storage.catalog.sql import Tx, now_us
@@ -345,12 +345,12 @@ def forget_object(tx: Tx, replica: Replica, key: str) -> None:
 
 
 def count_objects(
-    tx: Tx, replica: Replica, *, since_us: int, exact_ids: int = samples.EXACT_IDS
+    tx: Tx, replica: Replica, *, since_us: int, exact_ids: int = statistics.EXACT_IDS
 ) -> IntegrityCounts:
     """Return the counts of a replica; those of all objects from a sample if it has many more."""
     parameters = {"replica": replica, "since": since_us}
     tables = {"blob": blobs, **VERSION_TABLES, "tombstone": tombstones}
-    last_ids = {kind: samples.find_last_id(tx, table) for kind, table in tables.items()}
+    last_ids = {kind: statistics.find_last_id(tx, table) for kind, table in tables.items()}
     if max(last_ids.values()) <= exact_ids:
         objects, verified = tx.execute(_COUNT_STORED, parameters).one()
     else:
@@ -372,7 +372,7 @@ def count_objects(
 def _estimate_stored(tx: Tx, kind: str, last: int, given: Mapping[str, Any]) -> tuple[int, int]:
     """Return how many objects of a kind are stored, and verified, judging by a sample."""
     table, same = _STORED.get(kind, ("presence", f"s.kind = '{kind}' AND s.id = wanted.id"))
-    sample = samples.choose_ids(last)
+    sample = statistics.choose_ids(last)
     counts = "count(*), count(CASE WHEN s.verified_us >= :since THEN 1 END)"
     stored = (table, "s", f"{same} AND s.replica = :replica")
     rows = sql.look_up_rows(tx, counts, {"id": ("bigint", sample.ids)}, stored, **given)

@@ -1,14 +1,22 @@
-"""Counts of what the store holds, and its latest bundles."""
+"""Counts of what the store holds, of what each owner has, and the latest bundles.
 
+Large tables are counted by a sample of their ids, in a time that does not grow with them.
+"""
+
+from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any, NamedTuple
 
-from sqlalchemy import Integer, cast, func, select
+from sqlalchemy import BigInteger, Integer, Select, Table, cast, exists, func, literal, select
 
-from storage.catalog import events, samples, sql, versions
-from storage.catalog.samples import IdSample
+from storage.catalog import events, sql, versions
 from storage.catalog.sql import Tx, now_us
+from storage.catalog.tables.jobs import tasks
 from storage.catalog.tables.versions import (
     VERSION_TABLES,
+    area_files,
+    area_uploads,
+    areas,
     blobs,
     bundles,
     files,
@@ -17,6 +25,44 @@ from storage.catalog.tables.versions import (
 )
 from storage.keys import Kind
 from storage.model import FQID, REPLICAS, Replica
+
+EXACT_IDS = 1_000_000
+"""Tables of so many ids are counted; of larger ones a sample is."""
+SPANS, SPAN_IDS = 100, 40
+"""A sample is so many runs of ids, evenly spaced: neighbours lie on one page."""
+
+
+@dataclass(frozen=True, slots=True)
+class IdSample:
+    """Ids of a table, and for how many ids each of them stands."""
+
+    ids: Sequence[int]
+    weight: float
+
+    def scale(self, counted: int) -> int:
+        """Return how many there are in the table, judging by those counted in the sample."""
+        return round(counted * self.weight)
+
+
+def find_last_id(tx: Tx, table: Table) -> int:
+    """Return the greatest id of a table; 0 without rows."""
+    return int(tx.execute(select(func.max(table.c.id))).scalar_one() or 0)
+
+
+def find_last_version_id(tx: Tx, kind: Kind) -> int:
+    """Return the greatest id of the versions of a kind; 0 without any."""
+    return find_last_id(tx, VERSION_TABLES[kind])
+
+
+def choose_ids(last_id: int) -> IdSample:
+    """Return a sample of the ids from 1 to `last_id`: all of them if they are few."""
+    step = max(SPAN_IDS, -(-last_id // SPANS))
+    ids = [
+        ident
+        for first in range(1, last_id + 1, step)
+        for ident in range(first, min(first + SPAN_IDS, last_id + 1))
+    ]
+    return IdSample(ids, last_id / len(ids) if ids else 0.0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,12 +104,12 @@ class PublishedBundle:
     event_id: str
 
 
-def count_store(tx: Tx, *, exact_ids: int = samples.EXACT_IDS) -> StoreCounts:
+def count_store(tx: Tx, *, exact_ids: int = EXACT_IDS) -> StoreCounts:
     """Count what is live; estimate it from a sample where a table has more ids than these."""
-    last_ids = {table: samples.find_last_id(tx, table) for table in (bundles, files, blobs)}
+    last_ids = {table: find_last_id(tx, table) for table in (bundles, files, blobs)}
     if max(last_ids.values()) <= exact_ids:
         return _count_all(tx)
-    chosen = {table: samples.choose_ids(last_id) for table, last_id in last_ids.items()}
+    chosen = {table: choose_ids(last_id) for table, last_id in last_ids.items()}
     wanted = {"id": ("bigint", chosen[blobs].ids)}
     looked_up = sql.look_up_rows(tx, "sum(b.size)", wanted, ("blobs", "b", "b.id = wanted.id"))
     return StoreCounts(
@@ -191,3 +237,75 @@ def list_bundles_of_author(tx: Tx, author: str, *, limit: int) -> list[LatestBun
         .limit(limit)
     )
     return [LatestBundle(FQID(row[0], row[1]), row[2], row[3]) for row in tx.execute(query)]
+
+
+class OwnerTotal(NamedTuple):
+    """How many of something an owner has, and their bytes."""
+
+    owner: str
+    number: int
+    size: int
+
+
+def count_versions(
+    tx: Tx, kind: Kind, after_id: int, until_id: int, *, lacking_in: Replica | None = None
+) -> list[OwnerTotal]:
+    """Count the published versions of a range of ids by owner; bytes are those of files.
+
+    With `lacking_in` those that are not complete in this replica.
+    """
+    table = VERSION_TABLES[kind]
+    size = func.sum(blobs.c.size, type_=BigInteger) if kind == "file" else literal(0)
+    joined = table.join(blobs, blobs.c.id == files.c.blob_id) if kind == "file" else table
+    query = select(table.c.author, func.count(), size).select_from(joined)
+    query = query.where(
+        table.c.id > after_id, table.c.id <= until_id, table.c.published_us.is_not(None)
+    )
+    if lacking_in is not None:
+        query = query.where(
+            ~exists().where(
+                presence.c.kind == kind,
+                presence.c.id == table.c.id,
+                presence.c.replica == lacking_in,
+            )
+        )
+    return _read_totals(tx, query.group_by(table.c.author))
+
+
+def _read_totals(tx: Tx, query: Select[Any]) -> list[OwnerTotal]:
+    return [OwnerTotal(owner, number, int(size)) for owner, number, size in tx.execute(query)]
+
+
+def list_areas(tx: Tx, *, after: str, limit: int) -> list[tuple[str, str]]:
+    """List uuid and owner of upload areas that are not deleted, by uuid after a given one."""
+    query = select(areas.c.uuid, areas.c.owner).where(
+        areas.c.uuid > after, areas.c.state != "DELETED"
+    )
+    return [(uuid, owner) for uuid, owner in tx.execute(query.order_by(areas.c.uuid).limit(limit))]
+
+
+def count_area_files(tx: Tx, uuids: Sequence[str]) -> list[OwnerTotal]:
+    """Count the files of upload areas by owner."""
+    query = (
+        select(areas.c.owner, func.count(), func.sum(area_files.c.size, type_=BigInteger))
+        .join_from(areas, area_files, area_files.c.area == areas.c.uuid)
+        .where(areas.c.uuid.in_(uuids))
+        .group_by(areas.c.owner)
+    )
+    return _read_totals(tx, query)
+
+
+def count_area_uploads(tx: Tx) -> list[OwnerTotal]:
+    """Count unfinished uploads to areas by owner, with the sizes of their files."""
+    query = (
+        select(areas.c.owner, func.count(), func.sum(area_uploads.c.size, type_=BigInteger))
+        .join_from(areas, area_uploads, area_uploads.c.area == areas.c.uuid)
+        .group_by(areas.c.owner)
+    )
+    return _read_totals(tx, query)
+
+
+def count_open_tasks(tx: Tx) -> list[OwnerTotal]:
+    """Count files that are being verified by owner."""
+    query = select(tasks.c.author, func.count(), func.sum(tasks.c.size, type_=BigInteger))
+    return _read_totals(tx, query.where(tasks.c.finished_us.is_(None)).group_by(tasks.c.author))

@@ -3,15 +3,15 @@
 import pytest
 
 from bench.stores import add_bundles, add_files, new_fqids
-from storage.catalog import Catalog, integrity, samples, statistics
+from storage.catalog import Catalog, integrity, statistics
 from storage.model import REPLICAS
 
-MOST = samples.SPANS * samples.SPAN_IDS
+MOST = statistics.SPANS * statistics.SPAN_IDS
 
 
 @pytest.mark.parametrize("last_id", [0, 1, 99, 100, 12_345, 1_000_000_000])
 def test_sample_covers_all_ids_evenly(last_id: int) -> None:
-    sample = samples.choose_ids(last_id)
+    sample = statistics.choose_ids(last_id)
     assert len(sample.ids) == len(set(sample.ids)) <= min(last_id, MOST)
     assert sample.scale(len(sample.ids)) == last_id
     if last_id > MOST:

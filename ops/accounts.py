@@ -38,6 +38,7 @@ from config import Settings
 from ops.commands import format_time, open_catalog
 from ops.output import CommandOutput, OutputTable, prints_output, prints_state
 from storage.catalog import accounts as catalog_accounts
+from storage.catalog.accounts import AccountStatus
 from storage.catalog.audit import OPERATOR
 from storage.model import normalize_identity
 
@@ -187,10 +188,7 @@ def change_password(settings: Settings, email: str) -> CommandOutput:
 @prints_output
 def enable_user(settings: Settings, email: str) -> CommandOutput:
     """Enable a user again."""
-    with closing(open_catalog(settings)) as catalog:
-        changed = local_users.set_user_status(catalog, email, enabled=True)
-    text = "Enabled." if changed else "Was enabled before."
-    return CommandOutput({"user": email, "changed": changed}, text)
+    return _set_user_status(settings, email, "enabled")
 
 
 @users.command(name="disable")
@@ -199,9 +197,13 @@ def enable_user(settings: Settings, email: str) -> CommandOutput:
 @prints_output
 def disable_user(settings: Settings, email: str) -> CommandOutput:
     """Disable a user at once, for every login."""
+    return _set_user_status(settings, email, "disabled")
+
+
+def _set_user_status(settings: Settings, email: str, status: AccountStatus) -> CommandOutput:
     with closing(open_catalog(settings)) as catalog:
-        changed = local_users.set_user_status(catalog, email, enabled=False)
-    text = "Disabled." if changed else "Was disabled before."
+        changed = local_users.set_user_status(catalog, email, enabled=status == "enabled")
+    text = f"{status.capitalize()}." if changed else f"Was {status} before."
     return CommandOutput({"user": email, "changed": changed}, text)
 
 

@@ -87,7 +87,7 @@ def list_calls_of_deposits() -> Mapping[str, Call]:
             lambda tx, k: bundle_contents.list_metadata_entries(tx, k.number, limit=PAGE)
         ),
         "bundle_contents.find_record_verification": (
-            lambda tx, k: bundle_contents.find_record_verification(tx, "bundle", k.number)
+            lambda tx, k: bundle_contents.find_record_verification(tx, k.number)
         ),
         "bundle_contents.summarize_verification": (
             lambda tx, k: bundle_contents.summarize_verification(tx, k.number)

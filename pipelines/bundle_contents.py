@@ -129,7 +129,7 @@ class BundleVerification:
 def find_bundle_verification(stores: Stores, bundle: BundleVersion) -> BundleVerification:
     """Return when a bundle was verified in each replica."""
     with stores.catalog.read() as tx:
-        record = bundle_contents.find_record_verification(tx, "bundle", bundle.id)
+        record = bundle_contents.find_record_verification(tx, bundle.id)
         files = (
             bundle_contents.summarize_verification(tx, bundle.id)
             if bundle.file_count <= VERIFIED_FILES_MAX

@@ -134,15 +134,24 @@ class ReplicaVerification:
     damaged: int = 0
 
 
-def find_record_verification(tx: Tx, kind: str, ident: int) -> dict[Replica, ReplicaVerification]:
-    """Return when each replica's record of a version was last verified."""
-    rows = tx.execute(
-        sql.parse(
-            "SELECT replica, at_us, verified_us FROM presence WHERE kind = :kind AND id = :id"
-        ),
-        {"kind": kind, "id": ident},
+def find_record_verification(tx: Tx, bundle_id: int) -> dict[Replica, ReplicaVerification]:
+    """Return when each replica's record of a bundle was last verified."""
+    return _find_verification(tx, "presence WHERE kind = 'bundle' AND id = :id", bundle_id)
+
+
+def find_blob_verification(tx: Tx, blob_id: int) -> dict[Replica, ReplicaVerification]:
+    """Return when each replica's copy of a blob was last verified."""
+    return _find_verification(
+        tx, "blob_replicas WHERE blob_id = :id AND state = 'present'", blob_id
     )
-    return {row.replica: ReplicaVerification(1, row.at_us, row.verified_us) for row in rows}
+
+
+def _find_verification(tx: Tx, rows: str, ident: int) -> dict[Replica, ReplicaVerification]:
+    query = sql.parse(f"SELECT replica, at_us, verified_us FROM {rows} ORDER BY replica")
+    return {
+        row.replica: ReplicaVerification(1, row.at_us, row.verified_us)
+        for row in tx.execute(query, {"id": ident})
+    }
 
 
 def summarize_verification(tx: Tx, bundle_id: int) -> dict[Replica, ReplicaVerification]:
@@ -159,15 +168,3 @@ def summarize_verification(tx: Tx, bundle_id: int) -> dict[Replica, ReplicaVerif
         for row in tx.execute(sql.parse(statement), {"id": bundle_id})
     }
     return {name: found[name] for name in REPLICAS if name in found}
-
-
-def find_blob_verification(tx: Tx, blob_id: int) -> dict[Replica, ReplicaVerification]:
-    """Return when each replica's copy of a blob was last verified."""
-    rows = tx.execute(
-        sql.parse(
-            "SELECT replica, at_us, verified_us FROM blob_replicas"
-            " WHERE blob_id = :id AND state = 'present' ORDER BY replica"
-        ),
-        {"id": blob_id},
-    )
-    return {row.replica: ReplicaVerification(1, row.at_us, row.verified_us) for row in rows}

@@ -204,13 +204,15 @@ _SELECT_POSTPONED = (
 )
 
 
-_IS_OPEN = "d.payload <> '' AND d.state IN ('pending', 'failed', 'delivered')"
+_SELECT_OPEN = sql.parse(
+    f"{_SELECT_RETRY} WHERE d.id = :id AND d.payload <> ''"
+    " AND d.state IN ('pending', 'failed', 'delivered')"
+)
 
 
 def retry_delivery(tx: Tx, ident: int) -> bool:
     """Make a delivery due now; False when it is superseded or its subscription is deleted."""
-    rows = tx.execute(sql.parse(f"{_SELECT_RETRY} WHERE d.id = :id AND {_IS_OPEN}"), {"id": ident})
-    return bool(_make_due(tx, rows.all()))
+    return bool(_make_due(tx, tx.execute(_SELECT_OPEN, {"id": ident}).all()))
 
 
 def resend_delivery(tx: Tx, ident: int) -> bool:
@@ -218,12 +220,11 @@ def resend_delivery(tx: Tx, ident: int) -> bool:
 
     False when it is superseded or its subscription is deleted.
     """
-    rows = tx.execute(sql.parse(f"{_SELECT_RETRY} WHERE d.id = :id AND {_IS_OPEN}"), {"id": ident})
     resent = (
         "resent_from = coalesce(deliveries.resent_from, deliveries.state), state = 'pending',"
         " due_us = :now"
     )
-    return bool(_make_due(tx, rows.all(), resent))
+    return bool(_make_due(tx, tx.execute(_SELECT_OPEN, {"id": ident}).all(), resent))
 
 
 @dataclass(frozen=True, slots=True)

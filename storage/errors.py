@@ -1,27 +1,4 @@
-"""Domain errors, without HTTP, and how commands report them to operators.
-
-DomainError
-├── Invalid                 the request itself is wrong
-├── Unauthorized            no acceptable identity
-├── Forbidden               a permission is missing
-├── NotFoundError           the named thing does not exist
-├── ConflictError           existing state forbids it
-├── Unprocessable           well-formed, but something it names is not valid
-├── TooLarge                a size limit is exceeded
-│   └── QuotaExceeded       a quota of bytes or files has no room for it
-├── TooManyRequests         a rate limit is exceeded
-├── NotAcceptable           a quota of the owner is exceeded
-├── RangeNotSatisfiable     the range is outside the object
-├── UnsupportedMediaType    the operation does not accept this type of body
-├── Unavailable             impossible now, a retry may succeed
-│   └── NotReady            other work of the store has to end first
-├── DamagedObjectError      stored bytes differ from what was written
-├── CatalogDamagedError     the catalog's file is damaged
-├── TimeLimitExceeded       a time or step limit is exceeded
-├── AlreadyExists           a conditional create found that the key exists (blob stores only)
-├── SourceChanged           a pinned object has changed
-└── ClaimLost               the claim on a job is no longer ours
-"""
+"""Domain errors, without HTTP, and how commands report them to operators."""
 
 import sys
 from collections.abc import Callable, Iterator, Mapping

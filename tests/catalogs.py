@@ -5,12 +5,15 @@ import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 from uuid import uuid4
 
+from alembic.autogenerate import compare_metadata
+from alembic.runtime.migration import MigrationContext
 from sqlalchemy import Engine, Table, create_engine, text
 from sqlalchemy.engine import make_url
 
-from storage.catalog import Catalog, migrate, partitions
+from storage.catalog import Catalog, Tx, migrate, partitions
 from storage.catalog.tables import metadata
 from tests.waiting import PATIENCE_S
 
@@ -144,3 +147,22 @@ def _execute(server: Engine, *statements: str) -> None:
     with server.connect() as connection:
         for statement in statements:
             connection.execute(text(statement))
+
+
+def list_differences(catalog: Catalog) -> list[Any]:
+    """The differences between the tables and the schema of the code."""
+    with catalog.read() as tx:
+        names = list_partitions(tx)
+
+        def include_name(name: str | None, kind: str, _parents: Any) -> bool:
+            return kind != "table" or name not in names
+
+        context = MigrationContext.configure(tx, opts={"include_name": include_name})
+        return list(compare_metadata(context, metadata))
+
+
+def list_partitions(tx: Tx) -> set[Any]:
+    """The names of all partitions, which are tables of their own on PostgreSQL."""
+    if tx.dialect.name == "sqlite":
+        return set()
+    return {*tx.execute(text("SELECT relname FROM pg_class WHERE relispartition")).scalars()}

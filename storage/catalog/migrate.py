@@ -6,20 +6,16 @@ A revision that locks a large table names it in `locks`, with the duration.
 import logging
 import sys
 from tempfile import TemporaryDirectory
-from typing import Any
 
 from alembic import command
-from alembic.autogenerate import compare_metadata
 from alembic.config import Config
 from alembic.runtime.migration import MigrationContext
 from alembic.script import ScriptDirectory
 from sqlalchemy import text
 
 from storage.catalog.engine import Catalog
-from storage.catalog.partitions import list_partition_names
 from storage.catalog.revisions import MIGRATIONS_FOLDER, expected_revision, read_current_revision
 from storage.catalog.sql import Tx
-from storage.catalog.tables import metadata
 from storage.errors import Invalid
 
 log = logging.getLogger(__name__)
@@ -91,18 +87,6 @@ def _list_locks(config: Config, tx: Tx) -> list[tuple[str, str]]:
         (script.revision, getattr(script.module, "locks", "")) for script in scripts
     ]
     return [(revision, locks) for revision, locks in reversed(locks_by_revision) if locks]
-
-
-def list_differences(catalog: Catalog) -> list[Any]:
-    """Return the differences between the tables and the schema of this code."""
-    with catalog.read() as tx:
-        partitions = list_partition_names(tx)
-
-        def include_name(name: str | None, kind: str, _parents: Any) -> bool:
-            return kind != "table" or name not in partitions
-
-        context = MigrationContext.configure(tx, opts={"include_name": include_name})
-        return list(compare_metadata(context, metadata))
 
 
 def draft_revision(catalog: Catalog, message: str) -> None:

@@ -7,7 +7,6 @@ leaves the table as it was.
 import time
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any
 
 from sqlalchemy import text
 from sqlalchemy.exc import DBAPIError
@@ -368,10 +367,3 @@ def _execute(tx: Tx, statements: Iterable[str]) -> None:
     """Run statements without parameters, as they are."""
     for statement in statements:
         tx.exec_driver_sql(statement)
-
-
-def list_partition_names(tx: Tx) -> set[Any]:
-    """Return the names of all partitions, which are tables of their own on PostgreSQL."""
-    if tx.dialect.name == "sqlite":
-        return set()
-    return {*tx.execute(parse("SELECT relname FROM pg_class WHERE relispartition")).scalars()}

@@ -8,12 +8,12 @@ import pytest
 from sqlalchemy import event, text
 
 from pipelines.limits import SEGMENT_ENTRIES
-from storage.catalog import Catalog, Tx, bundles, files, migrate, revisions, versions
+from storage.catalog import Catalog, Tx, bundles, files, revisions, versions
 from storage.catalog.files import NewFileVersion
 from storage.catalog.versions import split_runs
 from storage.model import FQID, Checksums
 from tests.builders import new_uuid, version
-from tests.catalogs import PARTS
+from tests.catalogs import PARTS, list_differences
 
 
 def add_files(tx: Tx, count: int) -> list[FQID]:
@@ -197,4 +197,4 @@ def test_a_prefix_is_a_range(catalog: Catalog) -> None:
 
 def test_migrations_create_the_schema(catalog: Catalog) -> None:
     assert revisions.read_current_revision(catalog) == revisions.expected_revision()
-    assert migrate.list_differences(catalog) == []
+    assert list_differences(catalog) == []

@@ -20,7 +20,14 @@ from storage.catalog.tables import metadata
 from storage.errors import DomainError, Invalid, Unavailable
 from storage.model import REPLICAS
 from tests.builders import new_uuid
-from tests.catalogs import EMPTYING, POSTGRES, fresh, partition_all
+from tests.catalogs import (
+    EMPTYING,
+    POSTGRES,
+    fresh,
+    list_differences,
+    list_partitions,
+    partition_all,
+)
 from tests.ops.commands import run_json, typed
 from tests.storage.catalog import test_bundles, test_concurrency
 from tests.storage.catalog.bulk_rows import fill, some
@@ -178,7 +185,7 @@ def test_table_is_the_same_with_parts_and_without_again(filled: Catalog) -> None
         with partitioned(filled):
             assert fingerprint(filled) == content
             assert structure(filled) == columns
-            assert migrate.list_differences(filled) == []
+            assert list_differences(filled) == []
             with filled.read() as tx:
                 state = partitions.read_state(tx, "visible")
                 assert (state.parts, state.rows, state.indexes) == (PARTS, 4_800, 1)
@@ -187,9 +194,9 @@ def test_table_is_the_same_with_parts_and_without_again(filled: Catalog) -> None
             assert fingerprint(filled) == content
         assert fingerprint(filled) == content
         assert structure(filled) == columns
-        assert migrate.list_differences(filled) == []
+        assert list_differences(filled) == []
         with filled.read() as tx:
-            assert partitions.list_partition_names(tx) == set()
+            assert list_partitions(tx) == set()
     finally:
         execute(
             filled,

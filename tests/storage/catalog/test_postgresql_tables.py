@@ -8,7 +8,7 @@ from sqlalchemy import Text, text
 from storage.catalog import Catalog, migrate, versions
 from storage.catalog.tables import metadata
 from storage.model import FQID
-from tests.catalogs import POSTGRES, fresh
+from tests.catalogs import POSTGRES, fresh, list_differences
 
 NAMES = ["a", "B", "b", "A", "a-b", "ab", "a_b", "é", "z", "Z", "~", "0", "aB", "Ab", "a b"]
 
@@ -44,7 +44,7 @@ def test_listings_are_in_byte_order_with_any_collation(
 
 
 def test_tables_match_schema_with_any_collation(misordering: Catalog) -> None:
-    assert migrate.list_differences(misordering) == []
+    assert list_differences(misordering) == []
 
 
 def test_every_text_key_compares_by_byte(misordering: Catalog) -> None:

@@ -63,8 +63,8 @@ def _make_client(
 class RedisPubSub:
     """See PubSub; between all processes of one Redis. While it is down, waits time out."""
 
-    def __init__(self, url: str, *, channel: str = CHANNEL) -> None:
-        self._url, self._channel = url, channel
+    def __init__(self, url: str) -> None:
+        self._url = url
         # One retry: the connection may predate a restart of Redis.
         self._client = _make_client(url, silence_s=_CONNECT_TIMEOUT_S, retries=1)
         self._silent_until = 0.0
@@ -79,7 +79,7 @@ class RedisPubSub:
 
     def _send(self, message: str) -> None:
         try:
-            self._client.publish(self._channel, message)
+            self._client.publish(CHANNEL, message)
         except redis.TimeoutError:
             self._silent_until = time.monotonic() + _COOL_DOWN_S
         except (redis.RedisError, OSError) as error:
@@ -107,19 +107,18 @@ class RedisPubSub:
         """Return this process's listener: threads and sockets do not survive a fork."""
         with self._lock:
             if self._listener is None or self._listener.pid != os.getpid():
-                self._listener = _RedisListener(self._url, self._channel)
+                self._listener = _RedisListener(self._url)
             return self._listener
 
 
 class _RedisListener:
     """One thread on one connection, which reconnects by itself."""
 
-    def __init__(self, url: str, channel: str) -> None:
+    def __init__(self, url: str) -> None:
         self.pid = os.getpid()
         self.registry = WaiterRegistry()
         self.ready = threading.Event()
         self.stopped = threading.Event()
-        self._channel = channel
         self._missed = False
         # For what is answered at once; for the next notice `get_message` has its own patience.
         self._client = _make_client(url, silence_s=_PING_AFTER_S, retries=0)
@@ -146,7 +145,7 @@ class _RedisListener:
     def _subscribe(self) -> None:
         """Subscribe and wake waiters until the connection breaks."""
         with self._client.pubsub() as subscription:  # type: ignore[no-untyped-call]
-            subscription.subscribe(self._channel)
+            subscription.subscribe(CHANNEL)
             heard = time.monotonic()
             while not self.stopped.is_set():
                 message = subscription.get_message(timeout=_PING_AFTER_S)

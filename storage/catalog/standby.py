@@ -11,7 +11,6 @@ import socket
 import threading
 import time
 from collections import deque
-from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Final
@@ -57,11 +56,6 @@ _STANDBY_POSITION = text(
 _UNREACHABLE = "it cannot be reached"
 
 
-def start_thread(work: Callable[[], None]) -> None:
-    """Run work in a daemon thread."""
-    threading.Thread(target=work, name="standby", daemon=True).start()
-
-
 @dataclass(frozen=True, slots=True)
 class _Position:
     """A position in the log of one history: a cluster, and the timeline since its last failover."""
@@ -93,14 +87,11 @@ class CatalogStandby:
         measured: Engine,
         primary: Engine,
         max_lag_s: float,
-        clock: Callable[[], float] = time.monotonic,
-        start: Callable[[Callable[[], None]], None] = start_thread,
     ) -> None:
         self.engine = engine
         self.max_lag_s = max_lag_s
         self._measured, self._primary = measured, primary
         self._interval_s = min(MEASURE_INTERVAL_S, max_lag_s / MEASUREMENTS_PER_LAG)
-        self._clock, self._start = clock, start
         self._lock = threading.Lock()
         self._asked_at = float("-inf")
         self._is_idle = threading.Event()
@@ -126,7 +117,7 @@ class CatalogStandby:
 
         def take(_connection: Any, record: ConnectionPoolEntry, *_: Any) -> None:
             with self._lock:
-                self._taken[record] = (self._clock(), is_read)
+                self._taken[record] = (time.monotonic(), is_read)
                 if self._watcher is None:
                     self._watcher = threading.Thread(
                         target=self._watch, name="standby watcher", daemon=True
@@ -168,7 +159,7 @@ class CatalogStandby:
         with self._lock:
             has_reads = any(is_read for _, is_read in self._taken.values())
         is_usable = has_reads and self.is_usable()
-        now = self._clock()
+        now = time.monotonic()
         with self._lock:
             late = []
             for record, (since, is_read) in self._taken.items():
@@ -186,7 +177,7 @@ class CatalogStandby:
 
     def is_usable(self) -> bool:
         """Return whether the standby answers and is not too far behind, as far as is known."""
-        now = self._clock()
+        now = time.monotonic()
         with self._lock:
             is_due = now - self._asked_at >= self._interval_s
             is_due = is_due and self._is_idle.is_set() and not self._is_closed.is_set()
@@ -194,15 +185,15 @@ class CatalogStandby:
                 self._is_idle.clear()
                 self._asked_at = now
         if is_due:
-            self._start(self._measure_for_reads)
+            threading.Thread(target=self._measure_for_reads, name="standby", daemon=True).start()
         return self.state().is_usable
 
     def state(self) -> StandbyState:
         """Return the state by the last measurement; log when it has changed."""
         with self._lock:
-            lag_s = self._clock() - self._current_at
+            lag_s = time.monotonic() - self._current_at
             problem = self._problem
-            if not problem and self._clock() < self._avoided_until:
+            if not problem and time.monotonic() < self._avoided_until:
                 problem = f"a read took longer than {READ_LIMIT_S:g} s"
             elif not problem and lag_s == float("inf"):
                 problem = "it has not caught up yet"
@@ -239,7 +230,7 @@ class CatalogStandby:
 
     def _find_problem(self) -> str | None:
         """Measure, and return what forbids to read the standby; None without the primary."""
-        asked_at = self._clock()
+        asked_at = time.monotonic()
         try:
             ahead = _read_position(self._primary, _PRIMARY_POSITION)
         except SQLAlchemyError as error:

@@ -11,6 +11,7 @@ from urllib.parse import urlsplit
 
 from config import Settings
 from config.settings import SettingsError
+from storage.blobs.folder_files import sync_folder
 from storage.encryption import derive_keys
 from storage.engines import open_bucket, parse_folder_url
 from storage.errors import AlreadyExists, NotFoundError
@@ -35,11 +36,7 @@ class FolderTarget:
             os.link(draft, self.staging_folder / name)
         except FileExistsError as error:
             raise AlreadyExists(f"{self.staging_folder / name} exists.") from error
-        handle = os.open(self.staging_folder, os.O_RDONLY)
-        try:
-            os.fsync(handle)
-        finally:
-            os.close(handle)
+        sync_folder(str(self.staging_folder))
 
     @contextmanager
     def open(self, name: str) -> Iterator[BinaryIO]:

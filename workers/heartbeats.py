@@ -120,9 +120,7 @@ class JobWatch(Middleware):
         """Forget the job."""
         self._deadlines.pop(threading.get_ident(), None)
 
-    def after_skip_message(self, broker: Broker, message: MessageProxy) -> None:
-        """Forget the job."""
-        self._deadlines.pop(threading.get_ident(), None)
+    after_skip_message = after_process_message
 
     def find_stuck(self, workers: Sequence[Worker]) -> str | None:
         """Return what makes no progress; None if everything does."""

@@ -1,4 +1,4 @@
-"""Flatten documents into typed leaves, compress them, and encode page tokens.
+"""Flatten documents into typed leaves, compress them, order facets, and encode page tokens.
 
 A string is text and, under `<path>.keyword`, a whole value; a number is a double. If one path of a
 document holds leaves of several kinds, all count as strings; if it holds objects and leaves, only
@@ -12,11 +12,12 @@ import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
+from heapq import nsmallest
 from typing import Any, Literal, TypeVar
 
 from storage import json_codec
 from storage.errors import Invalid, NotFoundError, Unavailable
-from storage.protocols import IndexedDocument, IndexRefusal
+from storage.protocols import FacetCount, FacetValue, IndexedDocument, IndexRefusal
 from storage.search.words import split_words
 
 KEYWORD_SUFFIX = ".keyword"
@@ -244,11 +245,6 @@ def compress_document(document: Mapping[str, Any]) -> bytes:
     return zlib.compress(text, COMPRESSION_LEVEL)
 
 
-def decompress_document(data: bytes) -> bytes:
-    """Return the JSON text."""
-    return zlib.decompress(data)
-
-
 def decompress_within(data: bytes, limit: int | None) -> bytes | None:
     """Return the JSON text; None if it has more than `limit` bytes, which are not unpacked."""
     if limit is None:
@@ -271,6 +267,35 @@ def make_version_error() -> Unavailable:
 def make_not_building_error(generation: str) -> NotFoundError:
     """Return the error of a generation that cannot be finished."""
     return NotFoundError(f"generation '{generation}' is not being built")
+
+
+KIND_ORDER = ("boolean", "number", "string")
+"""Kinds of values in the order of ties."""
+# A larger double may stand for several integers.
+MAX_EXACT_INTEGER = 2**53
+
+
+def order_counts(counts: Mapping[str, Mapping[FacetValue, int]], size: int) -> Sequence[FacetCount]:
+    """Return the most frequent values of counts by kind; ties by kind, then value."""
+    found = (
+        (-count, rank, value)
+        for rank, kind in enumerate(KIND_ORDER)
+        for value, count in counts.get(kind, {}).items()
+    )
+    # No two have the same kind and value, so values of one kind only are compared.
+    return [
+        FacetCount(_convert_value(KIND_ORDER[rank], value), -negative)
+        for negative, rank, value in nsmallest(size, found)
+    ]
+
+
+def _convert_value(kind: str, value: FacetValue) -> FacetValue:
+    """Return a boolean for the index's 0 and 1, an integer for a double without a fraction."""
+    if kind == "boolean":
+        return bool(value)
+    if isinstance(value, float) and value.is_integer() and abs(value) <= MAX_EXACT_INTEGER:
+        return int(value)
+    return value
 
 
 def encode_page_token(version: str, uuid: str) -> str:

@@ -17,7 +17,7 @@ from itertools import compress, islice
 from operator import itemgetter
 
 from storage.protocols import FacetCount, FacetValue
-from storage.search.documents import KEYWORD_SUFFIX
+from storage.search.documents import KEYWORD_SUFFIX, order_counts
 from storage.search.embedded.document_sets import (
     DocumentSet,
     list_documents,
@@ -25,7 +25,6 @@ from storage.search.embedded.document_sets import (
     make_sparse_set,
 )
 from storage.search.embedded.queries import Snapshot
-from storage.search.facets import order_counts
 
 MAX_CACHED_ENTRIES = 8_000_000
 """Entries of all columns in memory, of 16 bytes each."""

@@ -6,13 +6,14 @@ everything again.
 """
 
 import sqlite3
+import zlib
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from storage import json_codec
 from storage.protocols import IndexedField
-from storage.search.documents import MAX_LISTED_NAME, decompress_document, flatten_document
+from storage.search.documents import MAX_LISTED_NAME, flatten_document
 
 PathKey = tuple[str, str]
 """Name and kind of a path."""
@@ -77,7 +78,7 @@ def subtract_documents(connection: sqlite3.Connection, numbers: Iterable[int]) -
     for number in numbers:
         row = connection.execute("SELECT json FROM body WHERE doc = ?", (number,)).fetchone()
         if row is not None:
-            removed.update(_list_leaf_paths(json_codec.decode(decompress_document(row[0]))))
+            removed.update(_list_leaf_paths(json_codec.decode(zlib.decompress(row[0]))))
     connection.executemany(
         "UPDATE path_count SET documents = documents - ?"
         " WHERE path = (SELECT id FROM path WHERE name = ? AND kind = ?)",

@@ -4,8 +4,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from storage.protocols import FacetCounts, FacetValue, IndexedField
-from storage.search.documents import KEYWORD_SUFFIX, MAX_LISTED_NAME
-from storage.search.facets import order_counts
+from storage.search.documents import KEYWORD_SUFFIX, MAX_LISTED_NAME, order_counts
 from storage.search.opensearch.client import Dsl, OpenSearchEngine, OpenSearchReply
 from storage.search.opensearch.documents import index_name
 

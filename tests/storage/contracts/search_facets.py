@@ -7,9 +7,8 @@ from typing import Any
 import pytest
 
 from storage.protocols import FacetCount, FacetValue, IndexedDocument, IndexedField, SearchIndex
-from storage.search.documents import KEYWORD_SUFFIX, FlatDocument, flatten_document
+from storage.search.documents import KEYWORD_SUFFIX, FlatDocument, flatten_document, order_counts
 from storage.search.evaluator import compile_query
-from storage.search.facets import order_counts
 from storage.search.grammar.parser import parse_query
 from tests.storage.contracts import real_data
 from tests.storage.contracts.generated import FIELDS, Generator

@@ -54,7 +54,7 @@ def _build_error(home: Path, number: int | None) -> OSError:
 
 @contextmanager
 def lock_home(home: Path) -> Iterator[None]:
-    """The only supervisor of this home; Taken names the other. It ends with the process."""
+    """Be the only supervisor of this home; HomeTaken names the other. It ends with the process."""
     make_home(home)
     close_to_others(home)
     handle = os.open(home / LOCK, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
@@ -72,8 +72,10 @@ def lock_home(home: Path) -> Iterator[None]:
 
 
 def close_to_others(home: Path) -> None:
-    """Take away the permissions of group and others; Exposed if that is not ours to do, or if the
-    folder belongs to another user, whom no mode keeps out."""
+    """Take away the permissions of group and others.
+
+    Raise HomeExposed if that is not allowed, or if the folder belongs to another user.
+    """
     found = home.stat()
     if found.st_uid != os.geteuid():
         raise HomeExposed(

@@ -202,7 +202,7 @@ def _check_file(settings: Settings, path: Path) -> CommandOutput:
 
 def check_report(stream: Iterable[str], keys: SigningKeys) -> dict[str, Any]:
     """Check a report line by line; returns the last line's claims, and how many objects are
-    `listed` in all. Broken says what is wrong with which line."""
+    `listed` in all. BrokenReport says what is wrong with which line."""
     number, listed, previous = 0, 0, ""
     report, last = "", None
     for number, text in enumerate(stream, start=1):

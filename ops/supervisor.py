@@ -298,7 +298,10 @@ def supervise(
     prepare: tuple[str, ...] = (),
     grace_s: float = STOP_GRACE_S,
 ) -> None:
-    """Run the store until it is stopped; StartFailed, Taken, Exposed or PortTaken if not."""
+    """Run the store until it is stopped.
+
+    Raise StartFailed, HomeTaken, HomeExposed or PortTaken if it cannot run.
+    """
     with home.lock_home(settings.home):
         ports.require_free_ports(settings.host, settings.port)
         # Left by one that was killed: it must not speak for us.

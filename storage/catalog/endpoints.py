@@ -219,9 +219,9 @@ NOTHING_WITHHELD = WithheldDeliveries()
 class EndpointVisit:
     """What a turn does with its endpoint in the next transaction.
 
-    `claim` leases it, `probe` even if it keeps failing; otherwise its lease is renewed. `want` is
-    the number of due deliveries to fetch. `back` releases it with its new pace, unless deliveries
-    were wanted and found.
+    `claim` leases it, `probe` even if it keeps failing; otherwise its lease is renewed. At most
+    `limit` due deliveries are fetched. `released` releases it with its new pace, unless deliveries
+    were found.
     """
 
     endpoint_id: int
@@ -235,7 +235,7 @@ class EndpointVisit:
 class VisitResult:
     """Result of a visit: whether this process leases the endpoint, and what to send.
 
-    `endpoint` is its state if it was claimed; `elsewhere` means that another process leases it.
+    `endpoint` is its state if it was claimed; `is_leased_elsewhere`: another process leases it.
     """
 
     is_leased: bool

@@ -129,7 +129,7 @@ def record(
     """Record that the object is stored, and make it current.
 
     False, without any change, when it was given up meanwhile or no longer replaces exactly
-    `covered`.
+    `instead`.
     """
     now = find(tx, journal.key)
     before = list_current(tx, journal.replica, journal.first, journal.last)

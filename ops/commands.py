@@ -3,14 +3,18 @@
 from dataclasses import replace
 from datetime import UTC, datetime
 
+import click
+
+from auth.login.users import parse_user_email
 from auth.secret_files import SECRETS_FOLDER, STORE_SECRET_NAME, load_secret
+from auth.tokens.issuance import administrator_email
 from config import Settings
 from ops.home import require_writable
 from storage.blobs.clients import AMBIENT_ACCESS, SourceAccess
 from storage.catalog import Catalog, revisions
 from storage.connect import connect
 from storage.encryption import instance_id
-from storage.errors import DomainError
+from storage.errors import DomainError, Invalid
 from storage.model import REPLICAS, Replica
 from storage.stores import Stores
 
@@ -26,6 +30,16 @@ def find_instance_id(settings: Settings) -> str | None:
     if not settings.secret_key and not kept.exists():
         return None
     return instance_id(read_secret_key(settings).encode())
+
+
+def parse_owner(settings: Settings, owner: str | None) -> str:
+    """Return the address that `--owner` names, by default the administrator's."""
+    if not owner:
+        return administrator_email(settings)
+    try:
+        return parse_user_email(owner)
+    except Invalid as error:
+        raise click.BadParameter(f"{error.detail} (got {owner})", param_hint="--owner") from error
 
 
 OUTDATED_CATALOG = (

@@ -6,11 +6,9 @@ from contextlib import closing
 
 import click
 
-from auth.login.users import parse_user_email
-from auth.tokens.issuance import administrator_email
 from config import Settings
 from config.parsing import is_plain_url
-from ops.commands import open_stores
+from ops.commands import open_stores, parse_owner
 from ops.output import CommandOutput, OutputTable, prints_output
 from pipelines.imports import (
     FolderCollector,
@@ -21,7 +19,7 @@ from pipelines.imports import (
     list_sources,
 )
 from storage.blobs.clients import SourceAccess
-from storage.errors import Invalid, Unavailable
+from storage.errors import Unavailable
 from storage.model import REPLICAS, Replica
 from storage.stores import Stores
 
@@ -78,7 +76,7 @@ def import_bucket(
     request = ImportRequest(
         source,
         replica or ("gcp" if source.startswith("gs:") else "aws"),
-        _parse_owner(owner) if owner else administrator_email(settings),
+        parse_owner(settings, owner),
         creator_uid,
         endpoint or "",
         limit,
@@ -89,13 +87,6 @@ def import_bucket(
             return _show_sources(stores, request)
         folders = FolderCollector() if bundle_by == "folder" else None
         return _summarize(stores, request, folders)
-
-
-def _parse_owner(owner: str) -> str:
-    try:
-        return parse_user_email(owner)
-    except Invalid as error:
-        raise click.BadParameter(f"{error.detail} (got {owner})", param_hint="--owner") from error
 
 
 def _show_sources(stores: Stores, request: ImportRequest) -> CommandOutput:

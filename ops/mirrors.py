@@ -7,18 +7,16 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing, suppress
 from dataclasses import dataclass, field
-from typing import NoReturn, TextIO, TypeVar
+from typing import BinaryIO, NoReturn, TypeVar
 from urllib.parse import quote, urlencode, urljoin, urlsplit
 
 import click
 
 from auth.http_client import HttpClient
-from auth.login.users import parse_user_email
-from auth.tokens.issuance import administrator_email
 from config import Settings
 from config.logs import configure_logging
 from config.parsing import is_plain_url
-from ops.commands import open_stores
+from ops.commands import open_stores, parse_owner
 from ops.output import CommandOutput, OutputTable, prints_output
 from pipelines import mirrors
 from pipelines.area_files import checksum_metadata
@@ -246,6 +244,8 @@ def normalize_store_url(url: str) -> str:
 
 def _raise_status(url: str, status: int) -> NoReturn:
     where = f"{_without_query(url)} answers {status}"
+    if status == 401:
+        where += " (it may want a token: --token-file)"
     if status in (404, 410):
         raise NotFoundError(where)
     if status == 400:
@@ -256,7 +256,7 @@ def _raise_status(url: str, status: int) -> NoReturn:
 @click.command()
 @click.argument("url")
 @click.option("--token", default="", help="Bearer token of its API.")
-@click.option("--token-file", type=click.File(), help="A file with that token; - is the input.")
+@click.option("--token-file", type=click.File("rb"), help="A file with that token; - is the input.")
 @click.option("--replica", type=click.Choice(REPLICAS), default="aws", show_default=True)
 @click.option("--prefix", default="", help="Only bundles whose uuids begin with it.")
 @click.option("--owner", help="E-mail address of the owner; by default the administrator.")
@@ -268,7 +268,7 @@ def mirror(
     settings: Settings,
     url: str,
     token: str,
-    token_file: TextIO | None,
+    token_file: BinaryIO | None,
     replica: Replica,
     prefix: str,
     owner: str | None,
@@ -286,9 +286,10 @@ def mirror(
         raise click.BadParameter("must be the beginning of a uuid", param_hint="--prefix")
     if settings.read_only and not list_failed:
         raise Unavailable("STORE_READ_ONLY is set.", code="read_only")
-    email = parse_user_email(owner or administrator_email(settings))
-    plan = MirrorPlan(url, replica, email, prefix.lower())
-    token = token_file.read().strip() if token_file else token
+    plan = MirrorPlan(url, replica, parse_owner(settings, owner), prefix.lower())
+    token = _check_token(
+        token_file.read() if token_file else token.encode(errors="surrogateescape")
+    )
     http = HttpClient(
         TIMEOUT_S,
         check_address=None if settings.allow_private_callbacks else check_address_text,
@@ -305,6 +306,16 @@ def mirror(
             _follow(stores, source, plan)
         pages = [] if list_failed else _apply_all(stores, source, plan)
         return _report_pages(stores, plan, pages)
+
+
+def _check_token(text: bytes) -> str:
+    """Return the token without white space around it; the message of an error is without it."""
+    token = text.strip().decode(errors="replace")
+    if not (token.isascii() and token.isprintable()):
+        raise click.BadParameter(
+            "must be one line of printable ASCII characters", param_hint="--token, --token-file"
+        )
+    return token
 
 
 def _check_url(settings: Settings, url: str) -> str:

@@ -143,4 +143,4 @@ def test_rejects_a_bad_url_and_token(home: Path, source: LocalStore, tmp_path: P
     (tmp_path / "token").write_text("x\n")
     refused = typed("mirror", source.api, "--token-file", str(tmp_path / "token"), "--once")
     assert refused.exit_code == 1
-    assert "answers 401" in refused.output
+    assert "answers 401 (it may want a token: --token-file)" in refused.output

@@ -276,6 +276,26 @@ def test_needs_the_setting(home: Path, server: Server, monkeypatch: pytest.Monke
     assert not server.paths
 
 
+@pytest.mark.parametrize("token", [b"se\xc3\xa9cret", b"secret\nX-Header: 1", b"secret\xff"])
+def test_rejects_a_token_that_is_no_header(
+    home: Path, server: Server, tmp_path: Path, token: bytes
+) -> None:
+    file = tmp_path / "token"
+    file.write_bytes(token + b"\n")
+    refused = typed("mirror", server.url, "--token-file", str(file))
+    assert refused.exit_code == 2
+    assert "--token-file: must be one line of printable ASCII" in refused.output
+    assert "secret" not in refused.output
+    assert not server.paths
+
+
+def test_rejects_an_owner_without_an_address(home: Path, server: Server) -> None:
+    refused = typed("mirror", server.url, "--owner", "nobody here")
+    assert refused.exit_code == 2
+    assert "--owner: Not an e-mail address" in refused.output
+    assert not server.paths
+
+
 def test_refuses_a_setting_that_is_no_url() -> None:
     with pytest.raises(SettingsError, match="STORE_MIRROR_OF: must be an http or https URL"):
         load_settings({"STORE_MIRROR_OF": "foo"})

@@ -25,7 +25,7 @@ _NAME_REGEX = re.compile(r"store-[0-9]{8}T[0-9]{12}Z\.backup")
 
 
 class FolderTarget:
-    """A folder; its backups are readable by their owner only."""
+    """See BackupTarget; a folder, whose backups are readable by their owner only."""
 
     def __init__(self, folder: Path) -> None:
         self.staging_folder = folder
@@ -40,7 +40,6 @@ class FolderTarget:
 
     @contextmanager
     def open(self, name: str) -> Iterator[BinaryIO]:
-        """See BackupTarget."""
         try:
             file = (self.staging_folder / name).open("rb")
         except FileNotFoundError as error:
@@ -49,7 +48,6 @@ class FolderTarget:
             yield file
 
     def list_names(self) -> list[str]:
-        """See BackupTarget."""
         with suppress(FileNotFoundError):
             return sorted(
                 name for name in os.listdir(self.staging_folder) if _NAME_REGEX.fullmatch(name)
@@ -57,19 +55,17 @@ class FolderTarget:
         return []
 
     def delete(self, name: str) -> None:
-        """See BackupTarget."""
         (self.staging_folder / name).unlink(missing_ok=True)
 
 
 class BucketTarget:
-    """A bucket; its backups are below `backups/`."""
+    """See BackupTarget; a bucket, whose backups are below `backups/`."""
 
     def __init__(self, bucket: BlobStore, *, part_bytes: int = PART_BYTES) -> None:
         self._bucket, self._part_bytes = bucket, part_bytes
         self.staging_folder = Path(tempfile.gettempdir())
 
     def store(self, draft: Path, name: str) -> None:
-        """See BackupTarget."""
         with draft.open("rb") as file:
             block = file.read(self._part_bytes)
             if len(block) < self._part_bytes:
@@ -98,12 +94,10 @@ class BucketTarget:
             yield file
 
     def list_names(self) -> list[str]:
-        """See BackupTarget."""
         names = (info.key.removeprefix(PREFIX) for info in self._bucket.list(PREFIX))
         return sorted(name for name in names if _NAME_REGEX.fullmatch(name))
 
     def delete(self, name: str) -> None:
-        """See BackupTarget."""
         self._bucket.delete(PREFIX + name)
 
 

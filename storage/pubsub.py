@@ -41,7 +41,6 @@ class TopicWaiter:
         self._event.set()
 
     def wait(self, timeout_s: float) -> bool:
-        """See TopicSubscription."""
         woken = self._event.wait(timeout_s)
         if woken:
             self._event.clear()
@@ -90,12 +89,10 @@ class MemoryPubSub:
         self._registry = WaiterRegistry()
 
     def publish(self, *topics: str) -> None:
-        """See PubSub."""
         self._registry.wake(*topics)
 
     @contextmanager
     def listen(self, *topics: str) -> Iterator[TopicWaiter]:
-        """See PubSub."""
         with self._registry.subscribe(topics) as waiter:
             yield waiter
 
@@ -118,7 +115,6 @@ class LocalPubSub:
         self._inbox: DatagramInbox | None = None
 
     def publish(self, *topics: str) -> None:
-        """See PubSub."""
         self._registry.wake(*topics)
         own = self._inbox
         for message in encode_topics(topics):
@@ -126,7 +122,6 @@ class LocalPubSub:
 
     @contextmanager
     def listen(self, *topics: str) -> Iterator[TopicWaiter]:
-        """See PubSub."""
         self._open_inbox()
         with self._registry.subscribe(topics) as waiter:
             yield waiter

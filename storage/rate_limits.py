@@ -50,7 +50,7 @@ class RateLimiter(Protocol):
 
 
 class MemoryRateLimiter:
-    """Token buckets of one process; forgets the least recently used beyond `most`."""
+    """See RateLimiter; token buckets of one process, the `most` used last."""
 
     def __init__(self, *, most: int = 100_000) -> None:
         self._most = most
@@ -58,7 +58,6 @@ class MemoryRateLimiter:
         self._buckets: OrderedDict[str, tuple[float, float]] = OrderedDict()
 
     def take(self, who: str, rate: Rate) -> RateDecision:
-        """See RateLimiter."""
         now, per_second = time.monotonic(), rate.per_minute / 60
         with self._lock:
             tokens, at = self._buckets.pop(who, (float(rate.burst), now))

@@ -72,7 +72,6 @@ class RedisPubSub:
         self._listener: _RedisListener | None = None
 
     def publish(self, *topics: str) -> None:
-        """See PubSub."""
         for message in encode_topics(topics):
             if time.monotonic() >= self._silent_until:
                 self._send(message)
@@ -87,7 +86,6 @@ class RedisPubSub:
 
     @contextmanager
     def listen(self, *topics: str) -> Iterator[TopicWaiter]:
-        """See PubSub."""
         listener = self._process_listener()
         with listener.registry.subscribe(topics) as waiter:
             listener.ready.wait(_CONNECT_TIMEOUT_S)
@@ -192,7 +190,7 @@ return {taken, math.floor(tokens), math.ceil((1 - tokens) / per_second),
 
 
 class RedisRateLimiter:
-    """Token buckets that all processes of one Redis share."""
+    """See RateLimiter; token buckets that all processes of one Redis share."""
 
     def __init__(self, url: str, *, clock: Callable[[], float] = time.monotonic) -> None:
         # One retry: the connection may predate a restart of Redis.
@@ -204,7 +202,6 @@ class RedisRateLimiter:
         self._silent_until = float("-inf")
 
     def take(self, who: str, rate: Rate) -> RateDecision | None:
-        """See RateLimiter."""
         if self._clock() < self._silent_until:
             return None
         try:

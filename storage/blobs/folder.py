@@ -61,14 +61,12 @@ class FolderBlobs:
         return self.root / TEMPORARY_FOLDER
 
     def head(self, key: str) -> BlobInfo:
-        """See BlobStore."""
         with self._open(key) as (_, info, _):
             return info
 
     def read(
         self, key: str, *, pin: str | None = None, start: int = 0, length: int | None = None
     ) -> Iterator[bytes]:
-        """See BlobStore."""
         with self._open(key, pin) as (descriptor, info, offset):
             yield from folder_files.read_range(
                 descriptor, info.size, start=start, length=length, offset=offset
@@ -95,7 +93,6 @@ class FolderBlobs:
         metadata: Mapping[str, str] | None = None,
         replace: bool = False,
     ) -> BlobInfo:
-        """See BlobStore."""
         head = ObjectHeader(key, content_type, check_metadata(content_type, metadata))
         with self._create(key, replace=replace) as (path, descriptor):
             front = folder_files.pack_header(head, len(data))
@@ -113,7 +110,6 @@ class FolderBlobs:
         metadata: Mapping[str, str] | None = None,
         token: str | None = None,
     ) -> "FolderUpload":
-        """See BlobStore."""
         with self._tree.translate_errors(key):
             if token is not None:
                 return FolderUpload.resume(self._tree, key, token)
@@ -172,7 +168,6 @@ class FolderBlobs:
             return BlobInfo(key, status.st_size, pin, damaged=True, modified_us=modified_us)
 
     def delete(self, key: str, *, pin: str | None = None) -> None:
-        """See BlobStore."""
         with suppress(errors.NotFoundError), self._tree.translate_errors(key):
             self._tree.remove(key, pin)
 
@@ -226,7 +221,6 @@ class FolderBlobs:
         return f"{self.root.as_uri()}/{quote(key, safe='/')}"
 
     def sweep_temporaries(self, older_than_s: float, *, now: float) -> int:
-        """See BlobStore."""
         return self._tree.sweep(now - older_than_s)
 
     @contextmanager
@@ -328,7 +322,6 @@ class FolderUpload:
         return cls(tree, token, head, sizes[0])
 
     def part(self, number: int, blocks: Iterable[bytes]) -> None:
-        """See MultipartUpload."""
         self._store(number, lambda descriptor, start: self._write(descriptor, start, blocks))
 
     def copy_part(self, number: int, original: int, *, start: int, length: int) -> None:
@@ -351,7 +344,6 @@ class FolderUpload:
                 self._append_journal({"part": number, "size": size})
 
     def parts(self) -> Mapping[int, int]:
-        """See MultipartUpload."""
         with self._tree.translate_errors(self._head.key):
             lines = [line for line in _read_journal(self._journal) if "part" in line]
         noted = {line["part"]: line["size"] for line in lines}
@@ -360,7 +352,6 @@ class FolderUpload:
     def complete(
         self, metadata: Mapping[str, str] | None = None, *, replace: bool = False
     ) -> BlobInfo:
-        """See MultipartUpload."""
         key, content_type = self._head.key, self._head.content_type
         merged = check_metadata(content_type, {**self._head.metadata, **(metadata or {})})
         head = ObjectHeader(key, content_type, merged)
@@ -382,7 +373,6 @@ class FolderUpload:
         """See MultipartUpload."""
 
     def abort(self) -> None:
-        """See MultipartUpload."""
         for path in (self._path, self._journal):
             with suppress(FileNotFoundError):
                 os.unlink(path)

@@ -79,14 +79,12 @@ class GcsBlobs:
         return GcsBlobs(name, self._server, self._client)
 
     def head(self, key: str) -> BlobInfo:
-        """See BlobStore."""
         _check_gcs_key(key)
         return gcs_objects.head_object(self._bucket, key)
 
     def read(
         self, key: str, *, pin: str | None = None, start: int = 0, length: int | None = None
     ) -> Iterator[bytes]:
-        """See BlobStore."""
         _check_gcs_key(key)
         yield from gcs_objects.read_object(self._bucket, key, pin=pin, start=start, length=length)
 
@@ -99,7 +97,6 @@ class GcsBlobs:
         metadata: Mapping[str, str] | None = None,
         replace: bool = False,
     ) -> BlobInfo:
-        """See BlobStore."""
         _check_gcs_key(key)
         check_metadata(content_type, metadata)
         blob = self._bucket.blob(key)
@@ -124,7 +121,6 @@ class GcsBlobs:
         metadata: Mapping[str, str] | None = None,
         token: str | None = None,
     ) -> GcsUpload:
-        """See BlobStore."""
         _check_gcs_key(key)
         if token is not None:
             return GcsUpload.resume(self._bucket, key, token)
@@ -231,7 +227,6 @@ class GcsBlobs:
                 return
 
     def delete(self, key: str, *, pin: str | None = None) -> None:
-        """See BlobStore."""
         _check_gcs_key(key)
         gcs_objects.delete_object(self._bucket, key, pin)
 
@@ -283,16 +278,13 @@ class GcsBlobs:
         return PresignedUpload(url, headers, max_bytes)
 
     def find_direct_uploads(self) -> DirectUploads:
-        """See BlobStore."""
         public = self._bucket.translate_errors(lambda: self._client().public)
         return DirectUploads(f"{public}/{self.name}/", PART_HEADERS)
 
     def direct_url(self, key: str) -> str:
-        """See BlobStore."""
         return f"gs://{self.name}/{key}"
 
     def sweep_temporaries(self, older_than_s: float, *, now: float) -> int:
-        """See BlobStore."""
         return gcs_upload.sweep_uploads(self._bucket, before=now - older_than_s)
 
 
@@ -325,12 +317,10 @@ class GcsSource:
         self._bucket, self._key = GcsBucketClient(bucket, client, own=False), key
 
     def head(self) -> BlobInfo:
-        """See SourceObject."""
         with translate_source_errors(_is_unreadable_at_start):
             return gcs_objects.head_object(self._bucket, self._key)
 
     def read(self, pin: str, start: int = 0, length: int | None = None) -> Iterator[bytes]:
-        """See SourceObject."""
         with translate_source_errors(_is_credential_error):
             yield from gcs_objects.read_object(
                 self._bucket, self._key, pin=pin, start=start, length=length

@@ -64,7 +64,7 @@ class UploadStart:
 
 
 class GcsUpload:
-    """One unfinished object; any number of parts may be sent at once."""
+    """See MultipartUpload. Any number of parts may be sent at once."""
 
     def __init__(self, bucket: GcsBucketClient, token: str, start: UploadStart) -> None:
         self._bucket, self.token, self._start = bucket, token, start
@@ -94,14 +94,12 @@ class GcsUpload:
         return cls(bucket, token, start)
 
     def part(self, number: int, blocks: Iterable[bytes]) -> None:
-        """See MultipartUpload."""
         check_part_number(number)
         self._bucket.call(self._bucket.blob(_component_path(self.token, _START_NAME)).reload)
         blob = self._bucket.blob(_component_path(self.token, f"{number:05}"))
         insert_object_stream(self._bucket, blob, blocks, most=self.part_size, replace=True)
 
     def parts(self) -> Mapping[int, int]:
-        """See MultipartUpload."""
         return {number: part.size for number, part in self._list_components().items()}
 
     def _list_components(self) -> dict[int, Blob]:
@@ -115,7 +113,6 @@ class GcsUpload:
     def complete(
         self, metadata: Mapping[str, str] | None = None, *, replace: bool = False
     ) -> BlobInfo:
-        """See MultipartUpload."""
         start = self._start
         kept = {**start.metadata, **(metadata or {})}
         check_metadata(start.content_type, kept)
@@ -160,7 +157,6 @@ class GcsUpload:
         return self._compose_rounds(_run_parallel(join, range(len(groups))), level + 1)
 
     def abort(self) -> None:
-        """See MultipartUpload."""
         _delete_upload(self._bucket, self.token)
 
     def sign_part(

@@ -34,14 +34,12 @@ class PlainFolder:
         self._root = root
 
     def head(self, key: str) -> BlobInfo:
-        """See BlobStore."""
         with self._open(key) as descriptor:
             return _file_info(key, descriptor)
 
     def read(
         self, key: str, *, pin: str | None = None, start: int = 0, length: int | None = None
     ) -> Iterator[bytes]:
-        """See BlobStore."""
         with self._open(key) as descriptor:
             info = _file_info(key, descriptor)
             if pin is not None and info.pin != pin:
@@ -150,19 +148,16 @@ class PlainFolder:
         raise errors.Forbidden("A checkout folder cannot sign URLs.")
 
     def sign_upload(self, key: str, *, expires_s: int, max_bytes: int) -> PresignedUpload:
-        """See BlobStore."""
         raise errors.Forbidden("A checkout folder cannot sign URLs.")
 
     def find_direct_uploads(self) -> None:
         """See BlobStore."""
 
     def direct_url(self, key: str) -> str:
-        """See BlobStore."""
         url = (self._root.absolute() / key).as_uri()
         return f"{url}/" if key.endswith("/") else url
 
     def sweep_temporaries(self, older_than_s: float, *, now: float) -> int:
-        """See BlobStore."""
         removed = 0
         for path in self._root.glob(f"{INCOMING_PREFIX}*"):
             with suppress(FileNotFoundError):

@@ -150,7 +150,6 @@ class S3Blobs:
     def read(
         self, key: str, *, pin: str | None = None, start: int = 0, length: int | None = None
     ) -> Iterator[bytes]:
-        """See BlobStore."""
         check_key(key)
         yield from s3_objects.stream_object(self._bucket, key, pin=pin, start=start, length=length)
 
@@ -196,7 +195,6 @@ class S3Blobs:
         metadata: Mapping[str, str] | None = None,
         token: str | None = None,
     ) -> S3Upload:
-        """See BlobStore."""
         check_key(key)
         if token is not None:
             return S3Upload.resume(self._bucket, key, token, part_size)
@@ -246,14 +244,12 @@ class S3Blobs:
         )
 
     def matches(self, key: str, *, size: int, etag: str) -> bool:
-        """See EtagStore."""
         check_key(key)
         return self._bucket.small.matches(self.name, key, size=size, etag=etag)
 
     def copy_unverified(
         self, source: BlobStore, key: str, target_key: str, *, is_free: bool = False
     ) -> bool:
-        """See BulkCopyTarget."""
         if not isinstance(source, S3Blobs) or not self._shares_server(source):
             return False
         if not self._features.etags_are_md5.get(self.name):
@@ -266,7 +262,6 @@ class S3Blobs:
         return self._bucket.small.copy_unverified(source.name, key, self.name, target_key)
 
     def list_prefix(self, prefix: str) -> Mapping[str, BlobInfo]:
-        """See BulkCopyTarget."""
         entries = self._bucket.small.list_prefix(self.name, prefix)
         if entries is None:
             return {info.key: info for info in self.list(prefix)}
@@ -322,7 +317,6 @@ class S3Blobs:
         content_type: str | None = None,
         disposition: str | None = None,
     ) -> str:
-        """See BlobStore."""
         check_key(key)
         headers = {"ResponseContentType": content_type, "ResponseContentDisposition": disposition}
         params = {name: value for name, value in headers.items() if value}
@@ -344,11 +338,9 @@ class S3Blobs:
         return DirectUploads(url, (PART_CHECKSUM_HEADER,))
 
     def direct_url(self, key: str) -> str:
-        """See BlobStore."""
         return f"s3://{self.name}/{key}"
 
     def sweep_temporaries(self, older_than_s: float, *, now: float) -> int:
-        """See BlobStore."""
         pages = self._bucket.pages("list_multipart_uploads")
         uploads = [upload for page in pages for upload in page.get("Uploads", ())]
         return sum(abort_if_stale(self._bucket, upload, now - older_than_s) for upload in uploads)

@@ -88,7 +88,6 @@ class S3Upload:
         return upload
 
     def part(self, number: int, blocks: Iterable[bytes]) -> None:
-        """See MultipartUpload."""
         check_part_number(number)
         # Spooled, so that it can be sent again.
         with tempfile.SpooledTemporaryFile(max_size=MAX_SPOOL_MEMORY) as file:
@@ -115,7 +114,6 @@ class S3Upload:
         self._call("upload_part_copy", PartNumber=number, CopySourceRange=copied, **source)
 
     def parts(self) -> Mapping[int, int]:
-        """See MultipartUpload."""
         return {part["PartNumber"]: part["Size"] for part in self._list_parts()}
 
     def complete(
@@ -136,7 +134,6 @@ class S3Upload:
         return make_info(self._key, size, reply, metadata={**self._metadata, **late})
 
     def abort(self) -> None:
-        """See MultipartUpload."""
         with suppress(NotFoundError):
             self._call("abort_multipart_upload")
 

@@ -49,7 +49,6 @@ class FolderSource:
         self._root, self._names = root, names
 
     def head(self) -> BlobInfo:
-        """See SourceObject."""
         with self._open_folder() as folder:
             with _open_file(folder, self._names[-1]) as descriptor:
                 status = os.fstat(descriptor)
@@ -165,7 +164,6 @@ class UrlSources:
         self._roots = tuple(os.path.realpath(root) for root in settings.staging_roots)
 
     def open(self, url: str) -> SourceObject:
-        """See Sources."""
         key = self.resolve_area_key(url)
         if key is not None:
             return AreaSource(self._settings.areas, key)
@@ -181,7 +179,6 @@ class UrlSources:
         raise Invalid(f"source_url: scheme {scheme} is not supported", code="unknown_source_schema")
 
     def list(self, url: str) -> Iterator[BlobInfo]:
-        """See Sources."""
         scheme, _, rest = url.partition("://")
         bucket, _, prefix = rest.partition("/")
         if scheme not in self._readers or not bucket:
@@ -193,7 +190,6 @@ class UrlSources:
         return engines.list_sources(scheme, bucket, prefix, self._readers[scheme])
 
     def resolve_area_key(self, url: str) -> str | None:
-        """See Sources."""
         by_interface = keys.parse_area_url(url, self._settings.external_bases)
         if by_interface is not None:
             return by_interface
@@ -203,7 +199,6 @@ class UrlSources:
         return next((key for key in spelled if rest != url and areas.direct_url(key) == url), None)
 
     def is_own_bucket(self, url: str) -> bool:
-        """See Sources."""
         scheme, _, rest = url.partition("://")
         is_alias = rest.partition("/")[0].endswith(_ALIAS_SUFFIXES)
         return (scheme.lower() == "s3" and is_alias) or any(
@@ -229,12 +224,10 @@ class AreaSource:
     key: str
 
     def head(self) -> BlobInfo:
-        """See SourceObject."""
         with _translate_absence():
             return self.areas.head(self.key)
 
     def read(self, pin: str, start: int = 0, length: int | None = None) -> Iterator[bytes]:
-        """See SourceObject."""
         with _translate_absence():
             yield from self.areas.read(self.key, pin=pin, start=start, length=length)
 

@@ -82,7 +82,6 @@ class EmbeddedIndex:
         self._sets, self._facets = SetCache(), FacetCache()
 
     def write(self, documents: Sequence[IndexedDocument]) -> Sequence[IndexRefusal]:
-        """See SearchIndex."""
         prepare = partial(prepare_rows, field_limit=self._field_limit)
         prepared, refusals = prepare_each(documents, prepare)
         if prepared:
@@ -110,7 +109,6 @@ class EmbeddedIndex:
         raw_limit: int | None = None,
         oldest_first: bool = False,
     ) -> SearchPage:
-        """See SearchIndex."""
         order = OLDEST_FIRST if oldest_first else NEWEST_FIRST
         start = order.first if after is None else decode_page_token(after)
         with self._read_snapshot() as snapshot:
@@ -129,7 +127,6 @@ class EmbeddedIndex:
         return SearchPage(hits, found.bit_count(), hits[-1].page_token if more else None)
 
     def count_facets(self, query: Clause, fields: Sequence[str], *, size: int) -> FacetCounts:
-        """See SearchIndex."""
         with self._read_snapshot() as snapshot:
             hits = snapshot.find_hits(query)
             return FacetCounts(hits.bit_count(), self._facets.count(snapshot, fields, hits, size))
@@ -137,13 +134,11 @@ class EmbeddedIndex:
     def list_fields(
         self, *, prefix: str = "", after: tuple[str, str] | None = None, size: int
     ) -> Sequence[IndexedField]:
-        """See SearchIndex."""
         low = max((prefix, ""), after or ("", ""))
         with self._read() as connection, tables.limit_time(connection, self._time_limit_s):
             return counted_fields.list_fields(connection, low, next_prefix(prefix), size)
 
     def get(self, uuid: str, version: str) -> bytes | None:
-        """See SearchIndex."""
         with self._read() as connection:
             found = connection.execute(
                 "SELECT id FROM doc WHERE uuid = ? AND version = ? AND live = 1", (uuid, version)
@@ -173,7 +168,6 @@ class EmbeddedIndex:
             return name
 
     def finish_rebuild(self, generation: str) -> None:
-        """See SearchIndex."""
         with tables.translate_errors(), self._files.lock() as generations:
             if generation == generations.building and is_current_format(generations.current):
                 connection = self._get_connection(generation)
@@ -181,7 +175,6 @@ class EmbeddedIndex:
             self._files.finish(generations, generation)
 
     def ping(self) -> str:
-        """See SearchIndex."""
         with self._read() as connection:
             connection.execute("SELECT 1 FROM counter").fetchone()
         return f"SQLite {sqlite3.sqlite_version}, {self._files.read_current().current}"

@@ -164,7 +164,6 @@ class OpenSearchIndex:
         self._generations = GenerationIndices(engine, base, fixed)
 
     def write(self, documents: Sequence[IndexedDocument]) -> Sequence[IndexRefusal]:
-        """See SearchIndex."""
         prepare = partial(prepare_document, field_limit=self._field_limit)
         prepared, refusals = prepare_each(documents, prepare)
         if prepared:
@@ -198,7 +197,6 @@ class OpenSearchIndex:
         raw_limit: int | None = None,
         oldest_first: bool = False,
     ) -> SearchPage:
-        """See SearchIndex."""
         page = PageRequest(
             compile_live_query(query),
             size + 1,
@@ -217,7 +215,6 @@ class OpenSearchIndex:
         )
 
     def count_facets(self, query: Clause, fields: Sequence[str], *, size: int) -> FacetCounts:
-        """See SearchIndex."""
         body = facets.make_facet_request(compile_live_query(query), fields, size, self._shards)
         answer = self._aggregate_current(body)
         return facets.read_facets(answer, fields, size)
@@ -225,12 +222,10 @@ class OpenSearchIndex:
     def list_fields(
         self, *, prefix: str = "", after: tuple[str, str] | None = None, size: int
     ) -> Sequence[IndexedField]:
-        """See SearchIndex."""
         body = facets.make_field_request(prefix, after, size)
         return facets.read_fields(self._aggregate_current(body), after, size)
 
     def get(self, uuid: str, version: str) -> bytes | None:
-        """See SearchIndex."""
         query = match_every([{"term": {"live": True}}, {"ids": {"values": [f"{uuid}.{version}"]}}])
         answer = self._search_current(PageRequest(query, 1, NEWEST_FIRST, raw=True))
         return make_hit(answer["hits"][0]).document if answer and answer["hits"] else None
@@ -270,7 +265,6 @@ class OpenSearchIndex:
         return self._generations.begin()
 
     def finish_rebuild(self, generation: str) -> None:
-        """See SearchIndex."""
         found = self._generations.read()
         if generation == found.current:
             return

@@ -153,11 +153,8 @@ def _reconcile_records(stores: Stores, kind: keys.Kind, replica: Replica) -> Reb
 
 def _reconcile_markers(stores: Stores, replica: Replica, *, purged: bool) -> RebuildTally:
     def filter_known(tx: Tx, batch: Sequence[MarkerKey]) -> set[MarkerKey]:
-        return {
-            key
-            for key in batch
-            if recovery.is_marker_known(tx, key.kind, key.uuid, key.version or "", purged=purged)
-        }
+        find = purges.find if purged else versions.find_tombstone
+        return {key for key in batch if find(tx, key.kind, key.uuid, key.version or "") is not None}
 
     prefix, parse, import_marker = (
         (keys.PURGE_MARKERS, keys.parse_purge_marker, _import_purge)

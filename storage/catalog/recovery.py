@@ -216,15 +216,6 @@ def find_file_ids(tx: Tx, fqids: Collection[FQID]) -> dict[FQID, int]:
     return {fqid: ident for fqid, (ident, _) in find_digests(tx, "file", [*fqids]).items()}
 
 
-def is_marker_known(tx: Tx, kind: str, uuid: str, version: str, *, purged: bool) -> bool:
-    """Return whether this tombstone or purge exists."""
-    table = purges if purged else tombstones
-    query = select(table.c.id).where(
-        table.c.kind == kind, table.c.uuid == uuid, table.c.version == version
-    )
-    return tx.execute(query).first() is not None
-
-
 FINGERPRINT_PAGE = 10_000
 
 _JOIN_PRESENCE = (

@@ -264,7 +264,8 @@ def purge(
     if not yes:
         click.echo(described, err=True)
         click.confirm("Remove all this for good?", abort=True, err=True)
-    _require_writable(stores)
+    if in_doubt := epochs.check_epoch(stores):
+        raise ConflictError(in_doubt, code="read_only")
     if force and not extent.has_tombstone:
         _write_tombstone(stores, doomed, reason=reason, author=author)
     going_on = _order_purge(stores, doomed, reason=reason, author=author)
@@ -308,12 +309,6 @@ def _describe_extent(doomed: _PurgeTarget, extent: purges.PurgeExtent) -> str:
     lines = [f"{doomed.kind} {fqid}" for fqid in extent.versions]
     files = f"{extent.files} files that nothing else names; {extent.kept_files} others stay"
     return "\n".join([*lines, files])
-
-
-def _require_writable(stores: Stores) -> None:
-    in_doubt = epochs.check_epoch(stores)
-    if in_doubt is not None:
-        raise ConflictError(in_doubt, code="read_only")
 
 
 def _write_tombstone(stores: Stores, doomed: _PurgeTarget, *, reason: str, author: str) -> None:

@@ -13,7 +13,7 @@ from config import Settings
 from ops.commands import open_catalog
 from ops.output import CommandOutput, OutputTable, prints_output, prints_state
 from pipelines.quotas import compute_left, count_usage, list_usage
-from pipelines.usage import USAGE_COLUMNS, OwnerUsage, measure_usage
+from pipelines.usage import USAGE_COLUMNS, measure_usage
 from storage.catalog import Catalog, Tx, accounts, audit, quotas
 from storage.catalog.accounts import AccountKey
 from storage.catalog.audit import OPERATOR, AuditChange
@@ -253,7 +253,10 @@ def print_usage(settings: Settings, group: str | None) -> CommandOutput:
             "usage": OutputTable(
                 "Usage",
                 ("owner", *columns),
-                [(owner, *_list_values(usage)) for owner, usage in ordered],
+                [
+                    (owner, *(getattr(usage, name) for name in USAGE_COLUMNS))
+                    for owner, usage in ordered
+                ],
             ),
             "lacking": OutputTable(
                 "Not complete in a replica",
@@ -275,10 +278,6 @@ def print_usage(settings: Settings, group: str | None) -> CommandOutput:
 def _concerns(quota: QuotaUsage, group: str, owners: set[str]) -> bool:
     """Return whether a quota is that of a group, or of one of its users."""
     return quota.name == group if quota.kind == "group" else quota.name in owners
-
-
-def _list_values(usage: OwnerUsage) -> list[int]:
-    return [getattr(usage, name) for name in USAGE_COLUMNS]
 
 
 def _list_members(catalog: Catalog, group: str) -> set[str]:

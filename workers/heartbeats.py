@@ -53,7 +53,9 @@ def beat_until(
             stuck = next(filter(None, (check() for check in checks)), None)
             if stuck is None:
                 writer.beat()
-                _notify(notify_socket)
+                if notify_socket:
+                    with suppress(OSError):
+                        notify_systemd(notify_socket)
             elif stuck != before:
                 log.error("no heartbeat: %s", stuck)
             before = stuck
@@ -93,12 +95,6 @@ class _HeartbeatWriter:
         if file is not None:
             with suppress(OSError):
                 file.close()
-
-
-def _notify(notify_socket: str) -> None:
-    if notify_socket:
-        with suppress(OSError):
-            notify_systemd(notify_socket)
 
 
 class JobWatch(Middleware):

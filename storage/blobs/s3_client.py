@@ -228,7 +228,8 @@ class S3BucketClient:
             params |= {name: page[f"Next{name}"] for name in _PAGE_TOKENS[verb]}
 
     def _translate(self, error: ClientError, *, conditional: bool) -> errors.DomainError:
-        status, code = _error_status(error), _error_code(error)
+        status = int(error.response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0))
+        code = _error_code(error)
         message = f"S3 bucket {self.name}: {code} ({status})"
         match status:
             case 404 if code == "NoSuchBucket":
@@ -256,10 +257,6 @@ def is_upload_gone(error: errors.DomainError) -> bool:
     return (
         isinstance(error.__cause__, ClientError) and _error_code(error.__cause__) == "NoSuchUpload"
     )
-
-
-def _error_status(error: ClientError) -> int:
-    return int(error.response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0))
 
 
 def _error_code(error: ClientError) -> str:

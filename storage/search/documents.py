@@ -37,14 +37,13 @@ P = TypeVar("P")
 
 @dataclass(frozen=True)
 class FlatDocument:
-    """The leaves of one document; `clashes` are paths whose leaves an object displaced."""
+    """The leaves of one document."""
 
     id: str
     strings: Mapping[str, list[str]]
     numbers: Mapping[str, list[float]]
     booleans: Mapping[str, list[bool]]
     objects: frozenset[str] = frozenset()
-    clashes: tuple[str, ...] = ()
     _word_positions: dict[str, WordPositions] = field(
         default_factory=dict, repr=False, compare=False
     )
@@ -100,7 +99,6 @@ def find_positions(texts: list[str]) -> WordPositions:
 def flatten_document(document: Mapping[str, Any]) -> FlatDocument:
     """Return the typed leaves of a document, without unsearchable paths."""
     leaves, objects = _collect_leaves(document, unsearchable_paths(document))
-    clashes = tuple(sorted(path for path in leaves if path in objects))
     strings: dict[str, list[str]] = {}
     numbers: dict[str, list[float]] = {}
     booleans: dict[str, list[bool]] = {}
@@ -117,7 +115,7 @@ def flatten_document(document: Mapping[str, Any]) -> FlatDocument:
             numbers[path] = doubles
     info = document.get("bundle_info")
     ident = f"{info.get('uuid')}.{info.get('version')}" if isinstance(info, Mapping) else ""
-    return FlatDocument(ident, strings, numbers, booleans, frozenset(objects), clashes)
+    return FlatDocument(ident, strings, numbers, booleans, frozenset(objects))
 
 
 def unsearchable_paths(document: Mapping[str, Any]) -> frozenset[str]:

@@ -123,7 +123,8 @@ def prepare_document(document: IndexedDocument, *, field_limit: int) -> Prepared
         "live": content is not None,
     }
     if content is not None:
-        source["raw"] = list(_split_pieces(base64.b64encode(compress_document(content)).decode()))
+        raw = base64.b64encode(compress_document(content)).decode()
+        source["raw"] = [raw[at : at + MAX_RAW_PIECE] for at in range(0, len(raw), MAX_RAW_PIECE)]
         flat = flatten_document(content)
         check_field_count(sum(1 for _ in flat.paths()), field_limit)
         source["leaf"] = list(_make_leaves(flat))
@@ -141,11 +142,6 @@ def prepare_stub(hit: Mapping[str, Any]) -> PreparedDocument:
 def decode_raw_document(source: Mapping[str, Any], limit: int | None = None) -> bytes | None:
     """Return the verbatim document from the engine's source; None beyond `limit` bytes."""
     return decompress_within(base64.b64decode("".join(source["raw"])), limit)
-
-
-def _split_pieces(text: str) -> Iterator[str]:
-    for start in range(0, len(text), MAX_RAW_PIECE):
-        yield text[start : start + MAX_RAW_PIECE]
 
 
 def _make_leaves(flat: FlatDocument) -> Iterator[Dsl]:

@@ -30,7 +30,6 @@ def test_objects_displace_leaves_of_the_same_name() -> None:
     flat = flatten_document({"a": ["x", {"b": 1}], "c": "y", "c.d": "z"})
     assert flat.numbers == {"a.b": [1.0]}
     assert flat.strings == {"c.d": ["z"]}
-    assert flat.clashes == ("a", "c")
 
 
 def test_numbers_beyond_doubles_are_left_out() -> None:

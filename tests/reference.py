@@ -14,11 +14,11 @@ from api.http.metrics import RequestMetrics
 from api.metrics import SAMPLED_METRICS
 from auth.account_operations import AUTHENTICATED_OPERATIONS, REQUIRED_ACTIONS
 from auth.authorization import CHECKOUT_ELSEWHERE, OPEN_OPERATIONS, RESOURCES, action_name
-from config.deployment import KINDS
 from config.loading import list_groups
 from config.reference import list_settings
 from config.settings import PREFIX
 from ops import procfile
+from ops.settings_reference import KINDS
 from storage import metrics as storage_metrics
 from tests.client import stubs
 from tests.least_roles import least_role, least_role_over_accounts

@@ -8,11 +8,11 @@ import pytest
 from click.testing import CliRunner, Result
 
 from config import Settings, SettingsError, load_settings
-from config.deployment import EMBEDDED, MACHINE, MACHINES, find_conflicts, find_kind
 from config.loading import GROUPS, list_groups, read_all_settings, tables_by_setting
 from config.parsing import ProviderSettings
 from config.reference import render_example
 from ops.__main__ import cli
+from ops.settings_reference import EMBEDDED, MACHINE, MACHINES, find_conflicts, find_kind
 from tests.test_settings import ROOT
 
 pytestmark = pytest.mark.spec("OPS-07")

@@ -327,8 +327,8 @@ def _check_url(settings: Settings, url: str) -> str:
         raise click.BadParameter("is this store itself", param_hint="URL")
     if not settings.mirror_of or normalize_store_url(settings.mirror_of) != url:
         raise click.UsageError(
-            f"STORE_MIRROR_OF must be {url}: deletions of that store are applied here, so nobody"
-            " else may write."
+            f"STORE_MIRROR_OF must be {url}: deletions of that store are applied here, so"
+            " this store must refuse other writes."
         )
     return url
 

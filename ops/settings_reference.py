@@ -118,7 +118,7 @@ def find_conflicts(settings: Settings) -> list[str]:
         (
             own_accounts and not settings.local_logins and not settings.providers,
             "local_logins",
-            "is false and STORE_PROVIDERS is empty, so nobody can log in",
+            "is false and STORE_PROVIDERS is empty, so no login is possible",
         ),
     )
     found = [_name(name) + problem for is_wrong, name, problem in conflicts if is_wrong]

@@ -252,7 +252,7 @@ def find_process() -> str:
 
 
 def serve_metrics(host: str, port: int) -> None:
-    """Serve the metrics of this home at a port of its own; 0: don't.
+    """Serve the metrics of this home at a separate port; 0: don't.
 
     One process of a home serves those of all. The others wait until that process has ended. While
     another program has the port, it tries again. SettingValueError if this machine cannot listen

@@ -336,7 +336,7 @@ def _run_in_loop(thread: EventLoopThread, work: Coroutine[Any, Any, T]) -> T:
 class Watchdog:
     """Measures an event loop's lag; ends the process if the loop is stuck, for its restart.
 
-    It has a thread of its own, so that the metric grows while the loop stands.
+    It has a separate thread, so that the metric grows while the loop stands.
     """
 
     def __init__(

@@ -157,7 +157,7 @@ drill-hosts: $(DEV_READY) $(COMPILED) ## Seven hosts on a bad network, upgraded 
 	$(BIN)/python -m tests.drill.hosts $(SEEDED)
 
 .PHONY: drill-alerts
-drill-alerts: $(DEV_READY) $(COMPILED) ## Provoke all 23 alerts of deploy/alerts.yml in running stores (STAGE=<name> for one)
+drill-alerts: $(DEV_READY) $(COMPILED) ## Provoke all 25 alerts of deploy/alerts.yml in running stores (STAGE=<name> for one)
 	$(IN_MEMORY) $(BIN)/python -m tests.drill.alerts $(if $(STAGE),--stage $(STAGE)) $(SEEDED)
 
 .PHONY: bench

@@ -8,8 +8,10 @@ from typing import Any
 from api.http.metrics import MetricSample, SampledMetric
 from api.http.operation import Services
 from config import VERSION
+from pipelines import mirrors
 from pipelines.backlog import BacklogReport
 from pipelines.fixity import FixityReport
+from pipelines.mirrors import MirrorReport
 from pipelines.report_cache import ReportCache
 from storage.errors import DomainError
 
@@ -54,6 +56,17 @@ UPLOADS = SampledMetric("store_uploads_open", "Unfinished multipart uploads to u
 BACKUP_AGE = SampledMetric(
     "store_backup_age_seconds", "Seconds since the last backup; absent before the first"
 )
+MIRROR_SUCCESS_TIME = SampledMetric(
+    "store_mirror_success_time_seconds",
+    "When a mirror last read or applied events, seconds since 1970; 0: never; absent elsewhere",
+)
+MIRROR_COMPLETE_TIME = SampledMetric(
+    "store_mirror_complete_time_seconds",
+    "Until when a mirror has applied the events of the mirrored store, seconds since 1970; 0: none",
+)
+MIRROR_EVENTS_FAILED = SampledMetric(
+    "store_mirror_events_failed", "Events that a mirror could not apply, and tries again"
+)
 OBJECTS = SampledMetric(
     "store_objects", "Blobs and records that a replica should hold", ("replica",)
 )
@@ -85,6 +98,9 @@ SAMPLED_METRICS = (
     UNINDEXED,
     UPLOADS,
     BACKUP_AGE,
+    MIRROR_SUCCESS_TIME,
+    MIRROR_COMPLETE_TIME,
+    MIRROR_EVENTS_FAILED,
     OBJECTS,
     DAMAGED,
     OLDEST_UNVERIFIED,
@@ -108,11 +124,15 @@ def collect_samples(
             yield MetricSample(PART, float(result["status"] == state), (part, state))
     try:
         backlog, fixity = services.backlog.read(), services.integrity.read()
+        url = services.settings.mirror_of
+        mirror = mirrors.build_report(services.stores, url) if url else None
     except DomainError as error:
         log.warning("metrics without those of the catalog: %s", error.detail)
         return
     yield from _collect_backlog(backlog)
     yield from _collect_integrity(fixity)
+    if mirror is not None:
+        yield from _collect_mirror(mirror)
 
 
 def _collect_backlog(report: BacklogReport) -> Iterable[MetricSample]:
@@ -136,6 +156,12 @@ def _collect_backlog(report: BacklogReport) -> Iterable[MetricSample]:
     yield MetricSample(UPLOADS, report.uploads)
     if report.last_backup_us is not None:
         yield MetricSample(BACKUP_AGE, (report.at_us - report.last_backup_us) / 1e6)
+
+
+def _collect_mirror(report: MirrorReport) -> Iterable[MetricSample]:
+    yield MetricSample(MIRROR_SUCCESS_TIME, (report.success_us or 0) / 1e6)
+    yield MetricSample(MIRROR_COMPLETE_TIME, (report.complete_us or 0) / 1e6)
+    yield MetricSample(MIRROR_EVENTS_FAILED, len(report.failed))
 
 
 def _collect_integrity(report: FixityReport) -> Iterable[MetricSample]:

@@ -19,6 +19,7 @@ from api.http.metrics import METRICS_CONTENT_TYPE
 from api.http.operation import Services, json_response
 from api.http.probes import PROBE_PATHS
 from auth.remote import RemoteDecisionPoint
+from pipelines import mirrors
 from pipelines.formats import version_from_us
 from pipelines.report_cache import ReportCache
 from storage.catalog import documents, jobs, now_us, store_state, versions
@@ -43,6 +44,9 @@ MAX_NAMED = 5
 """Most faults that one reason names."""
 OVERDUE_S = 60
 """Jobs overdue for longer mean that workers are dead, or far too few."""
+
+MIRROR_LATE_S = 3600
+"""A mirror without a success for longer does not run, or the mirrored store gives no answers."""
 
 
 def register_service(app: Flask, services: Services) -> None:
@@ -133,6 +137,8 @@ def list_checks(services: Services, is_operator: Callable[[], bool]) -> dict[str
         checks["catalog.standby"] = lambda: _check_standby(standby)
     if isinstance(deciding := services.access.decisions, RemoteDecisionPoint):
         checks["policies"] = lambda: _ok_part(deciding.ping())
+    if url := services.settings.mirror_of:
+        checks["mirror"] = lambda: _check_mirror(stores, url)
     return checks
 
 
@@ -269,6 +275,27 @@ def _check_backup(services: Services) -> PartStatus:
     age_s, made = (now - at_us) // 1_000_000, version_from_us(at_us)
     late = scheduled and age_s > 2 * settings.backup_every_s
     return _warning_part(late, f"the last one was made {made}", at=made, age_s=age_s)
+
+
+def _check_mirror(stores: Stores, url: str) -> PartStatus:
+    """Tell how far the mirror is; warn if it does not go on, or could not apply events."""
+    report = mirrors.build_report(stores, url)
+    at, complete = (
+        None if us is None else version_from_us(us)
+        for us in (report.success_us, report.complete_us)
+    )
+    age_s = report.success_us and (report.now_us - report.success_us) // 1_000_000
+    reason = f"last read {url} {at}, and has its bundles until {complete}"
+    if at is None:
+        reason = f"has never read {url}"
+    failed = len(report.failed)
+    if failed:
+        examples = (f"{e.event_type} {e.bundle}: {e.reason}" for e in report.failed[:MAX_NAMED])
+        reason += f"; {failed} events are not applied: {'; '.join(examples)}"
+    late = age_s is None or age_s > MIRROR_LATE_S
+    return _warning_part(
+        late or failed > 0, reason, at=at, age_s=age_s, complete=complete, failed=failed
+    )
 
 
 def _check_disk(stores: Stores) -> PartStatus:

@@ -5,10 +5,10 @@ import os
 import re
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import closing, suppress
+from contextlib import closing
 from dataclasses import dataclass, field
 from typing import BinaryIO, NoReturn, TypeVar
-from urllib.parse import quote, urlencode, urljoin, urlsplit
+from urllib.parse import quote, urlencode, urljoin
 
 import click
 
@@ -32,18 +32,13 @@ from pipelines.mirrors import (
     SourceBundle,
     decode_answer,
     follow_page,
+    normalize_store_url,
     parse_headers,
     retry_failed,
 )
 from pipelines.ssrf_guard import check_address_text
 from storage.errors import DomainError, Invalid, NotFoundError, SourceChanged, Unavailable
-from storage.metrics import (
-    MIRROR_COMPLETE_TIME,
-    MIRROR_EVENTS,
-    MIRROR_EVENTS_FAILED,
-    serve_metrics,
-    share_metrics,
-)
+from storage.metrics import MIRROR_EVENTS, serve_metrics, share_metrics
 from storage.model import CHECKSUM_NAMES, FQID, REPLICAS, Checksums, Replica
 from storage.protocols import BlobInfo
 from storage.stores import Stores
@@ -233,15 +228,6 @@ def _without_query(url: str) -> str:
     return url.partition("?")[0]
 
 
-def normalize_store_url(url: str) -> str:
-    """Return one spelling of a store's URL."""
-    parts = urlsplit(url)
-    host, default = parts.hostname or "", {"http": 80, "https": 443}.get(parts.scheme)
-    name = f"[{host}]" if ":" in host else host
-    port = f":{parts.port}" if parts.port and parts.port != default else ""
-    return f"{parts.scheme}://{name}{port}{parts.path.rstrip('/')}"
-
-
 def _raise_status(url: str, status: int) -> NoReturn:
     where = f"{_without_query(url)} answers {status}"
     if status == 401:
@@ -416,7 +402,6 @@ def _follow(stores: Stores, source: HttpStore, plan: MirrorPlan) -> NoReturn:
     """
     pauses, retries = Pauses(*PAUSES_S), RetrySchedule(Pauses(*RETRY_PAUSES_S))
     log.info("follows replica %s of %s", plan.replica, plan.url)
-    complete_time = MIRROR_COMPLETE_TIME.labels(plan.replica)
     while True:
         try:
             page = follow_page(stores, source, plan)
@@ -427,19 +412,13 @@ def _follow(stores: Stores, source: HttpStore, plan: MirrorPlan) -> NoReturn:
             continue
         pauses.reset()
         if page is None:
-            complete_time.set_to_current_time()
             time.sleep(IDLE_S)
         else:
             _log_progress(page)
-            if page.last_us is not None:
-                complete_time.set(min(page.last_us / 1e6, time.time()))
             if page.failed:
                 retries.pauses.reset()
                 retries.pause()
         retries.run_turn(stores, source, plan)
-        with suppress(DomainError):
-            failed = len(mirrors.list_failed(stores, plan))
-            MIRROR_EVENTS_FAILED.labels(plan.replica).set(failed)
 
 
 def _log_progress(progress: MirrorProgress) -> None:

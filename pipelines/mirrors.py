@@ -12,6 +12,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Annotated, Protocol, TypeVar
+from urllib.parse import urlsplit
 from uuid import uuid4
 
 import msgspec
@@ -25,7 +26,7 @@ from pipelines.ingest import IngestRequest
 from storage.catalog import bundles as bundle_rows
 from storage.catalog import files as file_rows
 from storage.catalog import store_state
-from storage.catalog.sql import Tx
+from storage.catalog.sql import Tx, now_us
 from storage.errors import (
     ConflictError,
     DomainError,
@@ -49,6 +50,10 @@ LEASE_S = 15.0
 LEASE_WAIT_S = 2 * LEASE_S
 """How long another process waits for the lease: longer than that of a process that was killed."""
 LEASE_POLL_S = 0.5
+RECORD_S = 60.0
+"""While a page is applied, the catalog learns so often that the mirror goes on."""
+ABANDONED_US = 86_400_000_000
+"""A mirror of another replica or prefix that was up to date so much later replaces this one."""
 MAX_REASON = 500
 """Longest reason of a failed event, in characters."""
 DELETE_REASON = "It was deleted in the store that is mirrored."
@@ -125,6 +130,15 @@ class FailedEvent(Struct, frozen=True):
         return FQID.parse(self.bundle)
 
 
+class MirrorState(Struct, frozen=True):
+    """How far a mirror is, microseconds since 1970; the catalog keeps it."""
+
+    success_us: int
+    """When it last read or applied events."""
+    complete_us: int | None = None
+    """Until when it has applied the events of the mirrored store."""
+
+
 T = TypeVar("T")
 
 
@@ -171,6 +185,15 @@ class MirroredStore(Sources, Protocol):
         """Return the metadata of a file version."""
 
 
+def normalize_store_url(url: str) -> str:
+    """Return one spelling of a store's URL."""
+    parts = urlsplit(url)
+    host, default = parts.hostname or "", {"http": 80, "https": 443}.get(parts.scheme)
+    name = f"[{host}]" if ":" in host else host
+    port = f":{parts.port}" if parts.port and parts.port != default else ""
+    return f"{parts.scheme}://{name}{port}{parts.path.rstrip('/')}"
+
+
 @dataclass(frozen=True, slots=True)
 class MirrorPlan:
     """What is mirrored: the URL of the store, a replica, bundles by prefix; and for whom."""
@@ -193,12 +216,13 @@ class MirrorPlan:
 
 @dataclass(slots=True)
 class MirrorProgress:
-    """Bundle versions copied and deleted, the events that failed, and the last event's time."""
+    """Bundle versions copied and deleted, and the events that failed."""
 
     bundles: int = 0
     deleted: int = 0
     failed: list[FailedEvent] = field(default_factory=list)
-    last_us: int | None = None
+    recorded_at: float = field(default_factory=time.monotonic)
+    """When the catalog last learned that the mirror goes on."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -229,20 +253,23 @@ class MirrorLease:
         self,
         outcomes: Mapping[FQID, FailedEvent | None],
         cursors: tuple[str | None, str] | None = None,
+        complete_us: int | None = None,
     ) -> None:
         """Save what became of some events, and the cursor after them in place of the former one.
 
-        Other events that failed stay as they are. Unavailable if another process has the lease, or
-        saved another cursor.
+        Other events that failed stay as they are. `complete_us` is the time of the last event of a
+        page. Unavailable if another process has the lease, or saved another cursor.
         """
         key, failed_key = self.plan.key, self.plan.failed_key
         with self.stores.catalog.write() as tx:
             # This also locks the failed events until the commit.
             if not store_state.acquire_lease(tx, key, token=self.token, lease_s=LEASE_S):
                 raise _make_busy_error()
-            if cursors and not store_state.replace_value(tx, key, *cursors):
-                raise _make_busy_error()
-            failed = {one.fqid: one for one in _read_failed(tx, self.plan)}
+            if cursors:
+                if not store_state.replace_value(tx, key, *cursors):
+                    raise _make_busy_error()
+                _record_success(tx, self.plan, complete_us)
+            failed = {one.fqid: one for one in _read_failed(tx, failed_key)}
             for fqid, outcome in outcomes.items():
                 failed.pop(fqid, None)
                 if outcome is not None:
@@ -284,13 +311,15 @@ def follow_page(stores: Stores, source: MirroredStore, plan: MirrorPlan) -> Mirr
     cursor = _read_cursor(stores, plan)
     page = source.read_events(cursor or "")
     if not page.events:
+        with stores.catalog.write(durable=False) as tx:
+            _record_success(tx, plan, now_us(tx))
         return None
     if page.cursor == cursor:
         raise Unavailable(f"{plan.url} returns events, but no new cursor.")
     events = [(_parse_bundle_fqid(event), event.event_type) for event in page.events]
     last = page.events[-1].event_timestamp
     last_us = formats.version_to_us(formats.parse_version(last)) if last else None
-    progress = MirrorProgress(last_us=last_us)
+    progress = MirrorProgress()
     with _hold_lease(stores, plan) as lease:
         if _read_cursor(stores, plan) != cursor:
             # Another process applied these events meanwhile.
@@ -311,7 +340,7 @@ def follow_page(stores: Stores, source: MirroredStore, plan: MirrorPlan) -> Mirr
                         f"More than {MAX_FAILED} events could not be applied. The last one:"
                         f" {event_type} {fqid}: {outcome.reason}"
                     )
-        lease.save(outcomes, (cursor, page.cursor))
+        lease.save(outcomes, (cursor, page.cursor), last_us)
     return progress
 
 
@@ -338,12 +367,68 @@ def retry_failed(
 def list_failed(stores: Stores, plan: MirrorPlan) -> list[FailedEvent]:
     """Return the events that failed and were not applied since."""
     with stores.catalog.read() as tx:
-        return _read_failed(tx, plan)
+        return _read_failed(tx, plan.failed_key)
 
 
-def _read_failed(tx: Tx, plan: MirrorPlan) -> list[FailedEvent]:
-    text = store_state.read_value(tx, plan.failed_key)
+def _read_failed(tx: Tx, key: str) -> list[FailedEvent]:
+    text = store_state.read_value(tx, key)
     return [] if text is None else msgspec.json.decode(text, type=list[FailedEvent])
+
+
+def _record_success(tx: Tx, plan: MirrorPlan, complete_us: int | None = None) -> None:
+    """Record that the mirror goes on, and the time of the last event that it applied.
+
+    If another mirror of the same store records at the same moment, the next success is recorded.
+    """
+    key, now = state_key(plan.url), now_us(tx)
+    former = store_state.read_value(tx, key)
+    states = _parse_states(former)
+    if complete_us is not None:
+        complete_us = min(complete_us, now)
+    elif plan.failed_key in states:
+        complete_us = states[plan.failed_key].complete_us
+    states[plan.failed_key] = MirrorState(now, complete_us)
+    store_state.replace_value(tx, key, former, msgspec.json.encode(states).decode())
+
+
+def state_key(url: str) -> str:
+    """Return the name under which the catalog keeps how far all mirrors of a store are."""
+    return f"mirror-state:{url}"
+
+
+def _parse_states(text: str | None) -> dict[str, MirrorState]:
+    """Return the states of mirrors, each by the name of its failed events."""
+    return {} if text is None else msgspec.json.decode(text, type=dict[str, MirrorState])
+
+
+@dataclass(frozen=True, slots=True)
+class MirrorReport:
+    """How far a mirror is at `now_us`, None before its first success; see MirrorState.
+
+    Of several for replicas or prefixes of the store, the times are the earliest.
+    """
+
+    now_us: int
+    success_us: int | None
+    complete_us: int | None
+    failed: Sequence[FailedEvent]
+
+
+def build_report(stores: Stores, url: str) -> MirrorReport:
+    """Return how far the mirror of the store at this URL is."""
+    with stores.catalog.read() as tx:
+        states = _parse_states(store_state.read_value(tx, state_key(normalize_store_url(url))))
+        latest_us = max((one.success_us for one in states.values()), default=0)
+        used = {
+            key: one for key, one in states.items() if one.success_us >= latest_us - ABANDONED_US
+        }
+        complete = [one.complete_us for one in used.values() if one.complete_us is not None]
+        return MirrorReport(
+            now_us=now_us(tx),
+            success_us=min((one.success_us for one in used.values()), default=None),
+            complete_us=min(complete, default=None),
+            failed=[event for key in used for event in _read_failed(tx, key)],
+        )
 
 
 def _read_cursor(stores: Stores, plan: MirrorPlan) -> str | None:
@@ -364,6 +449,7 @@ def _apply_event(
     fqid, event_type = event
     with stores.catalog.read() as tx:
         store_state.check_writable(tx)
+    failed: FailedEvent | None = None
     try:
         if event_type == "CREATE":
             progress.bundles += copy_bundle(stores, source, plan, fqid)
@@ -375,8 +461,11 @@ def _apply_event(
             source.check()
         failed = FailedEvent(str(fqid), event_type, error.detail[:MAX_REASON])
         progress.failed.append(failed)
-        return failed
-    return None
+    if time.monotonic() - progress.recorded_at >= RECORD_S:
+        with stores.catalog.write(durable=False) as tx:
+            _record_success(tx, plan)
+        progress.recorded_at = time.monotonic()
+    return failed
 
 
 def copy_bundle(stores: Stores, source: MirroredStore, plan: MirrorPlan, fqid: FQID) -> bool:

@@ -142,20 +142,6 @@ MIRROR_EVENTS = Counter(
     ("outcome",),
     registry=REGISTRY,
 )
-MIRROR_EVENTS_FAILED = Gauge(
-    "store_mirror_events_failed",
-    "Events that a mirror could not apply, and tries again",
-    ("replica",),
-    registry=REGISTRY,
-    multiprocess_mode="livemax",
-)
-MIRROR_COMPLETE_TIME = Gauge(
-    "store_mirror_complete_time_seconds",
-    "Until when a mirror has applied the events of the mirrored store, seconds since 1970",
-    ("replica",),
-    registry=REGISTRY,
-    multiprocess_mode="livemax",
-)
 EVENT_LOOP_LAG = Gauge(
     "store_event_loop_lag_seconds",
     "How late the event loop runs what is due, also while stuck; the highest of all processes",

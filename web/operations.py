@@ -38,6 +38,7 @@ PARTS = {
     "search.aws": "Search aws",
     "search.gcp": "Search gcp",
     "policies": "Authorization service",
+    "mirror": "Mirror",
 }
 
 

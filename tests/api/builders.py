@@ -5,7 +5,13 @@ from dataclasses import dataclass
 from typing import Any
 from uuid import UUID
 
+import msgspec
 from flask.testing import FlaskClient
+
+from pipelines.mirrors import FailedEvent, MirrorPlan, MirrorState, state_key
+from storage.catalog import store_state
+from storage.stores import Stores
+from tests.builders import new_uuid
 
 AREA = str(UUID(int=1))
 VERSION = "2026-01-31T235959.000000Z"
@@ -85,3 +91,18 @@ class Depositor:
         assert self.put_bundle(uuid, entries, version=version).status_code == 201
         self.drain()
         return uuid
+
+
+MIRRORED = "https://source.example.org"
+"""The store that a mirror follows."""
+
+
+def record_mirror(stores: Stores, *, success_us: int, complete_us: int, failed: int) -> None:
+    """Record how far the mirror of a store is, with so many events that failed."""
+    plan = MirrorPlan(MIRRORED, "aws", "ada@example.org")
+    state = {plan.failed_key: MirrorState(success_us, complete_us)}
+    event = FailedEvent(f"{new_uuid()}.{VERSION}", "CREATE", "wrong bytes")
+    values = {state_key(MIRRORED): state, plan.failed_key: [event] * failed}
+    with stores.catalog.write() as tx:
+        for key, value in values.items():
+            store_state.write_value(tx, key, msgspec.json.encode(value).decode())

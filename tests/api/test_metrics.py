@@ -16,7 +16,7 @@ from ops.procfile import ROOT
 from storage.catalog import Catalog, jobs, now_us, store_state
 from storage.model import Job
 from storage.stores import Stores
-from tests.api.builders import ADMIN
+from tests.api.builders import ADMIN, MIRRORED, record_mirror
 from tests.api.conftest import verify
 
 pytestmark = pytest.mark.spec("OPS-02")
@@ -90,6 +90,22 @@ def test_backup_age_is_absent_before_the_first_backup(
     age = find(scrape_new(), "store_backup_age_seconds")
     assert age is not None
     assert 5 <= age < 60
+
+
+def test_shows_how_far_a_mirror_is(settings: Settings, stores: Stores, job_queue) -> None:
+    names = ("success_time_seconds", "complete_time_seconds", "events_failed")
+
+    def scrape_new(url: str) -> list[float | None]:
+        own = replace(settings, mirror_of=url)
+        app = create_app(own, stores, job_queue=job_queue, verify=verify)
+        samples = parse_samples(app.test_client().get("/metrics", headers=ADMIN).text)
+        return [find(samples, f"store_mirror_{name}") for name in names]
+
+    assert scrape_new("") == [None, None, None]
+    assert scrape_new(MIRRORED) == [0, 0, 0]
+    record_mirror(stores, success_us=2_500_000, complete_us=1_500_000, failed=1)
+    assert scrape_new(f"{MIRRORED}/") == [2.5, 1.5, 1]
+    assert scrape_new("https://other.example.org") == [0, 0, 0]
 
 
 def test_parts_are_those_of_health(client: FlaskClient, scrape) -> None:

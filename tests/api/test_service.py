@@ -16,7 +16,15 @@ from storage.catalog import documents, jobs, now_us, store_state
 from storage.catalog.documents import IndexRecord
 from storage.errors import DomainError, TimeLimitExceeded, Unavailable
 from storage.model import FQID, Job
-from tests.api.builders import ADMIN, INGEST, READER, VERSION, uuid_of
+from tests.api.builders import (
+    ADMIN,
+    INGEST,
+    MIRRORED,
+    READER,
+    VERSION,
+    record_mirror,
+    uuid_of,
+)
 from tests.api.conftest import verify
 from tests.builders import make_file, new_uuid
 
@@ -70,6 +78,36 @@ def test_health_warns_of_late_scheduled_backups(settings, stores, job_queue, age
     app = create_app(scheduled, stores, job_queue=job_queue, verify=verify)
     answer = app.test_client().get("/health")
     assert (answer.status_code, answer.json["parts"]["backup"]["status"]) == (200, status)
+
+
+@pytest.mark.spec("OPS-62")
+@pytest.mark.parametrize(
+    ("age_s", "failed", "status", "shown"),
+    [
+        (None, 0, "warning", f"has never read {MIRRORED}"),
+        (90, 0, "ok", f"last read {MIRRORED} "),
+        (3500, 0, "ok", f"last read {MIRRORED} "),
+        (3700, 0, "warning", f"last read {MIRRORED} "),
+        (90, 2, "warning", "; 2 events are not applied: CREATE "),
+    ],
+)
+def test_health_warns_of_a_mirror_that_is_late_or_lacks_events(
+    settings, stores, job_queue, age_s, failed, status, shown
+) -> None:
+    if age_s is not None:
+        with stores.catalog.read() as tx:
+            success_us = now_us(tx) - age_s * 1_000_000
+        record_mirror(stores, success_us=success_us, complete_us=1, failed=failed)
+    mirror = replace(settings, mirror_of=MIRRORED)
+    app = create_app(mirror, stores, job_queue=job_queue, verify=verify)
+    answer = app.test_client().get("/health")
+    part = answer.json["parts"]["mirror"]
+    assert (answer.status_code, part["status"], part["failed"]) == (200, status, failed)
+    assert shown in part["reason"]
+    if age_s is not None:
+        assert age_s <= part["age_s"] < age_s + 60
+        assert part["at"] in part["reason"]
+        assert part["complete"] == "1970-01-01T000000.000001Z"
 
 
 @pytest.mark.spec("OPS-01")

@@ -9,7 +9,7 @@ import threading
 import time
 import uuid
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
@@ -27,8 +27,9 @@ from examples.webhooks import running_receiver
 from ops.commands import read_secret_key
 from ops.local_store import CommandError, LocalStore
 from ops.procfile import ROOT
-from pipelines import records
+from pipelines import mirrors, records
 from storage import keys
+from storage.catalog import store_state
 from storage.catalog.sql import execute
 from storage.heartbeats import read_heartbeats
 from storage.model import FQID, REPLICAS
@@ -79,6 +80,8 @@ class AlertFixture:
     service: ApiClient
     target: str
     backend: environment.Stand
+    mirrored: "MirroredStore | None" = None
+    """The store that this one mirrors."""
 
     @contextmanager
     def opened(self) -> Iterator[Stores]:
@@ -144,6 +147,16 @@ class AlertFixture:
                 thread.join()
 
 
+@dataclass(frozen=True)
+class MirroredStore:
+    """A running store, and the process that copies it into another one."""
+
+    fixture: AlertFixture
+    mirror: "subprocess.Popen[bytes]"
+    log: Path
+    """The log of that process."""
+
+
 def _make_bundle(metadata: dict[str, Any]) -> SampleBundle:
     label = str(uuid.uuid4())
     content = {"label": label, **metadata}
@@ -181,6 +194,16 @@ def old_backup(fixture: AlertFixture) -> Iterator[None]:
 @contextmanager
 def damaged_copies(fixture: AlertFixture) -> Iterator[None]:
     """Both copies of a file damaged, until one is put back."""
+    with _damaged_in_both_buckets(fixture):
+        with suppress(CommandError):  # it fails because damage is left
+            fixture.store.run_command("verify", "--repair")
+        yield
+    fixture.store.run_command("verify", "--repair")
+
+
+@contextmanager
+def _damaged_in_both_buckets(fixture: AlertFixture) -> Iterator[None]:
+    """Damage both copies of a new file; the one in the bucket aws is put back."""
     one = fixture.deposit()
     until(lambda: _is_everywhere(fixture, one))
     key = keys.blob_key(one.files[1].sha256)
@@ -190,11 +213,8 @@ def damaged_copies(fixture: AlertFixture) -> Iterator[None]:
         intact = [path.read_bytes() for path in paths]
         for path, data in zip(paths, intact, strict=True):
             path.write_bytes(flip(data, -1))
-        with suppress(CommandError):  # it fails because damage is left
-            fixture.store.run_command("verify", "--repair")
         yield
         paths[0].write_bytes(intact[0])
-    fixture.store.run_command("verify", "--repair")
 
 
 @contextmanager
@@ -330,6 +350,70 @@ def read_only(fixture: AlertFixture) -> Iterator[None]:
     fixture.store.run_command("read-only", "on")
     yield
     fixture.store.run_command("read-only", "off")
+
+
+# Mirrors ------------------------------------------------------------------------------------------
+
+
+@contextmanager
+def running_mirror(
+    home: Path, mirrored: AlertFixture, environ: Mapping[str, str]
+) -> Iterator[MirroredStore]:
+    """Let a store with this home and environment follow another one."""
+    path = home / "mirror.log"
+    words = ("mirror", mirrored.store.api, "--token", mirrored.store.token, "--follow")
+    with path.open("wb") as log:
+        mirror = subprocess.Popen(
+            bind_command_to_parent((sys.executable, "-m", "ops", *words)),
+            cwd=ROOT,
+            env=dict(environ),
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=log,
+        )
+        try:
+            yield MirroredStore(mirrored, mirror, path)
+        finally:
+            mirror.kill()
+            mirror.wait()
+
+
+@contextmanager
+def damaged_mirrored_file(fixture: AlertFixture) -> Iterator[None]:
+    """A file that the mirrored store serves with wrong bytes, until it serves the right ones."""
+    mirrored = fixture.mirrored
+    assert mirrored is not None
+    mirrored.mirror.send_signal(signal.SIGSTOP)  # until the file is damaged
+    with ExitStack() as stack:
+        try:
+            stack.enter_context(_damaged_in_both_buckets(mirrored.fixture))
+        finally:
+            mirrored.mirror.send_signal(signal.SIGCONT)
+        yield
+    service = mirrored.fixture.store
+    fixture.store.run_command("mirror", service.api, "--token", service.token, "--once")
+
+
+@contextmanager
+def stopped_mirrored_store(fixture: AlertFixture) -> Iterator[None]:
+    """A mirrored store that does not answer, and last did two hours ago."""
+    mirrored = fixture.mirrored
+    assert mirrored is not None
+    with mirrored.fixture.stopped("web"):
+        # From the first failure on, no success replaces the earlier one.
+        failures = _count_failures(mirrored)
+        until(lambda: _count_failures(mirrored) > failures, 3 * PATIENCE_S)
+        key = mirrors.state_key(mirrored.fixture.store.api)
+        with fixture.opened() as stores, stores.catalog.write() as tx:
+            states = orjson.loads(store_state.read_value(tx, key) or "{}")
+            for state in states.values():
+                state["success_us"] -= 2 * HOUR_US
+            store_state.write_value(tx, key, orjson.dumps(states).decode())
+        yield
+
+
+def _count_failures(mirrored: MirroredStore) -> int:
+    return mirrored.log.read_text(encoding="utf-8").count("; again in ")
 
 
 # Engines ------------------------------------------------------------------------------------------

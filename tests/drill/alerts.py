@@ -1,6 +1,6 @@
 """The drill `python -m tests.drill.alerts`: alerts fire for their causes, and clear without them.
 
-Prometheus scrapes three stores and evaluates `deploy/alerts.yml`, in which only the durations are
+Prometheus scrapes the stores and evaluates `deploy/alerts.yml`, in which only the durations are
 shorter (`tests.live.prometheus`). What would take days to grow old gets an earlier time in the
 catalog. The stores are hurt beside each other, and each of them in one or more sequences.
 """
@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, ExitStack, contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from random import Random
 
@@ -57,6 +57,8 @@ class Stage:
     """The settings file, which a process reads again when it starts."""
     engines: frozenset[str] = frozenset()
     """The engines under it; without any it is an embedded store."""
+    is_mirror: bool = False
+    """Whether it mirrors another embedded store."""
 
 
 STAGES = (
@@ -136,6 +138,25 @@ STAGES = (
                 ),
             ),
         ),
+    ),
+    Stage(
+        "mirror",
+        {"STORE_ALLOW_PRIVATE_CALLBACKS": "1"},
+        (
+            (
+                Scenario(
+                    ("StoreMirrorEventsFailed",),
+                    "a byte changed in both copies of a file of the mirrored store",
+                    alert_causes.damaged_mirrored_file,
+                ),
+                Scenario(
+                    ("StoreMirrorBehind",),
+                    "SIGSTOP of the mirrored store, and the last success set back by 2 hours",
+                    alert_causes.stopped_mirrored_store,
+                ),
+            ),
+        ),
+        is_mirror=True,
     ),
     Stage(
         "engines",
@@ -308,17 +329,33 @@ def _opened(stage: Stage, folder: Path, rng: Random) -> Iterator[AlertFixture]:
         home.mkdir(mode=0o700)
         file = folder / f"{stage.name}.toml"
         file.write_text(stage.file, encoding="utf-8")
-        port = ports.find_free_port()
         settings = {
             **backend.settings,
             **stage.settings,
-            "STORE_OPS_PORT": str(port),
             FILE_VARIABLE: str(file),
         }
-        store = stack.enter_context(local_store.running_store(home, settings))
-        service = ApiClient.open(store.api, store.token)
-        stack.enter_context(service.http)
-        yield AlertFixture(store, service, f"127.0.0.1:{port}", backend)
+        if not stage.is_mirror:
+            yield _start_store(stack, home, settings, backend)
+            return
+        source = folder / f"{stage.name}-source"
+        source.mkdir(mode=0o700)
+        mirrored = _start_store(stack, source, {}, backend)
+        settings["STORE_MIRROR_OF"] = mirrored.store.api
+        fixture = _start_store(stack, home, settings, backend)
+        mirror = alert_causes.running_mirror(home, mirrored, fixture.store.environ)
+        yield replace(fixture, mirrored=stack.enter_context(mirror))
+
+
+def _start_store(
+    stack: ExitStack, home: Path, settings: Mapping[str, str], backend: environment.Stand
+) -> AlertFixture:
+    """Start a store, which serves metrics at a port of its own."""
+    port = ports.find_free_port()
+    own = {**settings, "STORE_OPS_PORT": str(port)}
+    store = stack.enter_context(local_store.running_store(home, own))
+    service = ApiClient.open(store.api, store.token)
+    stack.enter_context(service.http)
+    return AlertFixture(store, service, f"127.0.0.1:{port}", backend)
 
 
 def _run_sequence(

@@ -36,6 +36,7 @@ NOT_CAUSED = {
     "store_catalog_reads",
     "store_catalog_standby_lag_seconds",
     "store_mirror_events",
+    "store_mirror_success_time_seconds",
     "store_mirror_events_failed",
     "store_mirror_complete_time_seconds",
 }

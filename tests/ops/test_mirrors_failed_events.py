@@ -5,7 +5,7 @@ import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
@@ -19,6 +19,7 @@ from pipelines import checksums, mirrors
 from pipelines.mirrors import FeedPage, MirrorPlan
 from storage.blobs.folder import FolderBlobs
 from storage.catalog import bundles as bundle_rows
+from storage.catalog import store_state
 from storage.catalog.tables.jobs import leases
 from storage.errors import Unavailable
 from storage.model import CHECKSUM_NAMES, FQID
@@ -136,6 +137,9 @@ class Mirror:
 
     def list_failed(self) -> list[FQID]:
         return [one.fqid for one in mirrors.list_failed(self.stores, self.plan)]
+
+    def report(self) -> mirrors.MirrorReport:
+        return mirrors.build_report(self.stores, self.plan.url)
 
     def has(self, fqid: FQID) -> bool:
         with self.stores.catalog.read() as tx:
@@ -279,6 +283,72 @@ def test_blames_no_event_while_its_own_bucket_is_away(mirror: Mirror, server: Se
     followed = mirror.follow()
     assert followed is not None
     assert (followed.bundles, followed.failed) == (1, [])
+
+
+def test_reports_how_far_it_is(
+    mirror: Mirror, server: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first = server.bundles[0]
+    none = mirror.report()
+    assert (none.success_us, none.complete_us, none.failed) == (None, None, [])
+    server.damaged.add(first.uuid)
+    mirror.follow()
+    failing = mirror.report()
+    assert failing.success_us is not None
+    assert none.now_us <= failing.success_us <= failing.now_us
+    # This store tells no times of events.
+    assert failing.complete_us is None
+    assert [one.fqid for one in failing.failed] == [first]
+    mirror.retry()
+    assert mirror.report().success_us == failing.success_us
+    monkeypatch.setattr(mirrors, "RECORD_S", 0)
+    mirror.retry()
+    retried = mirror.report()
+    assert retried.success_us is not None
+    assert retried.success_us > failing.success_us
+    server.is_down = True
+    with pytest.raises(Unavailable):
+        mirror.follow()
+    assert mirror.report().success_us == retried.success_us
+    server.damaged.clear()
+    mirror.retry()
+    mirror.follow()
+    assert mirror.follow() is None
+    done = mirror.report()
+    assert done.success_us is not None
+    assert done.complete_us is not None
+    assert retried.success_us < done.complete_us <= done.success_us
+    assert done.failed == []
+    assert mirrors.build_report(mirror.stores, f"{server.url}/").success_us == done.success_us
+
+
+def test_reports_the_mirror_that_is_furthest_behind(mirror: Mirror, server: Server) -> None:
+    other = replace(mirror.plan, prefix="0")
+    server.damaged.add(server.bundles[0].uuid)
+    mirror.follow()
+    behind = mirror.report()
+    assert len(behind.failed) == 1
+    mirrors.follow_page(mirror.stores, mirror.source, other)
+    assert mirror.report().success_us == behind.success_us
+    # The one that did not run for a day longer counts no more.
+    key = mirrors.state_key(server.url)
+    with mirror.stores.catalog.write() as tx:
+        text = store_state.read_value(tx, key) or ""
+        earlier = text.replace(
+            str(behind.success_us), str((behind.success_us or 0) - mirrors.ABANDONED_US)
+        )
+        assert earlier != text
+        store_state.write_value(tx, key, earlier)
+    assert (mirror.report().success_us or 0) > (behind.success_us or 0)
+    assert mirror.report().failed == []
+
+
+def test_a_refused_page_is_no_success(mirror: Mirror, server: Server, monkeypatch) -> None:
+    server.damaged.add(server.bundles[0].uuid)
+    monkeypatch.setattr(mirrors, "MAX_FAILED", 0)
+    with pytest.raises(Unavailable, match="More than 0 events"):
+        mirror.follow()
+    assert mirror.report().success_us is None
 
 
 def test_lists_failed_events_without_trying_them(

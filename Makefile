@@ -91,7 +91,7 @@ image: ## Build the image (ENGINE=docker, podman or buildah; IMAGE=<name>; BASE=
 
 .PHONY: sbom
 sbom: ## Write build/sbom.json, the CycloneDX bill of materials of the image (ENGINE, IMAGE)
-	@test -n "$(ENGINE)" || { echo "sbom: docker or podman is needed" >&2; exit 1; }
+	@test -n "$(filter-out buildah,$(notdir $(ENGINE)))" || { echo "sbom: docker or podman is needed" >&2; exit 1; }
 	@mkdir -p build
 	$(ENGINE) run --rm --network none $(IMAGE) python -m deploy.sbom > build/sbom.json
 

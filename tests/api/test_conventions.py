@@ -4,6 +4,7 @@ import gzip
 import re
 from collections.abc import Iterator
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -12,6 +13,7 @@ from marshmallow import EXCLUDE, RAISE
 from werkzeug.datastructures import MultiDict
 
 from api.app import OPERATIONS, create_app
+from api.authz.app import OPERATIONS as AUTH_OPERATIONS
 from api.http.limits import ReadOnlyMode
 from api.http.loading import load_query
 from api.http.responses import EXPOSED_HEADERS, MIN_COMPRESSED_BYTES
@@ -23,6 +25,7 @@ from storage.rate_limits import Rate, RateDecision
 from tests.api.builders import INGEST, VERSION, uuid_of
 from tests.api.conftest import verify
 
+ROOT = Path(__file__).resolve().parents[2]
 SEVERAL = "/v1/bundles/all?replica=aws&per_page=500"
 
 
@@ -127,6 +130,17 @@ def test_a_repeated_parameter_is_so_in_the_next_pages_url_too(client, depositor)
 def test_every_path_that_answers_get_answers_head(app) -> None:
     for rule in app.url_map.iter_rules():
         assert "GET" not in rule.methods or "HEAD" in rule.methods, rule.rule
+
+
+@pytest.mark.spec("OPS-20")
+@pytest.mark.parametrize("page", ["deployment", "operations", "monitoring", "runbook"])
+def test_pages_for_operators_name_existing_paths(app, page) -> None:
+    """Load balancers and monitors are set up from them."""
+    text = (ROOT / "docs" / f"{page}.md").read_text(encoding="utf-8")
+    urls = app.url_map.bind("")
+    elsewhere = {one.path for one in AUTH_OPERATIONS}
+    for path in set(re.findall(r"`GET (/[^`? ]*)", text)) - elsewhere:
+        assert urls.test(path) or urls.test(f"/v1{path}"), path
 
 
 @pytest.mark.spec("CON-17")

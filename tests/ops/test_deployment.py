@@ -240,6 +240,32 @@ def test_example_names_required_values_without_secrets() -> None:
     assert len(SAID["STORE_SECRET_KEY"]) >= MIN_SECRET_LENGTH
 
 
+def test_example_of_a_backup_names_its_server() -> None:
+    """Without `endpoint`, the server of the replica is asked (AWS_ENDPOINT_URL_S3)."""
+    text = (ROOT / ".env.example").read_text(encoding="utf-8")
+    (target,) = re.findall(r"^#STORE_BACKUP_TARGET=(.+)$", text, re.MULTILINE)
+    assert SERVICES["clock"]["environment"]["AWS_ENDPOINT_URL_S3"] == "http://s3-aws:7070"
+    assert "endpoint=" in target
+    assert load_settings(environ(SERVICES["clock"], SAID | {"STORE_BACKUP_TARGET": target}))
+
+
+def test_list_of_parts_needs_an_engine_that_runs_images() -> None:
+    words = ("make", "--silent", "sbom", "ENGINE=/usr/bin/buildah")
+    told = subprocess.run(words, cwd=ROOT, capture_output=True, text=True, check=False)
+    assert told.returncode == 2
+    assert "docker or podman is needed" in told.stderr
+
+
+def test_docs_name_what_cannot_be_set() -> None:
+    text = (ROOT / "docs" / "deployment.md").read_text(encoding="utf-8")
+    (named,) = re.findall(r"except what `compose.yaml` fixes: (.*)\n", text)
+    given = SERVICES["api"]["environment"].items()
+    fixed = {name for name, value in given if value and f"${{{name}" not in value}
+    words = {"PORT": "ports", "HOME": "home", "URL": "engines", "AWS": "engines", "GCP": "engines"}
+    for name in fixed & DOCUMENTED:
+        assert words.get(name.rpartition("_")[2], name) in named, name
+
+
 @services
 def test_every_image_has_an_exact_version(name: str) -> None:
     assert re.fullmatch(r"[\w./-]+:v?\d+\.\d+(\.\d+)?[\w.-]*", SERVICES[name]["image"])

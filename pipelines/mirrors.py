@@ -32,6 +32,7 @@ from storage.errors import (
     DomainError,
     Invalid,
     NotFoundError,
+    NotReady,
     Unavailable,
     Unprocessable,
 )
@@ -455,6 +456,9 @@ def _apply_event(
             progress.bundles += copy_bundle(stores, source, plan, fqid)
         else:
             progress.deleted += _delete_bundle(stores, plan, fqid)
+    except NotReady:
+        # Quotas are new, and usage is being counted: nothing can be deposited until then.
+        raise
     except DomainError as error:
         stores.write_probes.check(stores.replicas[plan.replica])
         if isinstance(error, Unavailable):

@@ -263,6 +263,19 @@ def test_blames_no_event_while_the_store_is_away(home: Path, server: Server) -> 
     assert run_json("mirror", server.url)["bundles"] == 1
 
 
+def test_blames_no_event_while_usage_is_counted(
+    home: Path, server: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("STORE_QUOTAS", "true")
+    monkeypatch.setenv("STORE_QUOTA_FILES", "1")
+    waiting = typed("mirror", server.url)
+    assert waiting.exit_code == 1
+    assert "Usage is being counted" in waiting.output
+    assert mirrors.list_failed(opened(home), mirrors.MirrorPlan(server.url, "aws", "")) == []
+    run("quotas", "count")
+    assert run_json("mirror", server.url)["bundles"] == 1
+
+
 def test_needs_the_setting(home: Path, server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
     assert typed("mirror", f"{server.url}/", "--prefix", "../x").exit_code == 2
     for value in ("", "https://other.example.org"):

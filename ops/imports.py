@@ -18,7 +18,7 @@ from pipelines.imports import (
     import_files,
     list_sources,
 )
-from storage.blobs.clients import SourceAccess
+from storage.blobs.clients import SourceAccess, canonical_endpoint
 from storage.errors import Unavailable
 from storage.model import REPLICAS, Replica
 from storage.stores import Stores
@@ -39,7 +39,7 @@ PROGRESS_S = 10.0
 )
 @click.option("--owner", help="E-mail address of the owner; by default the administrator.")
 @click.option("--creator-uid", type=click.IntRange(0, 2**63 - 1), default=0, show_default=True)
-@click.option("--endpoint", help="URL of the S3 service, if it is not Amazon's.")
+@click.option("--endpoint", default="", help="URL of the S3 service, if it is not Amazon's.")
 @click.option("--limit", type=click.IntRange(1), help="Only the first objects.")
 @click.option("--dry-run", is_flag=True, help="Show what would be imported.")
 @click.pass_obj
@@ -51,7 +51,7 @@ def import_bucket(
     bundle_by: str,
     owner: str | None,
     creator_uid: int,
-    endpoint: str | None,
+    endpoint: str,
     limit: int | None,
     dry_run: bool,
 ) -> CommandOutput:
@@ -71,6 +71,8 @@ def import_bucket(
         raise click.UsageError("--endpoint is for sources in S3: it needs s3://bucket/prefix.")
     if bundle_by == "folder" and limit:
         raise click.UsageError("--limit cuts folders: it cannot be used with --bundle-by folder.")
+    # Its spelling is a part of what the uuids of files come from.
+    endpoint = canonical_endpoint(endpoint.rstrip("/")) if endpoint else ""
     if settings.read_only:
         raise Unavailable("STORE_READ_ONLY is set.", code="read_only")
     request = ImportRequest(
@@ -78,10 +80,10 @@ def import_bucket(
         replica or ("gcp" if source.startswith("gs:") else "aws"),
         parse_owner(settings, owner),
         creator_uid,
-        endpoint or "",
+        endpoint,
         limit,
     )
-    stores = open_stores(settings, SourceAccess(anonymous=True, s3_endpoint=endpoint))
+    stores = open_stores(settings, SourceAccess(anonymous=True, s3_endpoint=endpoint or None))
     with closing(stores.catalog):
         if dry_run:
             return _show_sources(stores, request)

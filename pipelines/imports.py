@@ -182,8 +182,7 @@ def _deposit_source(stores: Stores, request: ImportRequest, source: ImportSource
 def _explain(error: Exception) -> str:
     """Return why an object or a bundle failed, with the class of an unexpected error."""
     if isinstance(error, DomainError):
-        faults = [f"{name}: {' '.join(texts)}" for name, texts in error.errors.items()]
-        return " ".join([error.detail, *faults[:MAX_FAULTS]])
+        return error.detail
     log.exception("unexpected error during an import", exc_info=error)
     return _escape(f"{type(error).__name__}: {error}")
 
@@ -277,6 +276,11 @@ def _write_bundle(
     draft = BundleDraft(fqid, request.replica, request.creator_uid, entries)
     try:
         formats.check_file_names([name for name, _ in names], pointer=lambda at: names[at][0])
+    except Invalid as error:
+        faults = [f"{name}: {' '.join(texts)}" for name, texts in error.errors.items()]
+        reason = " ".join([error.detail, *faults[:MAX_FAULTS]])
+        return ImportResult(folder, fqid, "failed", reason=reason)
+    try:
         written = bundles.put(stores, draft, request.owner, request_id="import")
     except Exception as error:
         return ImportResult(folder, fqid, "failed", reason=_explain(error))

@@ -93,6 +93,13 @@ def test_imports_each_object_once(home: Path, bucket: str) -> None:
     assert (usage["owner"], usage["files"], usage["bytes"]) == ("admin@local", 3, 13)
 
 
+def test_the_spelling_of_an_endpoint_makes_no_other_files(home: Path, bucket: str) -> None:
+    assert run_json(*words(bucket))["imported"] == 3
+    endpoint = lasting_s3().replace("http://", "HTTP://") + "/"
+    again = run_json("import", f"s3://{bucket}/data/", "--endpoint", endpoint)
+    assert (again["imported"], again["present"]) == (0, 3)
+
+
 def test_reports_progress_on_standard_error(
     home: Path, bucket: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

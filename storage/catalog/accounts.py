@@ -97,17 +97,15 @@ def set_policy(tx: Tx, name: AccountKey, policy: str | None) -> None:
 
 
 def _update(tx: Tx, name: AccountKey, **values: str | None) -> None:
-    account = update(accounts).where(accounts.c.kind == name.kind, accounts.c.id == name.id)
+    account = update(accounts).filter_by(**name._asdict())
     tx.execute(account.values(**values, changed_us=sql.clock(tx)))
 
 
 def delete_account(tx: Tx, account: AccountKey) -> None:
     """Delete an account and all its memberships."""
-    m = memberships.c
-    tx.execute(delete(memberships).where(m.member_kind == account.kind, m.member == account.id))
-    tx.execute(delete(memberships).where(m.kind == account.kind, m.name == account.id))
-    c = accounts.c
-    tx.execute(delete(accounts).where(c.kind == account.kind, c.id == account.id))
+    tx.execute(delete(memberships).filter_by(member_kind=account.kind, member=account.id))
+    tx.execute(delete(memberships).filter_by(kind=account.kind, name=account.id))
+    tx.execute(delete(accounts).filter_by(**account._asdict()))
 
 
 def list_ids(tx: Tx, kind: AccountKind, *, after: str, limit: int) -> list[str]:
@@ -316,7 +314,7 @@ def insert_service_key(tx: Tx, email: str, kid: str, jwk: str) -> bool:
 
 def delete_service_keys(tx: Tx, email: str, kid: str | None = None) -> list[str]:
     """Delete one key, or all keys if `kid` is None; return the ids of deleted ones."""
-    statement = delete(service_keys).where(service_keys.c.email == email)
+    statement = delete(service_keys).filter_by(email=email)
     if kid:
         statement = statement.where(service_keys.c.kid == kid)
     return sorted(tx.execute(statement.returning(service_keys.c.kid)).scalars())

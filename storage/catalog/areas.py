@@ -9,7 +9,7 @@ from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
 import orjson
-from sqlalchemy import ColumnElement, Row, delete, func, insert, select, text, tuple_, update
+from sqlalchemy import Row, delete, func, insert, select, text, tuple_, update
 
 from storage.catalog import sql
 from storage.catalog.sql import Tx, now_us
@@ -42,7 +42,7 @@ AreaLock = Literal["shared", "exclusive"]
 
 def find(tx: Tx, uuid: str, *, lock: AreaLock | None = None) -> Area | None:
     """Return an area by its uuid; a lock, which others may share, keeps its state."""
-    query = select(areas).where(areas.c.uuid == uuid)
+    query = select(areas).filter_by(uuid=uuid)
     if lock is not None:
         query = query.with_for_update(read=lock == "shared")
     return sql.find_row(tx, Area, query)
@@ -82,7 +82,7 @@ def list_by_owner(
 def set_state(tx: Tx, uuid: str, state: str) -> None:
     """Set the state of a locked area."""
     times = {"deleted_us": sql.clock(tx)} if state == "DELETED" else {}
-    tx.execute(update(areas).where(areas.c.uuid == uuid).values(state=state, **times))
+    tx.execute(update(areas).filter_by(uuid=uuid).values(state=state, **times))
 
 
 def record_credentials(tx: Tx, uuid: str, seconds: float) -> None:
@@ -118,13 +118,9 @@ class AreaFile:
     generation: int = 0
 
 
-def _matches_file(area: str, name: str) -> ColumnElement[bool]:
-    return (area_files.c.area == area) & (area_files.c.name == name)
-
-
 def find_file(tx: Tx, area: str, name: str) -> AreaFile | None:
     """Return a file by its name."""
-    return sql.find_row(tx, _file_from_row, select(area_files).where(_matches_file(area, name)))
+    return sql.find_row(tx, _file_from_row, select(area_files).filter_by(area=area, name=name))
 
 
 def find_generations(tx: Tx, area: str, names: Collection[str]) -> dict[str, int]:
@@ -168,9 +164,9 @@ _UPSERT_FILE = (
 
 def update_file(tx: Tx, file: AreaFile) -> bool:
     """Write results for a file's generation; False when it was replaced or deleted."""
-    generation = _matches_file(file.area, file.name) & (area_files.c.generation == file.generation)
+    same = {"area": file.area, "name": file.name, "generation": file.generation}
     values = {**_file_values(file), "changed_us": sql.clock(tx)}
-    return tx.execute(update(area_files).where(generation).values(**values)).rowcount == 1
+    return tx.execute(update(area_files).filter_by(**same).values(**values)).rowcount == 1
 
 
 def count_files(tx: Tx, area: str, column: str) -> dict[str, int]:
@@ -189,7 +185,7 @@ def summarize_files(tx: Tx, area: str) -> dict[str, tuple[int, int]]:
 
 def delete_files(tx: Tx, area: str) -> list[int]:
     """Delete all file rows of an area; return their sizes."""
-    statement = delete(area_files).where(area_files.c.area == area).returning(area_files.c.size)
+    statement = delete(area_files).filter_by(area=area).returning(area_files.c.size)
     return list(tx.execute(statement).scalars())
 
 
@@ -232,23 +228,23 @@ def insert_upload(tx: Tx, upload: AreaUploadRow) -> None:
 
 def find_upload(tx: Tx, ident: str) -> AreaUploadRow | None:
     """Return an upload by its id."""
-    return sql.find_row(tx, AreaUploadRow, select(area_uploads).where(area_uploads.c.id == ident))
+    return sql.find_row(tx, AreaUploadRow, select(area_uploads).filter_by(id=ident))
 
 
 def touch_upload(tx: Tx, ident: str) -> bool:
     """Restart the expiry of an upload; False when it is gone."""
-    statement = update(area_uploads).where(area_uploads.c.id == ident)
+    statement = update(area_uploads).filter_by(id=ident)
     return tx.execute(statement.values(at_us=sql.clock(tx))).rowcount == 1
 
 
 def delete_upload(tx: Tx, ident: str) -> bool:
     """Delete a completed or aborted upload; False when it is gone already."""
-    return tx.execute(delete(area_uploads).where(area_uploads.c.id == ident)).rowcount == 1
+    return tx.execute(delete(area_uploads).filter_by(id=ident)).rowcount == 1
 
 
 def list_uploads(tx: Tx, area: str, *, limit: int = 100) -> list[AreaUploadRow]:
     """List unfinished uploads of an area, by name."""
-    query = select(area_uploads).where(area_uploads.c.area == area).order_by(area_uploads.c.name)
+    query = select(area_uploads).filter_by(area=area).order_by(area_uploads.c.name)
     return sql.map_rows(AreaUploadRow, tx.execute(query.limit(limit)))
 
 

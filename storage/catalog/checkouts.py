@@ -40,12 +40,12 @@ def insert_checkout(tx: Tx, job: Checkout) -> None:
 
 def find(tx: Tx, ident: str) -> Checkout | None:
     """Return a checkout by its id."""
-    return sql.find_row(tx, Checkout, select(checkouts).where(checkouts.c.id == ident))
+    return sql.find_row(tx, Checkout, select(checkouts).filter_by(id=ident))
 
 
 def record_progress(tx: Tx, ident: str, *, files: int, size: int) -> None:
     """Record how much was copied."""
-    tx.execute(update(checkouts).where(checkouts.c.id == ident).values(files=files, bytes=size))
+    tx.execute(update(checkouts).filter_by(id=ident).values(files=files, bytes=size))
 
 
 def finish(
@@ -53,7 +53,7 @@ def finish(
 ) -> None:
     """Finish a checkout."""
     values = {"state": state, "location": location, "cause": cause, "finished_us": sql.clock(tx)}
-    tx.execute(update(checkouts).where(checkouts.c.id == ident).values(**values))
+    tx.execute(update(checkouts).filter_by(id=ident).values(**values))
 
 
 def list_expirable(tx: Tx, us: int, *, limit: int = 20) -> list[Checkout]:
@@ -68,5 +68,5 @@ def list_expirable(tx: Tx, us: int, *, limit: int = 20) -> list[Checkout]:
 
 def mark_expired(tx: Tx, ident: str) -> None:
     """Mark a checkout whose copies were deleted."""
-    expired = update(checkouts).where(checkouts.c.id == ident)
+    expired = update(checkouts).filter_by(id=ident)
     tx.execute(expired.values(state="EXPIRED", location=None))

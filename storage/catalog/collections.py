@@ -136,7 +136,7 @@ class NewCollectionVersion:
 
 def get(tx: Tx, ident: int) -> Collection:
     """Return a row by its id."""
-    row = tx.execute(select(collections).where(collections.c.id == ident)).first()
+    row = tx.execute(select(collections).filter_by(id=ident)).first()
     if row is None:
         raise NotFoundError("The collection was deleted.")
     return sql.map_row(Collection, row)
@@ -144,9 +144,7 @@ def get(tx: Tx, ident: int) -> Collection:
 
 def find(tx: Tx, fqid: FQID) -> Collection | None:
     """Return the row of a version, published or not."""
-    query = select(collections).where(
-        collections.c.uuid == fqid.uuid, collections.c.version == fqid.version
-    )
+    query = select(collections).filter_by(uuid=fqid.uuid, version=fqid.version)
     return sql.find_row(tx, Collection, query)
 
 
@@ -255,7 +253,7 @@ def delete_version(tx: Tx, fqid: FQID) -> None:
         return
     delete_links(tx, row.id)
     tx.execute(delete(presence).where(presence.c.kind == "collection", presence.c.id == row.id))
-    tx.execute(delete(collections).where(collections.c.id == row.id))
+    tx.execute(delete(collections).filter_by(id=row.id))
 
 
 LinkTarget = tuple[str, FQID]

@@ -130,8 +130,8 @@ def _match_kind(state: str, event_type: str) -> str:
 
 def find_delivery(tx: Tx, subscription_id: int, uuid: str) -> LoggedDelivery | None:
     """Return one delivery of a subscription by its transaction id."""
-    query = select(deliveries).where(deliveries.c.uuid == uuid)
-    row = tx.execute(query.where(deliveries.c.subscription_id == subscription_id)).first()
+    query = select(deliveries).filter_by(uuid=uuid, subscription_id=subscription_id)
+    row = tx.execute(query).first()
     if row is None:
         return None
     return _delivery_from_row(row, _list_attempts(tx, [row.id]).get(row.id, ()))

@@ -74,7 +74,7 @@ def insert_deposit(tx: Tx, new: Deposit) -> bool:
 
 def find(tx: Tx, ident: str, *, locked: bool = False) -> Deposit | None:
     """Return a deposit by its id, with a lock of its row if `locked`."""
-    query = select(deposits).where(deposits.c.id == ident)
+    query = select(deposits).filter_by(id=ident)
     return sql.find_row(tx, _from_row, query.with_for_update() if locked else query)
 
 
@@ -137,4 +137,4 @@ def set_state(tx: Tx, ident: str, state: str, faults: Mapping[str, str] | None =
         "faults": orjson.dumps(faults or {}).decode(),
         "finished_us": sql.clock(tx) if is_over else None,
     }
-    tx.execute(update(deposits).where(deposits.c.id == ident).values(**values))
+    tx.execute(update(deposits).filter_by(id=ident).values(**values))

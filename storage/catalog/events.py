@@ -248,12 +248,12 @@ def insert_replay(
 
 def find_replay(tx: Tx, ident: str) -> Replay | None:
     """Return a replay by its id."""
-    return sql.find_row(tx, Replay, select(replays).where(replays.c.id == ident))
+    return sql.find_row(tx, Replay, select(replays).filter_by(id=ident))
 
 
 def list_replays(tx: Tx, subscription_id: int, *, limit: int) -> list[Replay]:
     """List the replays of a subscription, the latest first."""
-    query = select(replays).where(replays.c.subscription_id == subscription_id)
+    query = select(replays).filter_by(subscription_id=subscription_id)
     rows = tx.execute(query.order_by(replays.c.created_us.desc()).limit(limit))
     return [sql.map_row(Replay, row) for row in rows]
 
@@ -261,13 +261,12 @@ def list_replays(tx: Tx, subscription_id: int, *, limit: int) -> list[Replay]:
 def advance_replay(tx: Tx, replay: Replay, next_seq: int, *, deliveries: int) -> None:
     """Record progress of a replay, and how many deliveries it made."""
     values = {"next_seq": next_seq, "deliveries": replays.c.deliveries + deliveries}
-    tx.execute(update(replays).where(replays.c.id == replay.id).values(**values))
+    tx.execute(update(replays).filter_by(id=replay.id).values(**values))
 
 
 def finish_replay(tx: Tx, replay: Replay) -> None:
     """Mark a replay finished."""
-    finished = update(replays).where(replays.c.id == replay.id)
-    tx.execute(finished.values(finished_us=sql.clock(tx)))
+    tx.execute(update(replays).filter_by(id=replay.id).values(finished_us=sql.clock(tx)))
 
 
 def expire_replays(tx: Tx, before_us: int, *, limit: int) -> int:

@@ -55,9 +55,7 @@ def filter_condemned(tx: Tx, replica: Replica, sums: Sequence[str]) -> set[str]:
 
 def revive(tx: Tx, replica: Replica, sha256: str) -> None:
     """Revive a blob; waits for a deletion in progress, after which the blob is gone."""
-    tx.execute(
-        delete(condemned).where(condemned.c.replica == replica, condemned.c.sha256 == sha256)
-    )
+    tx.execute(delete(condemned).filter_by(replica=replica, sha256=sha256))
 
 
 def list_deletable(tx: Tx, replica: Replica, before_us: int, *, limit: int) -> list[str]:

@@ -126,7 +126,7 @@ def insert_all(tx: Tx, new: Sequence[IngestTaskRow]) -> None:
 
 def record_progress(tx: Tx, ident: str, bytes_done: int) -> None:
     """Record how many bytes were read."""
-    tx.execute(update(tasks).where(tasks.c.id == ident).values(bytes_done=bytes_done))
+    tx.execute(update(tasks).filter_by(id=ident).values(bytes_done=bytes_done))
 
 
 def finish(tx: Tx, ident: str, *, state: str, cause: Mapping[str, Any] | None = None) -> None:
@@ -134,7 +134,7 @@ def finish(tx: Tx, ident: str, *, state: str, cause: Mapping[str, Any] | None = 
     reason = None if cause is None else orjson.dumps(cause).decode()
     done = {"bytes_done": tasks.c.size} if state == "SUCCEEDED" else {}
     values = {"state": state, "cause": reason, "finished_us": sql.clock(tx), **done}
-    tx.execute(update(tasks).where(tasks.c.id == ident).values(**values))
+    tx.execute(update(tasks).filter_by(id=ident).values(**values))
 
 
 def finish_all(tx: Tx, idents: Sequence[str]) -> None:
@@ -151,14 +151,13 @@ def insert_upload(tx: Tx, replica: str, key: str, token: str) -> None:
 
 def touch_upload(tx: Tx, replica: str, key: str, token: str) -> None:
     """Restart the expiry of an upload."""
-    upload = update(uploads).where(uploads.c.replica == replica, uploads.c.key == key)
-    tx.execute(upload.where(uploads.c.token == token).values(at_us=sql.clock(tx)))
+    upload = update(uploads).filter_by(replica=replica, key=key, token=token)
+    tx.execute(upload.values(at_us=sql.clock(tx)))
 
 
 def delete_upload(tx: Tx, replica: str, key: str, token: str) -> None:
     """Delete a completed or aborted upload."""
-    upload = delete(uploads).where(uploads.c.replica == replica, uploads.c.key == key)
-    tx.execute(upload.where(uploads.c.token == token))
+    tx.execute(delete(uploads).filter_by(replica=replica, key=key, token=token))
 
 
 def find_latest_upload(tx: Tx, replica: str, key: str) -> str | None:

@@ -341,7 +341,7 @@ def filter_damaged(tx: Tx, replica: Replica, some: Sequence[str]) -> dict[str, s
 def forget_object(tx: Tx, replica: Replica, key: str) -> None:
     """Forget the findings about an object that was deleted deliberately."""
     for table in (damaged_objects, verified_objects):
-        tx.execute(delete(table).where(table.c.replica == replica, table.c.key == key))
+        tx.execute(delete(table).filter_by(replica=replica, key=key))
 
 
 def count_objects(

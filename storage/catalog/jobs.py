@@ -43,10 +43,6 @@ _EXISTS = f"SELECT 1 FROM todo WHERE {_IS}"
 _RENEW = f"UPDATE todo SET due_us = :now + :lease_us WHERE {_IS} AND token = :token"
 
 
-def _matches_key(key: Job) -> ColumnElement[bool]:
-    return (todo.c.step == key.step) & (todo.c.replica == key.replica) & (todo.c.ref == key.ref)
-
-
 def insert(tx: Tx, rows: Iterable[Job], *, request_id: str = "", sent: bool = True) -> None:
     """Insert jobs that are due now; an existing job becomes due again and loses its claim.
 
@@ -207,7 +203,7 @@ def postpone(
     `until` is the ref of a job whose end also wakes this one. Without `counted` the attempts start
     again at 0: this attempt ended in order, unlike those that killed their workers.
     """
-    claimed = _matches_key(claim.job) & (todo.c.token == claim.token)
+    claimed = update(todo).filter_by(**claim.job._asdict(), token=claim.token)
     due = sql.clock(tx) + int(delay_s * 1e6)
     values: dict[str, Any] = {
         "token": None,
@@ -218,7 +214,7 @@ def postpone(
     }
     if not counted:
         values["attempts"] = 0
-    tx.execute(update(todo).where(claimed).values(**values))
+    tx.execute(claimed.values(**values))
 
 
 def wake(tx: Tx, step: str, replica: str, ref: str) -> tuple[Job, ...]:
@@ -244,16 +240,14 @@ _WAKE = (
 
 def mark_dead(tx: Tx, claim: JobClaim, *, reason: str) -> None:
     """Mark a job dead, with the reason, for an operator to inspect and revive."""
-    claimed = _matches_key(claim.job) & (todo.c.token == claim.token)
-    tx.execute(
-        update(todo).where(claimed).values(parked_us=sql.clock(tx), token=None, reason=reason)
-    )
+    claimed = update(todo).filter_by(**claim.job._asdict(), token=claim.token)
+    tx.execute(claimed.values(parked_us=sql.clock(tx), token=None, reason=reason))
 
 
 def revive(tx: Tx, key: Job) -> bool:
     """Make a dead job due again; False when it is not dead."""
     fresh = {"parked_us": None, "reason": None, "attempts": 0, "due_us": sql.clock(tx)}
-    parked = update(todo).where(_matches_key(key), todo.c.parked_us.is_not(None))
+    parked = update(todo).filter_by(**key._asdict()).where(todo.c.parked_us.is_not(None))
     return tx.execute(parked.values(sent_us=None, **fresh)).rowcount == 1
 
 

@@ -202,7 +202,7 @@ def list_oldest(tx: Tx, replica: Replica, tier: int, *, limit: int) -> list[Jour
 
 def promote(tx: Tx, journal: JournalObject, tier: int) -> None:
     """Move a journal, which is large enough, to this tier as it is."""
-    tx.execute(update(journals).where(journals.c.id == journal.id).values(tier=tier))
+    tx.execute(update(journals).filter_by(id=journal.id).values(tier=tier))
 
 
 def list_aged(tx: Tx, replica: Replica, age_us: int, *, limit: int) -> list[JournalObject]:

@@ -100,12 +100,12 @@ def list_sessions(tx: Tx, email: str, now_us: int, *, limit: int) -> list[Sessio
 
 def end_session(tx: Tx, session_id: str) -> bool:
     """End a session; False when it does not exist."""
-    return bool(tx.execute(delete(sessions).where(sessions.c.id == session_id)).rowcount)
+    return bool(tx.execute(delete(sessions).filter_by(id=session_id)).rowcount)
 
 
 def end_logins(tx: Tx, email: str) -> None:
     """End a user's sessions, login links, grants and device codes."""
-    tx.execute(delete(sessions).where(sessions.c.email == email))
+    tx.execute(delete(sessions).filter_by(email=email))
     delete_login_links(tx, email)
     oauth.delete_device_codes(tx, email)
     oauth.revoke_grants(tx, now_us(tx), email=email)
@@ -140,7 +140,7 @@ class PasswordRow:
 
 def find_password(tx: Tx, email: str) -> PasswordRow | None:
     """Return a user's password hash; None without a password."""
-    return sql.find_row(tx, PasswordRow, select(passwords).where(passwords.c.email == email))
+    return sql.find_row(tx, PasswordRow, select(passwords).filter_by(email=email))
 
 
 def list_passwords(tx: Tx) -> list[PasswordRow]:
@@ -155,7 +155,7 @@ def insert_password(tx: Tx, row: PasswordRow) -> bool:
 
 def change_password(tx: Tx, email: str, hashed: str, now_us: int) -> bool:
     """Change a password and end all logins of the user; False when the user does not exist."""
-    password = update(passwords).where(passwords.c.email == email)
+    password = update(passwords).filter_by(email=email)
     changed = tx.execute(password.values(hash=hashed, changed_us=now_us)).rowcount
     end_logins(tx, email)
     return bool(changed)
@@ -163,14 +163,13 @@ def change_password(tx: Tx, email: str, hashed: str, now_us: int) -> bool:
 
 def rehash_password(tx: Tx, email: str, *, before: str, after: str) -> None:
     """Replace the hash of an unchanged password; do nothing if the password was changed."""
-    unchanged = (passwords.c.email == email) & (passwords.c.hash == before)
-    tx.execute(update(passwords).where(unchanged).values(hash=after))
+    tx.execute(update(passwords).filter_by(email=email, hash=before).values(hash=after))
 
 
 def delete_password(tx: Tx, email: str) -> bool:
     """Delete a password and end all logins; False when the user does not exist."""
     end_logins(tx, email)
-    return bool(tx.execute(delete(passwords).where(passwords.c.email == email)).rowcount)
+    return bool(tx.execute(delete(passwords).filter_by(email=email)).rowcount)
 
 
 @dataclass(frozen=True, slots=True)
@@ -223,7 +222,7 @@ EXPIRED_LINK_GRACE_US = 30 * 86_400_000_000
 
 def find_login_link(tx: Tx, link_id: str) -> LoginLinkRow | None:
     """Return a link, used or expired as it may be."""
-    return sql.find_row(tx, LoginLinkRow, select(login_links).where(login_links.c.id == link_id))
+    return sql.find_row(tx, LoginLinkRow, select(login_links).filter_by(id=link_id))
 
 
 def use_login_link(tx: Tx, link_id: str, now_us: int) -> bool:
@@ -235,7 +234,7 @@ def use_login_link(tx: Tx, link_id: str, now_us: int) -> bool:
 
 def delete_login_links(tx: Tx, email: str) -> None:
     """Delete a user's login links."""
-    tx.execute(delete(login_links).where(login_links.c.email == email))
+    tx.execute(delete(login_links).filter_by(email=email))
 
 
 @dataclass(frozen=True, slots=True)
@@ -268,19 +267,19 @@ def count_failure(tx: Tx, who: str, *, now_us: int, forgotten_us: int) -> int | 
 
 def lock_out(tx: Tx, who: str, until_us: int) -> None:
     """Lock a key out until `until_us`."""
-    tx.execute(update(tries).where(tries.c.who == who).values(until_us=until_us))
+    tx.execute(update(tries).filter_by(who=who).values(until_us=until_us))
 
 
 def uncount_failure(tx: Tx, who: str, *, counted: int) -> None:
     """Take back a counted failure; others counted since then stay."""
     until_us = case((tries.c.failures == counted, 0), else_=tries.c.until_us)
     values = {"failures": tries.c.failures - 1, "until_us": until_us}
-    tx.execute(update(tries).where(tries.c.who == who).values(**values))
+    tx.execute(update(tries).filter_by(who=who).values(**values))
 
 
 def clear_failures(tx: Tx, who: str) -> bool:
     """Clear the failures of a key; False when there are none."""
-    return bool(tx.execute(delete(tries).where(tries.c.who == who)).rowcount)
+    return bool(tx.execute(delete(tries).filter_by(who=who)).rowcount)
 
 
 def clear_all_failures(tx: Tx, prefix: str, *, suffix: str = "") -> bool:
@@ -303,7 +302,7 @@ def expire_failures(tx: Tx, before_us: int) -> None:
 
 def find_failures(tx: Tx, who: str) -> LoginFailures | None:
     """Return the failures of a key."""
-    return sql.find_row(tx, LoginFailures, select(tries).where(tries.c.who == who))
+    return sql.find_row(tx, LoginFailures, select(tries).filter_by(who=who))
 
 
 _COUNT_IN_WINDOW = sql.parse(
@@ -322,7 +321,7 @@ def count_in_window(tx: Tx, who: str, *, most: int, now_us: int, span_us: int) -
     until_us = now_us + span_us
     row = tx.execute(_COUNT_IN_WINDOW, {"who": who, "now": now_us, "until": until_us}).one()
     if row.until_us <= now_us:
-        window = update(tries).where(tries.c.who == who)
+        window = update(tries).filter_by(who=who)
         tx.execute(window.values(failures=1, until_us=until_us))
         return max(0, int(row.failures) - 1 - most)
     return 0 if row.failures <= most else None

@@ -40,7 +40,7 @@ def insert_client(tx: Tx, row: OAuthClient) -> bool:
 
 def find_client(tx: Tx, client_id: str) -> OAuthClient | None:
     """Return a client by its id."""
-    return sql.find_row(tx, _client_from_row, select(clients).where(clients.c.id == client_id))
+    return sql.find_row(tx, _client_from_row, select(clients).filter_by(id=client_id))
 
 
 def list_clients(tx: Tx) -> list[OAuthClient]:
@@ -51,8 +51,8 @@ def list_clients(tx: Tx) -> list[OAuthClient]:
 def delete_client(tx: Tx, client_id: str) -> bool:
     """Delete a client and its consents, but not its grants; False when it does not exist."""
     for table in (consents, device_codes):
-        tx.execute(delete(table).where(table.c.client == client_id))
-    return bool(tx.execute(delete(clients).where(clients.c.id == client_id)).rowcount)
+        tx.execute(delete(table).filter_by(client=client_id))
+    return bool(tx.execute(delete(clients).filter_by(id=client_id)).rowcount)
 
 
 def _client_from_row(row: Row[Any]) -> OAuthClient:
@@ -109,7 +109,7 @@ def insert_grant(tx: Tx, row: GrantRow) -> None:
 
 def find_grant(tx: Tx, grant_id: str) -> GrantRow | None:
     """Return a grant, valid or not."""
-    return sql.find_row(tx, GrantRow, select(grants).where(grants.c.id == grant_id))
+    return sql.find_row(tx, GrantRow, select(grants).filter_by(id=grant_id))
 
 
 class GrantUse(NamedTuple):
@@ -138,12 +138,12 @@ def is_grant_valid(tx: Tx, grant_id: str, now_us: int) -> bool:
 
 def touch_grant(tx: Tx, grant_id: str, now_us: int) -> None:
     """Record that a personal token was used."""
-    tx.execute(update(grants).where(grants.c.id == grant_id).values(used_us=now_us))
+    tx.execute(update(grants).filter_by(id=grant_id).values(used_us=now_us))
 
 
 def lock_grant_by_code(tx: Tx, code: str) -> GrantRow | None:
     """Return and lock the grant of a code, redeemed or not."""
-    return sql.find_row(tx, GrantRow, select(grants).where(grants.c.code == code).with_for_update())
+    return sql.find_row(tx, GrantRow, select(grants).filter_by(code=code).with_for_update())
 
 
 def lock_grant_by_token(tx: Tx, token: str) -> GrantRow | None:
@@ -155,7 +155,7 @@ def lock_grant_by_token(tx: Tx, token: str) -> GrantRow | None:
 
 def redeem_grant(tx: Tx, grant_id: str, now_us: int, *, ends_us: int) -> None:
     """Mark a code redeemed; the grant now expires with its tokens. The caller holds the lock."""
-    redeemed = update(grants).where(grants.c.id == grant_id)
+    redeemed = update(grants).filter_by(id=grant_id)
     tx.execute(redeemed.values(redeemed_us=now_us, ends_us=ends_us))
 
 
@@ -261,24 +261,19 @@ def insert_refresh_token(tx: Tx, row: RefreshTokenRow) -> None:
 
 def find_refresh_token(tx: Tx, token_id: str) -> RefreshTokenRow | None:
     """Return a refresh token, used or not."""
-    query = select(refresh_tokens).where(refresh_tokens.c.id == token_id)
+    query = select(refresh_tokens).filter_by(id=token_id)
     return sql.find_row(tx, RefreshTokenRow, query)
 
 
 def mark_refresh_token_used(tx: Tx, token_id: str, now_us: int) -> None:
     """Mark a refresh token used; the caller locked its grant and checked that it was unused."""
-    used = update(refresh_tokens).where(refresh_tokens.c.id == token_id)
-    tx.execute(used.values(used_us=now_us))
+    tx.execute(update(refresh_tokens).filter_by(id=token_id).values(used_us=now_us))
 
 
 def find_consent(tx: Tx, email: str, client: str) -> frozenset[str]:
     """Return the scopes of a user's permanent consent for a client."""
-    query = select(consents.c.scope).where(_is_consent(email, client))
+    query = select(consents.c.scope).where(consents.c.email == email, consents.c.client == client)
     return frozenset((tx.execute(query).scalar() or "").split())
-
-
-def _is_consent(email: str, client: str) -> ColumnElement[bool]:
-    return (consents.c.email == email) & (consents.c.client == client)
 
 
 def record_consent(tx: Tx, email: str, client: str, scopes: frozenset[str], now_us: int) -> None:
@@ -290,7 +285,7 @@ def record_consent(tx: Tx, email: str, client: str, scopes: frozenset[str], now_
 
 def delete_consent(tx: Tx, email: str, client: str) -> None:
     """Delete a user's permanent consent for a client."""
-    tx.execute(delete(consents).where(_is_consent(email, client)))
+    tx.execute(delete(consents).filter_by(email=email, client=client))
 
 
 PENDING, APPROVED, DENIED = "pending", "approved", "denied"
@@ -322,36 +317,36 @@ def insert_device_code(tx: Tx, row: DeviceCodeRow, now_us: int) -> bool:
 
 def lock_device_code(tx: Tx, device_code: str) -> DeviceCodeRow | None:
     """Return a device code and lock it until the transaction ends."""
-    query = select(device_codes).where(device_codes.c.id == device_code)
+    query = select(device_codes).filter_by(id=device_code)
     return sql.find_row(tx, DeviceCodeRow, query.with_for_update())
 
 
 def lock_user_code(tx: Tx, user_code: str) -> DeviceCodeRow | None:
     """Return the device code of a user code and lock it until the transaction ends."""
-    query = select(device_codes).where(device_codes.c.user_code == user_code)
+    query = select(device_codes).filter_by(user_code=user_code)
     return sql.find_row(tx, DeviceCodeRow, query.with_for_update())
 
 
 def record_device_poll(tx: Tx, device_code: str, now_us: int, *, interval_s: int) -> None:
     """Record a poll and the interval until the next; the caller holds the lock."""
-    polled = update(device_codes).where(device_codes.c.id == device_code)
+    polled = update(device_codes).filter_by(id=device_code)
     tx.execute(polled.values(polled_us=now_us, interval_s=interval_s))
 
 
 def decide_device_code(tx: Tx, device_code: str, state: str, *, email: str, auth_us: int) -> None:
     """Record the user's decision; the caller holds the lock and checked that it is pending."""
-    decided = update(device_codes).where(device_codes.c.id == device_code)
+    decided = update(device_codes).filter_by(id=device_code)
     tx.execute(decided.values(state=state, email=email, auth_us=auth_us))
 
 
 def delete_device_code(tx: Tx, device_code: str) -> None:
     """Delete a device code whose tokens were issued."""
-    tx.execute(delete(device_codes).where(device_codes.c.id == device_code))
+    tx.execute(delete(device_codes).filter_by(id=device_code))
 
 
 def delete_device_codes(tx: Tx, email: str) -> None:
     """Delete the device codes that a user decided about."""
-    tx.execute(delete(device_codes).where(device_codes.c.email == email))
+    tx.execute(delete(device_codes).filter_by(email=email))
 
 
 def delete_all_device_codes(tx: Tx) -> None:

@@ -70,9 +70,7 @@ def insert(tx: Tx, new: Purge) -> Purge:
 
 def find(tx: Tx, kind: str, uuid: str, version: str) -> Purge | None:
     """Return exactly this purge; an empty version means that of the whole uuid."""
-    query = select(purges).where(
-        purges.c.kind == kind, purges.c.uuid == uuid, purges.c.version == version
-    )
+    query = select(purges).filter_by(kind=kind, uuid=uuid, version=version)
     return sql.find_row(tx, Purge, query)
 
 
@@ -115,7 +113,7 @@ def record_erasure(tx: Tx, purge: Purge, replica: Replica) -> bool:
     """Record an erasure in a bucket; True when every bucket is done. The caller locked the head."""
     table = VERSION_TABLES[purge.kind]
     ident = select(table.c.id).where(table.c.uuid == purge.uuid, table.c.version == purge.version)
-    statement = delete(presence).where(presence.c.kind == purge.kind, presence.c.replica == replica)
+    statement = delete(presence).filter_by(kind=purge.kind, replica=replica)
     tx.execute(statement.where(presence.c.id.in_(ident.scalar_subquery())))
     return _record_confirmation(tx, purge, replica, "erased_us")
 
@@ -131,12 +129,12 @@ def _record_confirmation(tx: Tx, purge: Purge, replica: Replica, column: str) ->
 def finish(tx: Tx, purge: Purge) -> None:
     """Mark a purge finished."""
     finished = func.coalesce(purges.c.finished_us, sql.clock(tx))
-    tx.execute(update(purges).where(purges.c.id == purge.id).values(finished_us=finished))
+    tx.execute(update(purges).filter_by(id=purge.id).values(finished_us=finished))
 
 
 def read_progress(tx: Tx, purge: Purge) -> dict[str, str]:
     """Return the state of each replica: `waiting`, `marked` or `erased`."""
-    rows = tx.execute(select(purge_replicas).where(purge_replicas.c.purge_id == purge.id))
+    rows = tx.execute(select(purge_replicas).filter_by(purge_id=purge.id))
     return {
         row.replica: "erased" if row.erased_us else "marked" if row.marked_us else "waiting"
         for row in rows
@@ -206,11 +204,11 @@ def delete_bundle(tx: Tx, bundle_id: int, event_ids: Sequence[str]) -> None:
     for start in range(0, len(shared), _CHUNK):
         _delete_segments(tx, shared[start : start + _CHUNK])
     tx.execute(update(events).where(events.c.id.in_(event_ids)).values(bundle_id=0))
-    tx.execute(update(checkouts).where(checkouts.c.bundle_id == bundle_id).values(bundle_id=0))
+    tx.execute(update(checkouts).filter_by(bundle_id=bundle_id).values(bundle_id=0))
     indexed = documents.c.replica.in_(REPLICAS) & (documents.c.bundle_id == bundle_id)
     tx.execute(delete(documents).where(indexed))
     _delete_replica_rows(tx, "bundle", bundle_id)
-    tx.execute(delete(bundles).where(bundles.c.id == bundle_id))
+    tx.execute(delete(bundles).filter_by(id=bundle_id))
 
 
 def _delete_segments(tx: Tx, idents: Sequence[int]) -> None:
@@ -224,13 +222,13 @@ def delete_file(tx: Tx, ident: int, fqid: FQID) -> None:
     """Delete a file's rows and its ingest tasks; the caller holds the lock of its head."""
     versions.unpublish(tx, "file", *fqid)
     _delete_replica_rows(tx, "file", ident)
-    tx.execute(delete(files).where(files.c.id == ident))
+    tx.execute(delete(files).filter_by(id=ident))
     named = (tasks.c.uuid == fqid.uuid) & (tasks.c.version == fqid.version)
     tx.execute(delete(tasks).where(named, tasks.c.finished_us.is_not(None)))
 
 
 def _delete_replica_rows(tx: Tx, kind: str, ident: int) -> None:
-    tx.execute(delete(presence).where(presence.c.kind == kind, presence.c.id == ident))
+    tx.execute(delete(presence).filter_by(kind=kind, id=ident))
 
 
 def list_versions(tx: Tx, uuid: str) -> list[FQID]:

@@ -77,13 +77,13 @@ def set_quota(tx: Tx, quota: Quota) -> None:
 
 def find_quota(tx: Tx, kind: OwnerKind, name: str) -> Quota | None:
     """Return the quota that an operator set for a user or group."""
-    query = select(quotas).where(quotas.c.kind == kind, quotas.c.name == name)
+    query = select(quotas).filter_by(kind=kind, name=name)
     return sql.find_row(tx, Quota, query)
 
 
 def remove_quota(tx: Tx, kind: OwnerKind, name: str) -> None:
     """Remove the quota of a user or group, so that the default holds."""
-    tx.execute(delete(quotas).where(quotas.c.kind == kind, quotas.c.name == name))
+    tx.execute(delete(quotas).filter_by(kind=kind, name=name))
 
 
 _QUOTA_COLUMNS = ", ".join(

@@ -197,7 +197,7 @@ def set_created(tx: Tx, kind: str, ident: int, created_us: int) -> None:
     table = _RECORD_TABLES[kind]
     names = [name for name in ("created_us", "published_us") if name in table.c]
     values = dict.fromkeys(names, created_us)
-    tx.execute(update(table).where(table.c.id == ident).values(**values))
+    tx.execute(update(table).filter_by(id=ident).values(**values))
 
 
 def filter_stored(tx: Tx, kind: str, replica: Replica, fqids: Sequence[FQID]) -> set[FQID]:

@@ -47,7 +47,7 @@ def find_last_backup_us(tx: Tx) -> int | None:
 
 def write_value(tx: Tx, key: str, text: str | None) -> None:
     """Set the value of a key; None deletes it."""
-    tx.execute(delete(meta).where(meta.c.key == key))
+    tx.execute(delete(meta).filter_by(key=key))
     if text is not None:
         tx.execute(insert(meta), {"key": key, "value": text})
 
@@ -85,4 +85,4 @@ def is_leased(tx: Tx, name: str) -> bool:
 
 def release_lease(tx: Tx, name: str, *, token: str) -> None:
     """Release a lease if this token holds it."""
-    tx.execute(delete(leases).where(leases.c.name == name, leases.c.token == token))
+    tx.execute(delete(leases).filter_by(name=name, token=token))

@@ -126,7 +126,7 @@ def list_by_owner(
     """List an owner's live subscriptions, the oldest first."""
     query = (
         select(subscriptions)
-        .where(subscriptions.c.owner == owner, subscriptions.c.replica == replica)
+        .filter_by(owner=owner, replica=replica)
         .where(subscriptions.c.type == kind, subscriptions.c.deleted_us.is_(None))
         .order_by(subscriptions.c.id)
     )
@@ -195,7 +195,7 @@ def rotate_secret(
         "hmac_secret": secret,
         "hmac_key_id": subscription.hmac_key_id if key_id is None else key_id,
     }
-    tx.execute(update(subscriptions).where(subscriptions.c.id == subscription.id).values(**values))
+    tx.execute(update(subscriptions).filter_by(id=subscription.id).values(**values))
 
 
 def expire_previous_secrets(tx: Tx) -> int:
@@ -235,7 +235,7 @@ def resume(tx: Tx, ident: int) -> None:
     """Activate a subscription and reset its failures."""
     fresh = {"state": "active", "state_reason": None, "state_us": None}
     failures = {"failures": 0, "failing_us": None}
-    statement = update(subscriptions).where(subscriptions.c.id == ident)
+    statement = update(subscriptions).filter_by(id=ident)
     tx.execute(statement.values(**fresh, **failures))
 
 

@@ -288,9 +288,7 @@ class Tombstone:
 
 def find_tombstone(tx: Tx, kind: str, uuid: str, version: str) -> Tombstone | None:
     """Return exactly this tombstone; an empty version means that of the whole uuid."""
-    query = select(tombstones).where(
-        tombstones.c.kind == kind, tombstones.c.uuid == uuid, tombstones.c.version == version
-    )
+    query = select(tombstones).filter_by(kind=kind, uuid=uuid, version=version)
     return sql.find_row(tx, Tombstone, query)
 
 

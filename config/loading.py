@@ -132,9 +132,11 @@ def _read_environment(environ: Mapping[str, str], problems: list[str]) -> dict[s
     hints = typing.get_type_hints(Settings)
     names = {variable_of(item.name): item.name for item in fields(Settings)}
     variables = {key: raw for key, raw in environ.items() if key.startswith(PREFIX)}
-    unknown = [key for key in variables.keys() - names.keys() if not _is_ignored(key)]
-    if unknown:
-        problems.append(f"unknown setting {', '.join(sorted(unknown))}")
+    for key in sorted(variables.keys() - names.keys()):
+        if not _is_ignored(key):
+            close = difflib.get_close_matches(key, names, n=1)
+            suggestion = f"; did you mean {close[0]}?" if close else ""
+            problems.append(f"unknown setting {key}{suggestion}")
     values = {}
     for key in variables.keys() & names.keys():
         try:

@@ -4,7 +4,7 @@ import json
 import math
 import re
 import typing
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -28,8 +28,37 @@ SETTING_BOUNDS = {
     "catalog_connections": (1, 10_000),
     "catalog_overflow": (0, 10_000),
     "catalog_read_max_lag_s": (0.5, 3_600.0),
+    "areas_credentials_s": (900, 43_200),
 }
 """Minimum and maximum values with which a store can run."""
+LARGEST_NUMBERS = {"_days": 36_500, "_ms": 3_600_000, "_s": 3_153_600_000, "": 2**62}
+"""Maxima of the other numbers by the end of their names: times of a hundred years or an hour."""
+POSITIVE_SETTINGS = frozenset(
+    {
+        *("cloud_connect_s", "cloud_read_s", "cloud_attempts"),
+        *("max_body_bytes", "max_json_depth", "max_upload_bytes"),
+        *("api_processes", "api_connections", "request_head_s", "signed_url_s"),
+        *("policies_timeout_s", "provider_timeout_s", "delivery_timeout_s", "search_timeout_s"),
+        *("code_s", "access_token_s", "refresh_idle_s", "personal_token_s", "grant_s"),
+        *("device_code_s", "login_s", "session_s", "session_idle_s", "login_link_s"),
+        *("password_min", "password_memory_kib", "password_passes", "password_lanes"),
+        *("passwords_at_once", "copy_parallel", "max_claims", "refill_rows", "worker_poll_ms"),
+        *("scrub_period_days", "search_fields", "jmespath_visits"),
+    }
+)
+"""Settings with which a store cannot run at 0; the others may be 0."""
+URL_SCHEMES = {
+    **dict.fromkeys(("external_url", "auth_external_url"), ("https://", "http://")),
+    **dict.fromkeys(("policies_url", "search_url"), ("https://", "http://")),
+    "catalog_url": ("postgresql+psycopg://", "sqlite:///"),
+    "redis_url": ("redis://", "rediss://", "unix://"),
+    **dict.fromkeys(
+        ("replica_aws", "replica_gcp", "areas_url", "checkout_aws", "checkout_gcp"),
+        ("file:///", "s3://", "gs://"),
+    ),
+    "backup_target": ("file:///", "s3://", "gs://"),
+}
+"""Beginnings of the URLs that a setting can be, if it is not empty."""
 SETTING_CHOICES = {
     "log_level": ("debug", "info", "warning", "error", "critical"),
     "log_format": ("auto", "text", "json"),
@@ -60,16 +89,46 @@ class ProviderSettings:
 def find_out_of_bounds(settings: Mapping[str, Any]) -> dict[str, str]:
     """Return an error for each setting out of its bounds or not among its choices."""
     numbers = {
-        name: f"must be between {least} and {most} (got {settings[name]})"
-        for name, (least, most) in SETTING_BOUNDS.items()
-        if not least <= settings[name] <= most
+        name: f"{_describe_bounds(least, most)} (got {value})"
+        for name, value in settings.items()
+        if isinstance(value, (int, float)) and not isinstance(value, bool)
+        for least, most in [_find_bounds(name, value)]
+        if not least <= value <= most
+    }
+    if not settings["delivery_delays_s"] or min(settings["delivery_delays_s"]) < 0:
+        numbers["delivery_delays_s"] = "must be a list of delays, none of them negative"
+    # The value is not repeated: it may have a password.
+    urls = {
+        name: f"must be a URL that begins with {', '.join(schemes[:-1])} or {schemes[-1]}"
+        for name, schemes in URL_SCHEMES.items()
+        if settings[name] and not _begins_with(settings[name], schemes)
     }
     words = {
         name: f'must be one of {", ".join(choices)} (got "{settings[name]}")'
         for name, choices in SETTING_CHOICES.items()
         if settings[name].lower() not in choices
     }
-    return numbers | words
+    return numbers | urls | words
+
+
+def _find_bounds(name: str, value: float) -> tuple[float, float]:
+    """Return the minimum and the maximum of a number."""
+    if name in SETTING_BOUNDS:
+        return SETTING_BOUNDS[name]
+    least = (1 if isinstance(value, int) else 0.001) if name in POSITIVE_SETTINGS else 0
+    most = next(most for end, most in LARGEST_NUMBERS.items() if name.endswith(end))
+    return least, most
+
+
+def _describe_bounds(least: float, most: float) -> str:
+    if most == LARGEST_NUMBERS[""]:
+        return f"must be at least {least} and below 2^62"
+    return f"must be between {least} and {most}"
+
+
+def _begins_with(url: str, schemes: Iterable[str]) -> bool:
+    """Return whether a URL begins with one of these, with something behind it."""
+    return any(url.lower().startswith(scheme) and len(url) > len(scheme) for scheme in schemes)
 
 
 def is_origin(text: str) -> bool:

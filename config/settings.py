@@ -435,7 +435,6 @@ class Settings:
                 "must be an http or https URL such as"
                 " https://creativecommons.org/licenses/by/4.0/, or one line of text",
             )
-        self._check_quotas()
         self._check_standby()
         if self.traces_url and not is_plain_url(self.traces_url):
             raise SettingValueError(
@@ -449,11 +448,6 @@ class Settings:
             )
         if self.allow_private_callbacks is None:
             object.__setattr__(self, "allow_private_callbacks", is_loopback(self.host))
-
-    def _check_quotas(self) -> None:
-        for name in ("quota_bytes", "quota_files", "group_quota_bytes", "group_quota_files"):
-            if getattr(self, name) < 0:
-                raise SettingValueError(name, "must not be negative")
 
     def _check_standby(self) -> None:
         """Refuse a standby without a catalog on PostgreSQL; never repeat a URL: passwords."""

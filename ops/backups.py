@@ -121,7 +121,7 @@ def _save_backup(
 
 @contextmanager
 def _open_backup(settings: Settings, source: str) -> Iterator[tuple[str, BinaryIO]]:
-    """Open a backup; of a URL the latest, unless its last part names one."""
+    """Open a backup; of a URL the latest."""
     if "://" not in source:
         file = Path(source)
         with FolderTarget(file.parent).open(file.name) as opened:

@@ -55,6 +55,10 @@ def _add_filter_options(limit: int) -> Callable[[Callable[..., Any]], Callable[.
             reason: str | None,
             **others: Any,
         ) -> Any:
+            for name, value in (("ref", ref), ("reason", reason)):
+                if value is not None and not value.strip():
+                    # An empty variable of a script would choose all jobs.
+                    raise click.BadParameter("must not be empty", param_hint=f"'--{name}'")
             chosen = DeadJobFilter(step, replica, ref, reason)
             return function(*args, chosen=chosen, **others)
 

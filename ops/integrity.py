@@ -23,6 +23,7 @@ from auth.tokens.issuance import sign_claims, verify_own_claims
 from auth.tokens.signing_keys import SigningKeys, read_keys_until, read_signing_keys
 from config import Settings
 from ops.commands import open_stores, select_replicas
+from ops.options import FiniteRange
 from ops.output import CommandOutput, OutputTable, print_output, prints_output
 from pipelines import bundles, collections, fixity, purges, scrub
 from pipelines.fixity import FixityReport, ObjectFixity
@@ -51,7 +52,7 @@ class BrokenReport(Exception):
 @click.command()
 @click.option("--replica", type=click.Choice(REPLICAS), help="Only this one.")
 @click.option(
-    "--sample", default=100.0, type=click.FloatRange(0, 100), show_default=True, help="Per cent."
+    "--sample", default=100.0, type=FiniteRange(0, 100), show_default=True, help="Per cent."
 )
 @click.option("--repair", is_flag=True, help="Repair damaged objects from the other replica.")
 @click.pass_obj

@@ -1,7 +1,6 @@
 """What operator commands print: tables on a terminal, tabs in a pipe, or JSON; once or watched."""
 
 import json
-import math
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -15,6 +14,7 @@ from rich.table import Table
 from rich.text import Text
 
 from config import SettingsError
+from ops.options import FiniteRange
 from storage.errors import DomainError, explain_error
 
 WATCH_S = 2.0
@@ -92,9 +92,6 @@ def prints_state(function: Callable[..., CommandOutput | None]) -> Callable[...,
 
     @wraps(function)
     def call(*args: Any, as_json: bool, interval_s: float | None, **options: Any) -> None:
-        if interval_s is not None and math.isnan(interval_s):
-            raise click.BadParameter("It is not a number.", param_hint="'--watch'")
-
         def collect() -> CommandOutput | None:
             return function(*args, **options)
 
@@ -117,7 +114,7 @@ def prints_state(function: Callable[..., CommandOutput | None]) -> Callable[...,
         "interval_s",
         is_flag=False,
         flag_value=WATCH_S,
-        type=click.FloatRange(0.1, 3600),
+        type=FiniteRange(0.1, 3600),
         metavar="[SECONDS]",
         help=f"Print it again every {WATCH_S:.0f} or SECONDS, until Ctrl-C.",
     )

@@ -9,6 +9,7 @@ import sys
 import click
 
 from config import Settings
+from ops.options import FiniteRange
 from storage.heartbeats import read_heartbeats, require_writable
 
 PROCESS_NAMES = (
@@ -33,7 +34,7 @@ MAX_AGE_S = 60.0
 @click.argument("queues", nargs=-1, type=click.Choice(PROCESS_NAMES), metavar="[QUEUES]...")
 @click.option(
     "--max-age",
-    type=click.FloatRange(min=0, min_open=True),
+    type=FiniteRange(min=0, min_open=True),
     default=MAX_AGE_S,
     show_default=True,
     help="Seconds since its last heartbeat after which a process counts as stuck.",

@@ -30,7 +30,7 @@ _UNITS = {
     **{f"{prefix}B": 1000 ** (power + 1) for power, prefix in enumerate("kMGTP")},
     **{f"{prefix}iB": 1024 ** (power + 1) for power, prefix in enumerate("KMGTP")},
 }
-_AMOUNT_REGEX = re.compile(r"(\d{1,18}) ?([A-Za-z]*)")
+_AMOUNT_REGEX = re.compile(r"([0-9]{1,18}) ?([A-Za-z]*)")
 MEMBERS_PER_PAGE = 1_000
 NOT_ENFORCED = "Quotas are not enforced: set STORE_QUOTAS=true, and restart the store."
 

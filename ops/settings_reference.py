@@ -4,16 +4,27 @@
 """
 
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
 from urllib.parse import urlsplit
 
 import click
 
+from auth.authorization import parse_closed_operations
+from auth.tokens.verification import require_token_algorithms
 from config import Settings
-from config.loading import LoadedSettings, read_all_settings
+from config.loading import LoadedSettings, read_all_settings, variable_of
 from config.reference import list_current_values, render_example
 from config.settings import FILE_VARIABLE, PREFIX, SettingsError, is_loopback
 from ops.output import CommandOutput, OutputTable, prints_state
+from storage.connect import check_secrets
+from storage.engines import open_bucket, open_schemas
+from storage.errors import DomainError, explain_error
+from storage.model import MIN_SECRET_LENGTH
+
+BUCKETS = ("replica_aws", "replica_gcp", "areas_url", "checkout_aws", "checkout_gcp")
 
 EMBEDDED, MACHINE, MACHINES = "embedded", "machine", "machines"
 KINDS = {
@@ -57,12 +68,38 @@ def check(file: str | None) -> CommandOutput:
     """
     loaded = read_all_settings({**os.environ, **({FILE_VARIABLE: file} if file else {})})
     problems = loaded.problems + find_conflicts(loaded.settings)
+    problems += _list_unusable(loaded.settings)
     kind, count = find_kind(loaded.settings), len(loaded.sources)
     value = {"kind": kind, "set": count, "problems": problems}
     if problems:
         error = f"{len(problems)} problems" if len(problems) > 1 else "1 problem"
         return CommandOutput(value, text="\n".join(problems), error=error)
     return CommandOutput(value, text=f"no problem: {KINDS[kind]}, {count} settings are set")
+
+
+def _list_unusable(settings: Settings) -> Iterator[str]:
+    """Yield what would stop the start although each value is possible; nothing is connected."""
+    keyed = replace(settings, secret_key=settings.secret_key or "-" * MIN_SECRET_LENGTH)
+    checks: list[Callable[[], object]] = [
+        partial(check_secrets, keyed),
+        partial(open_schemas, settings),
+        partial(parse_closed_operations, settings.closed_operations),
+        partial(require_token_algorithms, settings.token_algorithms),
+    ]
+    for check_one in checks:
+        try:
+            check_one()
+        except (SettingsError, DomainError) as error:
+            yield explain_error(error)
+    if settings.web_logo and not Path(settings.web_logo).is_file():
+        yield f"{variable_of('web_logo')}: there is no file {settings.web_logo}"
+    for name in (*BUCKETS, "backup_target"):
+        url = getattr(settings, name)
+        try:
+            if url.startswith(("s3://", "gs://")):
+                open_bucket(keyed, name, url)
+        except SettingsError as error:
+            yield f"{variable_of(name)}: {error}"
 
 
 @settings_commands.command()

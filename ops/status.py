@@ -31,7 +31,8 @@ def status(settings: Settings) -> CommandOutput:
     """Show processes, health, backlog, damage and dead jobs."""
     require_home(settings)
     other = (
-        f"{settings.internal_url} is not the store of {settings.home}: set STORE_HOME or STORE_PORT"
+        f"{settings.internal_url} is not the store of {settings.home}: set STORE_HOME, STORE_PORT"
+        " and STORE_SECRET_KEY as the store has them"
     )
     health = _fetch_health(settings)
     shown = [("api", "failed", other)] if health is None else health

@@ -51,6 +51,9 @@ class SecretBox:
             for cipher in (self._cipher, *self._former):
                 with suppress(InvalidTag):
                     return cipher.decrypt(nonce, body, context)
-            raise ValueError("another key or context")
+            raise ValueError(
+                "it was sealed with another STORE_SECRET_KEY: set that one, or"
+                " STORE_SECRET_KEY_PREVIOUS"
+            )
         except ValueError as error:
             raise Unavailable("A sealed secret cannot be opened with the store's key") from error

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from config import Settings, SettingsError, load_settings
+from config.loading import read_all_settings
 from config.parsing import ProviderSettings
 from storage.connect import connect
 
@@ -248,7 +249,43 @@ def test_a_list_that_means_nothing_is_refused(name: str, raw: str) -> None:
 
 
 @pytest.mark.spec("OPS-45")
-@pytest.mark.parametrize("name", ["QUOTA_BYTES", "QUOTA_FILES", "GROUP_QUOTA_BYTES"])
-def test_quota_is_not_negative(name: str) -> None:
-    with pytest.raises(SettingsError, match=f"STORE_{name}: must not be negative"):
-        load_settings({f"STORE_{name}": "-1"})
+@pytest.mark.parametrize("raw", ["-1", "99999999999999999999"])
+def test_no_number_is_negative_or_too_large_for_the_catalog(raw: str) -> None:
+    hints = typing.get_type_hints(Settings)
+    numbers = [item.name for item in fields(Settings) if hints[item.name] in (int, float)]
+    given = {f"STORE_{name.upper()}": raw for name in numbers}
+    found = read_all_settings(given).problems
+    assert {problem.partition(":")[0] for problem in found} == given.keys()
+    assert all(re.search(r": must be .*\(got ", problem) for problem in found), found
+
+
+@pytest.mark.parametrize(
+    ("name", "raw", "problem"),
+    [
+        ("MAX_CLAIMS", "0", "must be at least 1 and below 2^62 (got 0)"),
+        ("SEARCH_TIMEOUT_S", "0", "must be between 0.001 and 3153600000 (got 0.0)"),
+        ("AREAS_CREDENTIALS_S", "899", "must be between 900 and 43200 (got 899)"),
+        ("DELIVERY_KEEP_DAYS", "36501", "must be between 0 and 36500 (got 36501)"),
+        ("DELIVERY_DELAYS_S", "", "must be a list of delays, none of them negative"),
+        ("DELIVERY_DELAYS_S", "0,-1", "must be a list of delays, none of them negative"),
+        ("EXTERNAL_URL", "store.example", "must be a URL that begins with https:// or http://"),
+        ("AUTH_EXTERNAL_URL", "https://", "must be a URL that begins with https:// or http://"),
+        ("REPLICA_AWS", "bucket", "must be a URL that begins with file:///, s3:// or gs://"),
+        ("BACKUP_TARGET", "/srv", "must be a URL that begins with file:///, s3:// or gs://"),
+        (
+            "CATALOG_URL",
+            "postgresql://store:hidden@db/store",
+            "must be a URL that begins with postgresql+psycopg:// or sqlite:///",
+        ),
+    ],
+)
+def test_names_the_setting_and_what_it_can_be(name: str, raw: str, problem: str) -> None:
+    assert read_all_settings({f"STORE_{name}": raw}).problems == [f"STORE_{name}: {problem}"]
+
+
+def test_suggests_the_variable_that_was_meant() -> None:
+    found = read_all_settings({"STORE_PRT": "1", "STORE_XYZZY": "1"}).problems
+    assert found == [
+        "unknown setting STORE_PRT; did you mean STORE_PORT?",
+        "unknown setting STORE_XYZZY",
+    ]

@@ -247,6 +247,24 @@ def test_check_reports_everything_at_once(file: Path) -> None:
         assert sum(part in line for line in lines) == 1, part
 
 
+@pytest.mark.parametrize(
+    ("name", "raw", "problem"),
+    [
+        ("SECRET_KEY", "short", "must have at least 16 characters"),
+        ("TOKEN_ALGORITHMS", "none", "must be one or more of ES256"),
+        ("CLOSED_OPERATIONS", "put_bundles", "not an open operation: put_bundles"),
+        ("METADATA_SCHEMAS", "/nowhere.json", "/nowhere.json: No such file or directory"),
+        ("WEB_LOGO", "/nowhere.png", "there is no file /nowhere.png"),
+        ("BACKUP_TARGET", "s3://bucket?enpoint=x", "unknown options enpoint"),
+    ],
+)
+def test_check_reports_what_would_stop_the_start(name: str, raw: str, problem: str) -> None:
+    answer = run_command("check", **{f"STORE_{name}": raw})
+    assert (answer.exit_code, answer.output.count("\n")) == (1, 2)
+    assert answer.output.startswith(f"STORE_{name}")
+    assert problem in answer.output
+
+
 def test_check_of_good_settings_ends_with_0(file: Path) -> None:
     file.write_text("[http]\napi_threads = 8")
     answer = run_command("check", STORE_SETTINGS_FILE=str(file))

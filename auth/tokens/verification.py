@@ -372,6 +372,13 @@ class CheckedToken:
     principal: Principal
 
 
+def require_token_algorithms(algorithms: Collection[str]) -> None:
+    """Raise Invalid unless these are algorithms that tokens can be signed with."""
+    if not algorithms or not TOKEN_ALGORITHMS.issuperset(algorithms):
+        known = ", ".join(sorted(TOKEN_ALGORITHMS))
+        raise Invalid(f"STORE_TOKEN_ALGORITHMS: must be one or more of {known}")
+
+
 class TokenVerifier:
     """Verifies tokens of accepted issuers, each with that issuer's keys."""
 
@@ -388,10 +395,7 @@ class TokenVerifier:
         own: str = "",
         is_own_address: Callable[[str], bool] = lambda _: False,
     ) -> None:
-        if not algorithms or not TOKEN_ALGORITHMS.issuperset(algorithms):
-            raise Invalid(
-                "STORE_TOKEN_ALGORITHMS names an algorithm that tokens cannot be signed with"
-            )
+        require_token_algorithms(algorithms)
         self._rings = dict(rings)
         self._accounts = accounts
         self._grants = grants

@@ -202,7 +202,7 @@ def test_reports_unreachable_catalog_in_one_sentence(
     monkeypatch.setenv("STORE_CATALOG_URL", "nonsense")
     result = CliRunner().invoke(cli, ["clients", "list"], catch_exceptions=False)
     assert result.exit_code == 1
-    assert "Error: the catalog's URL is invalid" in result.output
+    assert "Error: STORE_CATALOG_URL: must be a URL that begins with" in result.output
 
 
 def test_reports_unwritable_backup_in_one_sentence(settings: Settings) -> None:
@@ -218,6 +218,9 @@ def test_reports_unwritable_backup_in_one_sentence(settings: Settings) -> None:
         ("token", "--email", ""),
         ("token", "--email", "a\udcff@example.org"),
         ("token", "--email", "ada@example.org", "--hours", "nan"),
+        ("verify", "--sample", "nan"),
+        ("probe", "--max-age", "nan"),
+        ("probe", "--max-age", "inf"),
         ("token", "--email", "ada@example.org", "--hours", "inf"),
         ("parked", "list", "--limit", "99999999999999999999"),
     ],

@@ -131,3 +131,13 @@ def test_dropped_checkout_ends_as_failed(home: Path) -> None:
         found = checkouts.find(tx, CHECKOUT.id)
     assert found is not None
     assert (found.state, "operator" in (found.cause or "")) == ("FAILED", True)
+
+
+@pytest.mark.spec("OPS-09")
+@pytest.mark.parametrize("option", ["--reason", "--ref"])
+@pytest.mark.parametrize("words", [("list",), ("retry",), ("drop", "--yes")])
+def test_refuses_an_empty_choice(parked: Path, words: tuple[str, ...], option: str) -> None:
+    # An empty variable of a script would choose every job.
+    answer = typed("dead", *words, option, "")
+    assert (answer.exit_code, f"'{option}': must not be empty" in answer.output) == (2, True)
+    assert list_references() == {"file:a", "file:b", "c", "d"}

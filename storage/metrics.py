@@ -14,6 +14,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from weakref import WeakMethod
 from wsgiref.simple_server import WSGIRequestHandler, WSGIServer
 from wsgiref.types import StartResponse, WSGIEnvironment
 
@@ -159,8 +160,9 @@ PROCESS_START = Gauge(
 
 _shared_folder: Path | None = None
 _process = "other"
-_samplers: dict[Gauge, list[Callable[[], float]]] = {}
-"""Sampled gauges, and what reads the value of each; the last one is shown."""
+_Readers = list[WeakMethod[Callable[[], float]]]
+_samplers: dict[Gauge, _Readers] = {}
+"""Sampled gauges, and the methods that read the value of each; the last one is shown."""
 
 
 def share_metrics(folder: Path, process: str) -> None:
@@ -183,27 +185,24 @@ def share_metrics(folder: Path, process: str) -> None:
     threading.Thread(target=_write_samples, name="gauges", daemon=True).start()
 
 
-def sample_gauge(gauge: Gauge, read: Callable[[], float]) -> Callable[[], None]:
-    """Show in a gauge what `read` returns, until the returned function is called.
+def sample_gauge(gauge: Gauge, read: Callable[[], float]) -> None:
+    """Show in a gauge what the method `read` returns, as long as its object is used elsewhere.
 
     It is read at a scrape; each second if processes share files. For values that change so often
     that writing each of them takes too long.
     """
     readers = _samplers.setdefault(gauge, [])
-    readers.append(read)
+    readers.append(WeakMethod(read, readers.remove))
     if _shared_folder is None:
         gauge.set_function(lambda: _read_sample(readers))
 
-    def stop() -> None:
-        if read in readers:
-            readers.remove(read)
 
-    return stop
-
-
-def _read_sample(readers: list[Callable[[], float]]) -> float:
+def _read_sample(readers: _Readers) -> float:
     """Return the value of the last reader; 0 without one."""
-    return next((read() for read in reversed([*readers])), 0.0)
+    for reader in reversed([*readers]):
+        if (read := reader()) is not None:
+            return read()
+    return 0.0
 
 
 def _write_samples() -> None:

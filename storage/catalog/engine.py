@@ -12,7 +12,6 @@ import logging
 import os
 import sqlite3
 import threading
-import weakref
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext, suppress
 from copy import copy
@@ -21,7 +20,6 @@ from functools import partial
 from types import MappingProxyType
 from typing import Any, Final, Literal, cast
 
-from prometheus_client import Gauge
 from sqlalchemy import Connection, Engine, RootTransaction, create_engine, event, text
 from sqlalchemy.engine import URL, make_url
 from sqlalchemy.exc import ArgumentError, DBAPIError, OperationalError
@@ -262,30 +260,35 @@ def _begin_on_postgresql(connection: Connection, kind: TransactionKind) -> None:
     connection.exec_driver_sql((_BEGIN if is_direct_session(connection) else _BEGIN_POOLED)[kind])
 
 
-def _sample_connections(engine: Engine, limits: PoolLimits) -> list[Callable[[], None]]:
-    """Sample the pool for its metrics, until the returned functions are called.
+class PoolSampler:
+    """Samples a pool for its metrics as long as a catalog refers to it.
 
-    A bundle takes dozens of connections from it.
+    A bundle takes dozens of connections from the pool.
     """
-    limit = limits.connections + limits.overflow
-    CATALOG_CONNECTIONS.labels("limit").set(limit)
 
-    # The engine of a catalog that was never closed may go.
-    find_engine = weakref.ref(engine)
+    def __init__(self, engine: Engine, limits: PoolLimits) -> None:
+        self._engine, self._limit = engine, limits.connections + limits.overflow
+        CATALOG_CONNECTIONS.labels("limit").set(self._limit)
+        sample_gauge(CATALOG_CONNECTIONS.labels("in_use"), self.count_used)
+        sample_gauge(CATALOG_CONNECTIONS.labels("idle"), self.count_idle)
+        sample_gauge(CATALOG_POOL_USED.labels(find_process()), self.measure_share)
 
-    def sample(gauge: Gauge, count: Callable[[QueuePool], float]) -> Callable[[], None]:
-        def read() -> float:
-            # The pool of now: `dispose` replaces it.
-            found = find_engine()
-            return 0.0 if found is None else count(cast(QueuePool, found.pool))
+    @property
+    def _pool(self) -> QueuePool:
+        """The pool of now: `dispose` replaces it."""
+        return cast(QueuePool, self._engine.pool)
 
-        return sample_gauge(gauge, read)
+    def count_used(self) -> float:
+        """Return the number of connections in use."""
+        return self._pool.checkedout()
 
-    return [
-        sample(CATALOG_CONNECTIONS.labels("in_use"), lambda pool: pool.checkedout()),
-        sample(CATALOG_CONNECTIONS.labels("idle"), lambda pool: pool.checkedin()),
-        sample(CATALOG_POOL_USED.labels(find_process()), lambda pool: pool.checkedout() / limit),
-    ]
+    def count_idle(self) -> float:
+        """Return the number of idle connections."""
+        return self._pool.checkedin()
+
+    def measure_share(self) -> float:
+        """Return the share of connections in use."""
+        return self.count_used() / self._limit
 
 
 def _open_standby(url: str, primary_url: str, limits: PoolLimits, lag_s: float) -> CatalogStandby:
@@ -331,7 +334,7 @@ class Catalog:
             self._engine = _create_postgresql_engine(url, limits)
         self._reader = self._engine
         self.standby = _open_standby(read_url, url, limits, max_lag_s) if read_url else None
-        self._stop_samples = _sample_connections(self._engine, limits)
+        self._sampler: PoolSampler | None = PoolSampler(self._engine, limits)
         self._begin_with = _begin_on_sqlite if self.sqlite else _begin_on_postgresql
         self._turn = WriterLock(self._engine).acquire if self.sqlite else nullcontext
 
@@ -441,8 +444,7 @@ class Catalog:
 
     def close(self) -> None:
         """Close all pooled connections, and stop showing them in metrics."""
-        for stop in self._stop_samples:
-            stop()
+        self._sampler = None
         self._engine.dispose()
         if self.standby is not None:
             self.standby.close()

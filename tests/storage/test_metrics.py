@@ -1,5 +1,6 @@
 """Metrics of processes that share a folder."""
 
+import gc
 import os
 import socket
 import subprocess
@@ -201,13 +202,19 @@ def test_a_sample_that_fails_stops_no_other(monkeypatch: pytest.MonkeyPatch) -> 
     registry = CollectorRegistry()
     first, second = (Gauge(name, name, registry=registry) for name in ("first", "second"))
 
-    def fail() -> float:
-        raise OSError("no space left")
+    class Sampler:
+        def fail(self) -> float:
+            raise OSError("no space left")
 
-    stop = metrics.sample_gauge(first, fail)
-    metrics.sample_gauge(second, lambda: 3.0)
+        def count(self) -> float:
+            return 3.0
+
+    failing, counting = Sampler(), Sampler()
+    metrics.sample_gauge(first, failing.fail)
+    metrics.sample_gauge(second, counting.count)
     assert metrics._write_sample_round() == ["OSError('no space left')"]
-    stop()
+    assert registry.get_sample_value("second") == 3.0
+    del failing
     assert metrics._write_sample_round() == []
 
 
@@ -219,6 +226,17 @@ def test_a_closed_catalog_is_no_longer_sampled(
         with closing(Catalog(f"sqlite:///{tmp_path / 'two.sqlite'}")):
             assert {len(readers) for readers in metrics._samplers.values()} == {2}
         assert {len(readers) for readers in metrics._samplers.values()} == {1}
+    assert {len(readers) for readers in metrics._samplers.values()} == {0}
+
+
+def test_a_catalog_that_was_never_closed_is_no_longer_sampled(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(metrics, "_samplers", {})
+    catalog = Catalog(f"sqlite:///{tmp_path / 'one.sqlite'}")
+    assert {len(readers) for readers in metrics._samplers.values()} == {1}
+    del catalog
+    gc.collect()
     assert {len(readers) for readers in metrics._samplers.values()} == {0}
 
 

@@ -50,7 +50,6 @@ def send_feed(context: PageContext[FeedParameters]) -> Response:
     """
     entries, titles, following = _read_page(context, "feed")
     newest_us = max((one.published_us for one in entries), default=0)
-    updated = datetime.fromtimestamp(newest_us // 1_000_000, UTC)
     body = render_template(
         "feed.xml",
         base=context.base,
@@ -58,13 +57,13 @@ def send_feed(context: PageContext[FeedParameters]) -> Response:
         replica=context.query.replica,
         entries=entries,
         titles=titles,
-        updated=updated.strftime("%Y-%m-%dT%H:%M:%SZ"),
+        updated_us=newest_us,
         self_url=context.base + context.url(),
         first_url=context.base + context.url(after=None),
         next_url=following,
     )
     response = Response(body, content_type="application/atom+xml; charset=utf-8")
-    response.last_modified = updated
+    response.last_modified = datetime.fromtimestamp(newest_us // 1_000_000, UTC)
     return protect_tagged(context, response)
 
 

@@ -45,6 +45,12 @@ def format_iso(us: int | None) -> str:
     return datetime.fromtimestamp(us // 1_000_000, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
+def format_rfc3339(us: int) -> str:
+    """Format microseconds since 1970 as RFC 3339, with all digits."""
+    moment = datetime.fromtimestamp(us // 1_000_000, UTC).replace(microsecond=us % 1_000_000)
+    return moment.strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+
+
 def format_version(version: str) -> str:
     """Format a version, `2026-01-31T235959.000000Z`, as a date and time."""
     date, _, time = version.partition("T")
@@ -98,6 +104,7 @@ FILTERS: dict[str, Callable[..., Any]] = {
     "count": format_count,
     "time": format_time,
     "iso": format_iso,
+    "rfc3339": format_rfc3339,
     "version": format_version,
     "age": format_age,
     "shorten": shorten,

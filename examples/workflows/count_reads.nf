@@ -8,6 +8,9 @@ params.results = 'results'
 // Depositors choose file names: a shell must not interpret them.
 def quoted(text) { "'" + text.toString().replace("'", "'\\''") + "'" }
 
+// The table quotes names that have a quote; `splitCsv` does not understand doubled ones.
+def unquoted(text) { text.startsWith('"') ? text[1..-2].replace('""', '"') : text }
+
 process FETCH {
     maxForks 4
     // Not in this replica yet, no answer, damaged bytes: worth another try.
@@ -62,7 +65,8 @@ process SUMMARY {
 
 workflow {
     rows = Channel.fromPath(params.manifest, checkIfExists: true)
-        .splitCsv(header: true, sep: '\t', quote: '"')
+        .splitCsv(header: true, sep: '\t')
+        .map { it + [file_name: unquoted(it.file_name)] }
         .filter { it.file_name.endsWith('.fastq.gz') }
     SUMMARY(COUNT(FETCH(rows)).collect())
 }

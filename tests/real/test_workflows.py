@@ -20,7 +20,12 @@ from tests.real.engines import unless_installed
 from tests.waiting import until
 
 WORKFLOWS = ROOT / "examples" / "workflows"
-READS = {"lane1.fastq.gz": 3, "x'; touch pwned; '.fastq.gz": 5, "$(touch pwned).fastq.gz": 1}
+READS = {
+    "lane1.fastq.gz": 3,
+    "x'; touch pwned; '.fastq.gz": 5,
+    "$(touch pwned).fastq.gz": 1,
+    '"lane" 2.fastq.gz': 2,
+}
 """Reads by file name: depositors choose names, and a shell must not interpret them."""
 HEADER = "bundle_uuid\tbundle_version\tfile_uuid\treads"
 PATIENCE_S = 240.0

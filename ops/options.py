@@ -9,6 +9,8 @@ import click
 class FiniteRange(click.FloatRange):
     """A finite number within bounds; NaN is within all bounds otherwise."""
 
+    name = "number"
+
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         """Return the number."""
         number = super().convert(value, param, ctx)

@@ -34,18 +34,22 @@ def _find_obstacle(host: str, port: int) -> OSError | None:
     return None
 
 
-def require_free_ports(host: str, port: int) -> None:
-    """PortTaken when the API's port or the next one is in use, OSError when no port of the host can
-    be listened on."""
-    for number, what in ((port, "the API"), (port + 1, "the authorization service")):
+def require_free_ports(host: str, port: int, ops_port: int = 0) -> None:
+    """PortTaken when the API's port, the next one or the operators' is in use, OSError when one of
+    them cannot be listened on. The operators' port may be 0, which is none."""
+    for number, what, setting in (
+        (port, "the API", "STORE_PORT"),
+        (port + 1, "the authorization service", "STORE_PORT"),
+        (ops_port, "the operators' port", "STORE_OPS_PORT"),
+    ):
         obstacle = _find_obstacle(host, number)
         if obstacle is not None and obstacle.errno != errno.EADDRINUSE:
-            said = f"{what} cannot listen on port {number} of {host} (STORE_HOST, STORE_PORT)"
+            said = f"{what} cannot listen on port {number} of {host} (STORE_HOST, {setting})"
             raise OSError(obstacle.errno, obstacle.strerror, said)
         if obstacle is not None:
             raise PortTaken(
                 f"port {number} of {host}, wanted by {what}, is taken: stop what listens there"
-                " or choose another with STORE_PORT"
+                f" or choose another with {setting}"
             )
 
 

@@ -303,7 +303,7 @@ def supervise(
     Raise StartFailed, HomeTaken, HomeExposed or PortTaken if it cannot run.
     """
     with home.lock_home(settings.home):
-        ports.require_free_ports(settings.host, settings.port)
+        ports.require_free_ports(settings.host, settings.port, settings.ops_port)
         # Left by one that was killed: it must not speak for us.
         for name in (home.READY, home.PROCESSES):
             home.remove_file(settings.home, name)

@@ -277,7 +277,7 @@ class Scheduler:
         try:
             name = run_backup_schedule(self._stores, self._backups)
         except OSError as error:
-            log.error("backup: cannot be written: %s", error.strerror)
+            log.error("backup: STORE_BACKUP_TARGET cannot be written: %s", error.strerror)
         else:
             if name is not None:
                 log.info("backup: %s was read again and is complete", name)

@@ -27,5 +27,10 @@ def test_next_port_must_be_free_too() -> None:
         ports.require_free_ports("127.0.0.1", first)
 
 
+def test_operators_port_must_be_free_too(taken: int) -> None:
+    with pytest.raises(ports.PortTaken, match=f"port {taken} .* another with STORE_OPS_PORT"):
+        ports.require_free_ports("127.0.0.1", ports.find_free_port_pair(), taken)
+
+
 def test_a_free_pair_can_be_listened_on() -> None:
     ports.require_free_ports("127.0.0.1", ports.find_free_port_pair())

@@ -94,7 +94,7 @@ def test_a_failure_is_logged_and_tried_again_later(
     due.back_up()
     due.back_up()
     assert [one.message for one in caplog.records if "backup" in one.message] == [
-        "backup: cannot be written: No such file or directory"
+        "backup: STORE_BACKUP_TARGET cannot be written: No such file or directory"
     ]
     assert find_last_backup_us(stores) is None
 

@@ -53,7 +53,7 @@ BIGGEST_PATCH = 4_000_000
 def list_(here: CommandContext, replica: str | None, prefix: str | None, limit: int | None) -> None:
     """List bundles, newest pages as they arrive."""
     found = here.client.items(
-        "get_bundles_all", replica=here.replica(replica), **_prefix_argument(prefix)
+        "get_bundles_all", replica=here.replica(replica), prefix=prefix or None
     )
     here.show_rows(found, ("uuid", "version"), empty="There are no such bundles.", limit=limit)
 
@@ -211,7 +211,11 @@ def delete(
     )
     for one in ids:
         here.client.call(
-            "delete_bundle", uuid=one.uuid, replica=chosen, reason=reason, **_version(one)
+            "delete_bundle",
+            uuid=one.uuid,
+            version=one.version or None,
+            replica=chosen,
+            reason=reason,
         )
         here.note(f"Deleted {one}.")
 
@@ -233,7 +237,9 @@ def _describe_deletion(one: Reference) -> str:
 def fetch_bundle(here: CommandContext, one: Reference, replica: str) -> dict[str, Any]:
     """The bundle with all its files."""
     bundle: dict[str, Any] = {}
-    for page in here.client.pages("get_bundle", uuid=one.uuid, replica=replica, **_version(one)):
+    for page in here.client.pages(
+        "get_bundle", uuid=one.uuid, version=one.version or None, replica=replica
+    ):
         entries = bundle.get("files", [])
         bundle = AnswerObject(page["bundle"], files=[*entries, *page["bundle"]["files"]])
     return bundle
@@ -243,14 +249,6 @@ def list_versions(here: CommandContext, one: Reference, replica: str) -> list[st
     """The versions of a bundle, the newest first."""
     rows = here.client.items("get_bundles_all", replica=replica, prefix=one.uuid)
     return sorted((row["version"] for row in rows), reverse=True)
-
-
-def _version(one: Reference) -> dict[str, str]:
-    return {"version": one.version} if one.version else {}
-
-
-def _prefix_argument(prefix: str | None) -> dict[str, str]:
-    return {"prefix": prefix} if prefix else {}
 
 
 def _both_sides(

@@ -75,8 +75,9 @@ def show(here: CommandContext, named: Reference, replica: str | None, web: bool)
     if web:
         here.open_page(path)
         return
-    version = {"version": named.version} if named.version else {}
-    found = here.client.call("get_collection", uuid=named.uuid, replica=chosen, **version)
+    found = here.client.call(
+        "get_collection", uuid=named.uuid, version=named.version or None, replica=chosen
+    )
     here.show_record(
         {**found, "count": len(found["contents"]), "page": here.page_url(path)},
         hidden=("contents", "details"),

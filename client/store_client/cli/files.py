@@ -141,9 +141,7 @@ def _resolve(here: CommandContext, said: str, replica: str | None) -> tuple["Rem
         within = parse_reference(bundle, "bundle")
         chosen = here.replica(replica)
         wanted = unquote(name) if said.startswith(PREFIX) else name
-        listed = _listing().list_bundle(
-            here.client, chosen, within.uuid, version=within.version or None
-        )
+        listed = _listing().list_bundle(here.client, chosen, within.uuid, version=within.version)
         for one in listed.files:
             if one.name == wanted:
                 return one, chosen
@@ -153,8 +151,7 @@ def _resolve(here: CommandContext, said: str, replica: str | None) -> tuple["Rem
         )
     wanted_file = parse_reference(said.removeprefix(f"{PREFIX}file/"), "file")
     chosen = here.replica(replica or wanted_file.replica)
-    version = wanted_file.version or None
-    found = _listing().find_file(here.client, chosen, wanted_file.uuid, version=version)
+    found = _listing().find_file(here.client, chosen, wanted_file.uuid, version=wanted_file.version)
     return found, chosen
 
 

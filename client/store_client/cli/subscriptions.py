@@ -10,6 +10,7 @@ from store_client.cli.nouns import (
     id_argument,
     ids_argument,
     limit_option,
+    page_query,
     replica_option,
     web_option,
     yes_option,
@@ -74,19 +75,17 @@ def create(
     """Subscribe by one of the two query languages."""
     if (match is None) == (es_query is None):
         raise Misused("give --match or --es-query", hint="see: store subscription create --help")
-    body = {
-        "callback_url": callback_url,
-        "jmespath_query": match,
-        "es_query": es_query,
-        "hmac_secret_key": None if secret_file is None else secret_file.read().rstrip("\r\n"),
-        "hmac_key_id": key_id,
-    }
+    secret = None if secret_file is None else secret_file.read().rstrip("\r\n")
     here.check_fields_of("put_subscription", "page")
     chosen = here.replica(replica)
     made = here.client.call(
         "put_subscription",
         replica=chosen,
-        **{name: value for name, value in body.items() if value is not None},
+        callback_url=callback_url,
+        jmespath_query=match,
+        es_query=es_query,
+        hmac_secret_key=secret,
+        hmac_key_id=key_id,
     )
     here.show_record({**made, "page": here.page_url(_page_path(made["uuid"], chosen))})
 
@@ -110,10 +109,9 @@ def deliveries(
 ) -> None:
     """List deliveries, the newest first."""
     chosen = here.replica(replica or named.replica)
-    wanted = {"state": state} if state else {}
+    rows = here.client.items("get_deliveries", uuid=named.uuid, replica=chosen, state=state or None)
     found = (
-        {**row, "bundle": f"{row.get('bundle_uuid')}.{row.get('bundle_version')}"}
-        for row in here.client.items("get_deliveries", uuid=named.uuid, replica=chosen, **wanted)
+        {**row, "bundle": f"{row.get('bundle_uuid')}.{row.get('bundle_version')}"} for row in rows
     )
     here.show_rows(found, DELIVERY_COLUMNS, empty="There are no such deliveries.", limit=limit)
 
@@ -163,4 +161,4 @@ def delete(
 
 
 def _page_path(uuid: str, replica: str) -> str:
-    return f"/subscriptions/{uuid}" + (f"?replica={replica}" if replica != "aws" else "")
+    return f"/subscriptions/{uuid}{page_query(Reference(''), replica)}"

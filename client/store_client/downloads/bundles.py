@@ -60,7 +60,7 @@ def download(
     if version:
         parse_version(version)
     with open_job(store, options) as running:
-        listed = listing.list_bundle(store, options.replica, uuid, version=version or None)
+        listed = listing.list_bundle(store, options.replica, uuid, version=version)
         running.run(bundle_tasks(running, listed, filters, under=options.directory))
         return BundleReport(
             bundle_uuid=listed.uuid,
@@ -98,7 +98,7 @@ def download_several(
     with open_job(store, options) as running:
         for name in names:
             uuid, _, version = name.partition(".")
-            listed = listing.list_bundle(store, options.replica, uuid, version=version or None)
+            listed = listing.list_bundle(store, options.replica, uuid, version=version)
             running.run(bundle_tasks(running, listed, filters, under=options.directory))
         return SearchReport(
             directory=str(options.directory),
@@ -177,10 +177,9 @@ def download_collection(
     """
     if version:
         parse_version(version)
-    named = {"version": version} if version else {}
     uuid = check_uuid(uuid, "collection's uuid")
     with open_job(store, options) as running:
-        root = _fetch_collection(store, options.replica, uuid, named)
+        root = _fetch_collection(store, options.replica, uuid, version)
         fqid = _fqid(root)
         walking = _CollectionWalk(running, safe_path(options.directory, fqid))
         walking.seen.add(fqid)
@@ -240,7 +239,7 @@ class _CollectionWalk:
                 return []
             self.seen.add(fqid)
         found = _fetch_collection(
-            self.job.store, self.job.options.replica, item["uuid"], {"version": item["version"]}
+            self.job.store, self.job.options.replica, item["uuid"], item["version"]
         )
         self.job.tally.add(collections=1)
         return self.expand(found, safe_path(self.root, f"collections/{fqid}"))
@@ -266,9 +265,9 @@ class _CollectionWalk:
 
 
 def _fetch_collection(
-    store: StoreCalls, replica: str, uuid: str, named: Mapping[str, str]
+    store: StoreCalls, replica: str, uuid: str, version: str
 ) -> Mapping[str, Any]:
-    found = store.call("get_collection", uuid=uuid, replica=replica, **named)
+    found = store.call("get_collection", uuid=uuid, replica=replica, version=version or None)
     try:
         listing.check_identity(found)
         for item in found["contents"]:

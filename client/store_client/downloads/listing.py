@@ -46,16 +46,14 @@ def list_bundle(
     replica: str,
     uuid: str,
     *,
-    version: str | None = None,
+    version: str = "",
     presigned: bool = True,
 ) -> BundleListing:
     """List the files of a bundle, by default with URLs; one request for each 500 files."""
-    named: dict[str, Any] = {"version": version} if version else {}
-    if presigned:
-        named["presignedurls"] = True
     files: list[RemoteFile] = []
-    found = uuid, version or ""
-    for page in store.pages("get_bundle", uuid=uuid, replica=replica, **named):
+    found = uuid, version
+    wanted = {"version": version or None, "presignedurls": presigned or None}
+    for page in store.pages("get_bundle", uuid=uuid, replica=replica, **wanted):
         try:
             shown = page["bundle"]
             found = check_identity(shown)
@@ -67,12 +65,9 @@ def list_bundle(
     return BundleListing(*found, tuple(files))
 
 
-def find_file(
-    store: StoreCalls, replica: str, uuid: str, *, version: str | None = None
-) -> RemoteFile:
+def find_file(store: StoreCalls, replica: str, uuid: str, *, version: str = "") -> RemoteFile:
     """Find a file; its name is its uuid and version."""
-    named = {"version": version} if version else {}
-    answer = store.call("get_file", uuid=uuid, replica=replica, **named)
+    answer = store.call("get_file", uuid=uuid, replica=replica, version=version or None)
     try:
         headers = {name.lower(): str(value) for name, value in answer["headers"].items()}
         found = RemoteFile(
@@ -90,7 +85,7 @@ def find_file(
 
 def renew_url(store: StoreCalls, replica: str, wanted: RemoteFile) -> str:
     """Request a new presigned URL; Damaged if the content has changed."""
-    found = find_file(store, replica, wanted.uuid, version=wanted.version or None)
+    found = find_file(store, replica, wanted.uuid, version=wanted.version)
     if found.sha256 != wanted.sha256:
         raise Damaged(f"{wanted.name}: the store has a SHA-256 of {found.sha256} for it")
     if found.size != wanted.size:

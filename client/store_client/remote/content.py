@@ -148,9 +148,7 @@ class RemoteStore:
     def find(self, place: StoreLocation) -> RemoteFile:
         """Find a file of this version, or of the latest one now; NotFound."""
         if place.kind == FILE:
-            return listing.find_file(
-                self._store, self.replica, place.uuid, version=place.version or None
-            )
+            return listing.find_file(self._store, self.replica, place.uuid, version=place.version)
         if not place.name:
             raise Misused(
                 f"{place} is a bundle, not a file", hint="add the name of one of its files"
@@ -170,7 +168,7 @@ class RemoteStore:
             self._store,
             self.replica,
             place.uuid,
-            version=place.version or None,
+            version=place.version,
             presigned=False,
         )
 

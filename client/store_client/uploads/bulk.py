@@ -16,7 +16,6 @@ from pathlib import Path
 from typing import Literal, TypeVar
 from uuid import uuid4
 
-from store_client import content_types
 from store_client.atomic_files import HOME_HINT, hold_lock, replace_atomically
 from store_client.client import Client
 from store_client.errors import (
@@ -45,7 +44,7 @@ from store_client.transfer.journal import KnownFile, UploadAttempt, UploadJourna
 from store_client.uploads.deposit import BundlePutter, FileDepositor, WaitPolicy
 from store_client.uploads.job import add_hint, tell_kept
 from store_client.uploads.options import UploadOptions
-from store_client.uploads.plan import PlannedFile, find_known, later_version
+from store_client.uploads.plan import PlannedFile, find_known, later_version, plan_file
 from store_client.uploads.staging import open_staging
 from store_client.uploads.table import RenderedBundle, find_name_faults
 from store_client.uploads.validation import validate_planned
@@ -108,7 +107,7 @@ def plan_folders(options: UploadOptions) -> list[BundleSource]:
     return [
         BundleSource(
             label or options.src_dir.resolve().name,
-            [_plan_file(found[name], f"{label}/" if label else "", options) for name in names],
+            [plan_file(found[name], options, f"{label}/" if label else "") for name in names],
         )
         for label, names in sorted(grouped.items())
     ]
@@ -138,7 +137,7 @@ def plan_rows(
                 stamp = file_stamp(stat_file(str(path)))
             except Misused as error:
                 raise Misused(f"line {one.line}: {error}") from error
-            files.append(_plan_file(LocalFile(prefix + name, str(path), stamp), prefix, options))
+            files.append(plan_file(LocalFile(prefix + name, str(path), stamp), options, prefix))
         sources.append(BundleSource(one.label, files))
     return sources
 
@@ -153,13 +152,6 @@ def _keep_document(workspace: Path, data: bytes) -> Path:
             workspace.mkdir(parents=True, exist_ok=True, mode=0o700)
             replace_atomically(path, lambda temporary: temporary.write_bytes(data))
     return path
-
-
-def _plan_file(file: LocalFile, prefix: str, options: UploadOptions) -> PlannedFile:
-    name = file.name.removeprefix(prefix)
-    indexed = content_types.is_metadata(name, options.indexed)
-    kind = content_types.guess_content_type(name, indexed=indexed)
-    return PlannedFile(file, kind, indexed, prefix)
 
 
 def bulk_journal(client: Client, options: UploadOptions, origin: Path) -> Path:

@@ -54,12 +54,15 @@ class ExistingBundle:
 
 def plan_files(options: UploadOptions) -> list[PlannedFile]:
     """Plan all files of the directory, by name; Misused."""
-    planned = []
-    for file in list_files(options.src_dir):
-        indexed = content_types.is_metadata(file.name, options.indexed)
-        kind = content_types.guess_content_type(file.name, indexed=indexed)
-        planned.append(PlannedFile(file, kind, indexed))
-    return planned
+    return [plan_file(file, options) for file in list_files(options.src_dir)]
+
+
+def plan_file(file: LocalFile, options: UploadOptions, prefix: str = "") -> PlannedFile:
+    """Plan one file; its name in the bundle is without the prefix."""
+    name = file.name.removeprefix(prefix)
+    indexed = content_types.is_metadata(name, options.indexed)
+    kind = content_types.guess_content_type(name, indexed=indexed)
+    return PlannedFile(file, kind, indexed, prefix)
 
 
 def fetch_bundle(

@@ -7,6 +7,7 @@ gets the MD5 of each part from the thread that sends it (`md5_digest`).
 import hashlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass
+from pathlib import Path
 from queue import SimpleQueue
 from threading import BoundedSemaphore, Thread
 
@@ -54,6 +55,12 @@ def part_size(size: int) -> int:
 def md5_digest(data: bytes) -> bytes:
     """The MD5 of one part."""
     return hashlib.md5(data, usedforsecurity=False).digest()
+
+
+def file_sha256(path: Path) -> str:
+    """The SHA-256 of a file's bytes."""
+    with open(path, "rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def combine_etags(parts: Sequence[bytes], size: int) -> str:
@@ -120,10 +127,10 @@ class FileHasher:
             lane.put(block)
 
 
-def compute_checksums(blocks: Iterable[bytes], size: int) -> FileChecksums:
-    """Compute the checksums of blocks."""
-    hashing = FileHasher(size)
-    for _ in hashing.hash_blocks(blocks):
+def hash_bytes(data: bytes) -> FileChecksums:
+    """The checksums of bytes."""
+    hashing = FileHasher(len(data))
+    for _ in hashing.hash_blocks([data]):
         pass
     return hashing.checksums()
 

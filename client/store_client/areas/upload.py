@@ -15,7 +15,7 @@ from typing import Any, Literal
 
 from store_client.areas import JOBS
 from store_client.areas.buckets import AreaBucket, find_bucket
-from store_client.checksums import ETAG_CHUNK, FileChecksums
+from store_client.checksums import ETAG_CHUNK, FileChecksums, hash_bytes
 from store_client.client import Client
 from store_client.errors import (
     Conflict,
@@ -36,7 +36,6 @@ from store_client.transfer.engine import MemoryBody, RollbackProgress, TransferC
 from store_client.transfer.journal import FileJournal
 from store_client.transfer.parts import (
     FileChanged,
-    hash_bytes,
     hash_file,
     read_whole,
     send_parts,

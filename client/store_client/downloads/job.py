@@ -14,6 +14,7 @@ from functools import partial
 from pathlib import Path
 
 from store_client.atomic_files import replace_atomically
+from store_client.checksums import file_sha256
 from store_client.downloads import archives, listing
 from store_client.downloads.archives import ArchiveBroken
 from store_client.downloads.listing import BundleListing, StoreCalls
@@ -22,7 +23,7 @@ from store_client.errors import StoreError, name_os_errors
 from store_client.names import LocalPaths, reject_links
 from store_client.progress import format_size
 from store_client.transfer import cache, engine
-from store_client.transfer.cache import ContentCache, file_sha256
+from store_client.transfer.cache import ContentCache
 from store_client.transfer.connections import BucketConnections, FailureQuota
 from store_client.transfer.engine import DownloadInterrupted, StopSignal, Task
 from store_client.transfer.fetcher import FileFetcher

@@ -11,7 +11,6 @@ A cached file may be a hard link that is edited elsewhere. So it is trusted only
 """
 
 import contextlib
-import hashlib
 import logging
 import os
 import secrets
@@ -23,7 +22,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from store_client.atomic_files import LockTimeout, acquire_lock
-from store_client.checksums import BLOCK
+from store_client.checksums import BLOCK, file_sha256
 from store_client.errors import Damaged, StoreError, name_os_errors
 from store_client.identifiers import is_sha256
 
@@ -148,12 +147,6 @@ def open_cache(root: Path, *, make: bool) -> ContentCache:
         if make:
             (root / "v2").mkdir(parents=True, exist_ok=True)
         return ContentCache(root)
-
-
-def file_sha256(path: Path) -> str:
-    """The SHA-256 of a file's bytes."""
-    with open(path, "rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def _disk_usage(path: Path) -> int:

@@ -20,7 +20,6 @@ from store_client.checksums import (
     HashThread,
     SequentialHasher,
     combine_etags,
-    compute_checksums,
     md5_digest,
     part_size,
 )
@@ -66,11 +65,6 @@ def read_whole(file: LocalFile) -> bytes:
     """Read a file into memory."""
     with open_unchanged(file) as source:
         return _read_exactly(source, file.size, file)
-
-
-def hash_bytes(data: bytes) -> FileChecksums:
-    """The checksums of bytes."""
-    return compute_checksums([data], len(data))
 
 
 def hash_file_blocks(file: LocalFile, hashing: FileHasher) -> Iterator[bytes]:

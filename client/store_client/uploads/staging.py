@@ -9,14 +9,14 @@ from typing import Any
 from uuid import uuid4
 
 from store_client.areas.upload import AreaTransfer, send_file
-from store_client.checksums import ETAG_CHUNK, MB, FileChecksums
+from store_client.checksums import ETAG_CHUNK, MB, FileChecksums, hash_bytes
 from store_client.client import Client
 from store_client.errors import Conflict, Damaged, Refused, StoreError, name_answer_errors
 from store_client.local_files import LocalFile, OutgoingFile
 from store_client.transfer import api, gcs, s3
 from store_client.transfer.engine import TransferContext
 from store_client.transfer.journal import UnfinishedFile, UploadJournal
-from store_client.transfer.parts import hash_bytes, hash_file, read_whole
+from store_client.transfer.parts import hash_file, read_whole
 from store_client.uploads.options import StagingBucket, UploadOptions
 
 log = logging.getLogger(__name__)

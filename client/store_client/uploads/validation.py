@@ -23,6 +23,7 @@ from store_client.validation.documents import (
     MAX_METADATA,
     oversized_findings,
     validate_document,
+    validate_file,
 )
 from store_client.validation.findings import (
     Finding,
@@ -163,14 +164,4 @@ def _validate_bundle(
             yield Finding("", f"{name}: there is no file {path}")
         elif is_metadata(name, indexed) and path not in seen:
             seen.add(path)
-            yield from _validate_local_file(name, path, schemas)
-
-
-def _validate_local_file(name: str, path: Path, schemas: SchemaSet) -> list[Finding]:
-    try:
-        if path.stat().st_size > MAX_METADATA:
-            return oversized_findings(name, schemas, shown=str(path))
-        data = path.read_bytes()
-    except OSError as error:
-        return [Finding(str(path), f"cannot be read: {error.strerror}")]
-    return validate_document(name, data, schemas, path=path, shown=str(path))
+            yield from validate_file(name, path, schemas, shown=str(path))

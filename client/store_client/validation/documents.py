@@ -62,6 +62,17 @@ def validate_document(
     return found
 
 
+def validate_file(name: str, path: Path, schemas: SchemaSet, *, shown: str = "") -> list[Finding]:
+    """Validate the document in a file; as `validate_document`."""
+    try:
+        if path.stat().st_size > MAX_METADATA:
+            return oversized_findings(name, schemas, shown=shown)
+        data = path.read_bytes()
+    except OSError as error:
+        return [Finding(shown or name, f"cannot be read: {error.strerror}")]
+    return validate_document(name, data, schemas, path=path, shown=shown)
+
+
 def _find_syntax_faults(shown: str, data: bytes, reader: "_JsonReader") -> list[Finding]:
     """Read JSON into the reader, and return what is wrong with it."""
     try:

@@ -1,6 +1,5 @@
 """Validate a folder that is to become a bundle."""
 
-import hashlib
 import os
 import stat
 import unicodedata
@@ -10,16 +9,12 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import NamedTuple
 
-from store_client.checksums import MB
+from store_client.checksums import file_sha256
 from store_client.content_types import METADATA, is_metadata
 from store_client.errors import Misused
 from store_client.local_files import group_by_folder, walk_files
 from store_client.names import fold_name, name_fault, parent_folders
-from store_client.validation.documents import (
-    MAX_METADATA,
-    oversized_findings,
-    validate_document,
-)
+from store_client.validation.documents import validate_file
 from store_client.validation.findings import WARNING, Finding, ValidationReport, sort_findings
 from store_client.validation.schemas import NO_SCHEMAS, SchemaSet
 
@@ -141,14 +136,7 @@ def _check_file(
         return [Finding(file.name, f"is larger than the store takes ({max_file} bytes)")]
     if not is_metadata(file.name, indexed):
         return [] if file.size else [Finding(file.name, "is empty", WARNING)]
-    if file.size > MAX_METADATA:
-        return oversized_findings(file.name, schemas)
-    path = Path(file.path)
-    try:
-        data = path.read_bytes()
-    except OSError as error:
-        return [Finding(file.name, f"cannot be read: {error.strerror}")]
-    return validate_document(file.name, data, schemas, path=path)
+    return validate_file(file.name, Path(file.path), schemas)
 
 
 def _check_names(files: Sequence[_FoundFile]) -> Iterator[Finding]:
@@ -179,19 +167,9 @@ def _find_equal_files(files: Sequence[_FoundFile]) -> Iterator[Finding]:
             continue
         first: dict[str, str] = {}
         for file in alike:
-            digest = _hash_file(file.path)
-            twin = first.setdefault(digest, file.name) if digest else file.name
+            try:
+                twin = first.setdefault(file_sha256(Path(file.path)), file.name)
+            except OSError:
+                continue  # which is found elsewhere
             if twin != file.name:
                 yield Finding(file.name, f"has the same content as {twin}", WARNING)
-
-
-def _hash_file(path: str) -> str:
-    """SHA-256 of a file; "" if it cannot be read, which is found elsewhere."""
-    found = hashlib.sha256()
-    try:
-        with open(path, "rb") as file:
-            while block := file.read(MB):
-                found.update(block)
-    except OSError:
-        return ""
-    return found.hexdigest()

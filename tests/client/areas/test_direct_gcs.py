@@ -14,7 +14,7 @@ from google.auth.transport.requests import Request
 from config.settings import Settings
 from store_client.areas.buckets import GcsAreaBucket, find_bucket
 from store_client.areas.upload import AreaTransfer, send_direct
-from store_client.checksums import MB, compute_checksums
+from store_client.checksums import MB, hash_bytes
 from store_client.client import Client
 from store_client.errors import NotAllowed
 from store_client.identifiers import create_version
@@ -77,7 +77,7 @@ def test_a_large_file_goes_to_the_bucket_with_a_token_that_is_renewed_under_way(
     sending = AreaTransfer(client, area, TransferContext(2, heard))
     sent = send_direct(sending, outgoing, bucket=GcsAreaBucket(first, opened))
     assert sent.url == f"gs://{bucket}/areas/{area}/{NAME}"
-    assert sent.checksums == compute_checksums([outgoing.path.read_bytes()], SIZE)
+    assert sent.checksums == hash_bytes(outgoing.path.read_bytes())
     (found,) = api.list_area_files(client, area)
     assert (found["url"], found["size"], found["status"]) == (sent.url, SIZE, "CHECKSUMMED")
     assert (found["content_type"], found["checksums"]) == ("text/plain", asdict(sent.checksums))

@@ -16,7 +16,7 @@ from config import Settings
 from store_client import Client, NotAllowed, create_version
 from store_client.areas.buckets import S3AreaBucket
 from store_client.areas.upload import LARGE
-from store_client.checksums import MB, compute_checksums
+from store_client.checksums import MB, hash_bytes
 from store_client.local_files import OutgoingFile
 from store_client.transfer import api
 from store_client.transfer.engine import Stopped, TransferContext
@@ -91,7 +91,7 @@ def test_a_large_file_goes_to_the_bucket_and_the_store_finds_it_whole(
     heard, since = Heard(), len(s3_server.ASKED)
     sent = send_path(client, area, large, NAME, "text/plain", size=SIZE, tell=heard)
     assert sent.url == f"s3://{bucket}/areas/{area}/{NAME}"
-    assert sent.checksums == compute_checksums([large.read_bytes()], SIZE)
+    assert sent.checksums == hash_bytes(large.read_bytes())
     (found,) = api.list_area_files(client, area)
     assert (found["url"], found["size"], found["status"]) == (sent.url, SIZE, "CHECKSUMMED")
     assert (found["content_type"], found["checksums"]) == ("text/plain", asdict(sent.checksums))
@@ -111,7 +111,7 @@ def test_next_run_sends_missing_parts_only(client: Client, area: str, large: Pat
     send_path(client, area, large, NAME, "text/plain", size=SIZE, tell=heard)
     assert parts_sent(since) == 1
     (found,) = api.list_area_files(client, area)
-    assert found["checksums"]["sha256"] == compute_checksums([large.read_bytes()], SIZE).sha256
+    assert found["checksums"]["sha256"] == hash_bytes(large.read_bytes()).sha256
     assert heard.done == SIZE
     assert list(client.config.uploads.iterdir()) == []
 

@@ -9,7 +9,7 @@ import pytest
 
 from store_client import Client, Unreachable
 from store_client.areas.upload import LARGE
-from store_client.checksums import MB, compute_checksums
+from store_client.checksums import MB, hash_bytes
 from store_client.configuration import Configuration
 from store_client.transfer import api
 from tests.client.areas.builders import Heard, noise, send_path, wrote
@@ -51,7 +51,7 @@ def sent_by(config: Configuration, area: str, path: Path, *, meddle: Meddle) -> 
     assert (found["name"], found["url"], found["size"]) == (NAME, sent.url, size)
     assert (found["status"], found["content_type"]) == ("CHECKSUMMED", "text/plain")
     assert found["checksums"] == asdict(sent.checksums)
-    assert sent.checksums == compute_checksums([path.read_bytes()], size)
+    assert sent.checksums == hash_bytes(path.read_bytes())
     assert heard.done == size
     assert list(config.uploads.iterdir()) == []
     return parts_sent(network)

@@ -14,7 +14,7 @@ from store_client.checksums import (
     METADATA_PREFIX,
     FileChecksums,
     FileHasher,
-    compute_checksums,
+    hash_bytes,
     md5_digest,
     part_size,
 )
@@ -33,7 +33,6 @@ from store_client.transfer.engine import (
 )
 from store_client.transfer.parts import (
     FileChanged,
-    hash_bytes,
     hash_file,
     open_unchanged,
     read_whole,
@@ -89,7 +88,7 @@ def test_parts_follow_the_rule_of_the_entity_tag() -> None:
 
 @pytest.mark.spec("UPL-07")
 def test_metadata_names_follow_store() -> None:
-    sums = compute_checksums([b"x"], 1)
+    sums = hash_bytes(b"x")
     assert sorted(sums.metadata()) == [
         f"{METADATA_PREFIX}{name}" for name in ("crc32c", "s3_etag", "sha1", "sha256")
     ]
@@ -101,7 +100,7 @@ def test_a_pass_that_is_hashed_by_threads_is_the_same(tmp_path: Path) -> None:
     hashing = FileHasher(len(data))
     blocks = [data[at : at + MB] for at in range(0, len(data), MB)]
     assert list(hashing.hash_blocks(blocks)) == blocks
-    assert hashing.checksums() == compute_checksums([data], len(data))
+    assert hashing.checksums() == hash_bytes(data)
 
 
 @pytest.mark.spec("UPL-10")
@@ -120,7 +119,7 @@ def test_sends_missing_parts_only(tmp_path: Path) -> None:
             local(path), shared, send, is_stored=lambda n, digest: stored.get(n) == digest
         )
     assert sent == {2: 64 * MB, 3: 2 * MB}
-    assert sums == compute_checksums([data], len(data))
+    assert sums == hash_bytes(data)
 
 
 @pytest.mark.spec("UPL-07")
@@ -261,14 +260,14 @@ def test_parts_of_any_size_arrive_and_checksums_are_of_the_whole(tmp_path: Path,
         sums = send_parts(local(tmp_path / "s" / "file"), shared, send, size=part)
     assert b"".join(parts[number] for number in sorted(parts)) == data
     assert sorted(parts) == list(range(1, -(-len(data) // part) + 1))
-    assert sums == compute_checksums([data], len(data))
+    assert sums == hash_bytes(data)
 
 
 def test_checksums_of_a_large_file_in_other_parts_have_the_usual_entity_tag(tmp_path: Path) -> None:
     path = large(tmp_path / "s" / "big", 70 * MB)
     with open_transfer(4) as shared:
         sums = send_parts(local(path), shared, lambda *_: None, size=9 * MB)
-    assert sums == compute_checksums([path.read_bytes()], 70 * MB)
+    assert sums == hash_bytes(path.read_bytes())
 
 
 def test_stored_parts_are_read_and_not_sent(tmp_path: Path) -> None:

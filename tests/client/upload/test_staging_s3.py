@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from botocore.awsrequest import AWSResponse
 
-from store_client.checksums import ETAG_CHUNK, FileChecksums, compute_checksums
+from store_client.checksums import ETAG_CHUNK, FileChecksums, hash_bytes
 from store_client.client import Client
 from store_client.configuration import Configuration
 from store_client.content_types import guess_content_type
@@ -47,8 +47,7 @@ def item(folder: Path, name: str = "") -> StagingItem:
 
 
 def sums_of(path: Path) -> FileChecksums:
-    with path.open("rb") as file:
-        return compute_checksums(iter(lambda: file.read(MB), b""), path.stat().st_size)
+    return hash_bytes(path.read_bytes())
 
 
 def tags(s3: Any, bucket: str, staged: StagedFile) -> dict[str, str]:

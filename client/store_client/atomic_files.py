@@ -69,16 +69,14 @@ def remove_file(path: Path) -> bool:
     return True
 
 
-@contextlib.contextmanager
-def lock_file(path: Path, *, wait_s: float = 10.0) -> Iterator[None]:
+def lock_file(path: Path, *, wait_s: float = 10.0) -> contextlib.AbstractContextManager[None]:
     """Lock a file that is read and then written; StoreError after the time-out.
 
     The lock is a separate file beside `path` and is never removed: otherwise two processes could
     hold locks of the same name.
     """
     busy = f"{path} is in use by another process"
-    with hold_lock(path.with_name(f".{path.name}.lock"), busy, wait_s=wait_s):
-        yield
+    return hold_lock(path.with_name(f".{path.name}.lock"), busy, wait_s=wait_s)
 
 
 @contextlib.contextmanager

@@ -6,8 +6,8 @@
 import logging
 import os
 import stat
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, suppress
+from collections.abc import Mapping
+from contextlib import AbstractContextManager, suppress
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -85,11 +85,9 @@ def delete_login(config: Configuration) -> bool:
         return remove_file(config.credentials)
 
 
-@contextmanager
-def lock_login(config: Configuration) -> Iterator[None]:
+def lock_login(config: Configuration) -> AbstractContextManager[None]:
     """Lock the saved login among all processes, to read and then write it."""
-    with lock_file(config.credentials, wait_s=LOCK_WAIT_S):
-        yield
+    return lock_file(config.credentials, wait_s=LOCK_WAIT_S)
 
 
 def is_readable_by_others(path: Path) -> bool:

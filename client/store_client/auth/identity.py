@@ -4,7 +4,6 @@ A token is sent to the store that the user named, and to its issuer if that is t
 authorization service; to no other server.
 """
 
-import email.utils
 import os
 import time
 from collections.abc import Callable, Mapping
@@ -29,6 +28,7 @@ from store_client.configuration import Configuration
 from store_client.errors import Misused, NotAllowed, Refused, StoreError
 from store_client.http.retries import MAX_SMALL_ANSWER, TokenSource
 from store_client.http.session import HttpSession
+from store_client.http.urls import parse_date
 
 if TYPE_CHECKING:
     import httpx
@@ -89,11 +89,8 @@ def verify_token(
 
 def clock_skew(answer: "httpx.Response", now_s: float) -> float:
     """Seconds that this machine's clock is ahead of the server's; 0 if unknown."""
-    try:
-        date = email.utils.parsedate_to_datetime(answer.headers.get("Date", ""))
-        return now_s - date.timestamp()
-    except (ValueError, TypeError, OverflowError):
-        return 0.0
+    date = parse_date(answer.headers.get("Date", ""))
+    return 0.0 if date is None else now_s - date.timestamp()
 
 
 def _describe_token(

@@ -1,6 +1,7 @@
 """Options and reports of downloads."""
 
 import threading
+from collections import Counter
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from pathlib import Path
@@ -140,18 +141,17 @@ class DownloadTally:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._numbers: dict[str, int] = {}
+        self._numbers = Counter[str]()
 
     def add(self, **numbers: int) -> None:
         """Add to counters."""
         with self._lock:
-            for name, number in numbers.items():
-                self._numbers[name] = self._numbers.get(name, 0) + number
+            self._numbers.update(numbers)
 
     def get(self, name: str) -> int:
         """The value of a counter."""
         with self._lock:
-            return self._numbers.get(name, 0)
+            return self._numbers[name]
 
     def counts(self) -> DownloadCounts:
         """The counters of files."""

@@ -80,13 +80,14 @@ def retry_after(headers: Mapping[str, str], *, now: datetime | None = None) -> f
     said = headers.get("Retry-After", "").strip()
     if re.fullmatch(r"[0-9]{1,9}(\.[0-9]+)?", said):
         return float(said)
-    until = _parse_date(said)
+    until = parse_date(said)
     # The server's clock tells how far away that is; ours may be wrong.
-    since = _parse_date(headers.get("Date", "")) or now or datetime.now(UTC)
+    since = parse_date(headers.get("Date", "")) or now or datetime.now(UTC)
     return None if until is None else max(0.0, (until - since).total_seconds())
 
 
-def _parse_date(text: str) -> datetime | None:
+def parse_date(text: str) -> datetime | None:
+    """The moment of an HTTP date; None if invalid."""
     # Late, as it loads much, and few answers have a date.
     utils = importlib.import_module("email.utils")
     try:

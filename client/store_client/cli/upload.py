@@ -1,23 +1,30 @@
-"""The command upload."""
+"""The command upload: one bundle, or many with one report of them."""
 
+import csv
 import importlib
+import io
+import shutil
+from collections.abc import Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from store_client.cli.bulk import describe_kept, upload_many
+from store_client.atomic_files import write_atomically
 from store_client.cli.context import CommandContext, command
 from store_client.cli.nouns import page_query, replica_option, table_options
-from store_client.cli.progress import open_progress
+from store_client.cli.progress import ProgressCounter, open_progress
 from store_client.cli.terminal import escape_line
 from store_client.content_types import METADATA
-from store_client.errors import Misused
+from store_client.errors import Misused, StoreError
 from store_client.progress import format_count, format_size
 from store_client.references import Reference
 from store_client.uploads.options import JOBS, MAX_JOBS, TIMEOUT_SECONDS, UploadOptions
 
 if TYPE_CHECKING:
+    from store_client.uploads.bulk import BulkReport, BulkResult, BundleSource
+    from store_client.uploads.job import UploadInterrupted
     from store_client.uploads.plan import UploadReport
 
 ANOTHER = (
@@ -132,7 +139,7 @@ def upload(
 ) -> None:
     """Upload a directory, and show the bundle."""
     many = each_folder or table is not None
-    here.check_fields(BULK_FIELDS if many else FIELDS)
+    here.check_fields(REPORT_COLUMNS if many else FIELDS)
     _check_together(many, bool(given["bundle_uuid"]), report, table, template or data_dir)
     named = [one for one in (directory, src_dir, table) if one is not None]
     if len(named) != 1:
@@ -142,7 +149,7 @@ def upload(
     options = UploadOptions(src_dir=source, replica=chosen, **given)
     progress = open_progress(enabled=not (no_progress or here.quiet), what="upload")
     if many:
-        upload_many(
+        _upload_many(
             here, options, progress, table=table, template=template, folder=data_dir, report=report
         )
         return
@@ -151,7 +158,7 @@ def upload(
         with progress:
             done = running.upload(here.client, options, progress)
     except running.UploadInterrupted as stopped:
-        here.note_how_to_resume(describe_kept(stopped))
+        here.note_how_to_resume(_describe_kept(stopped))
         raise
     if done.earlier_uuid:
         here.note(ANOTHER.format(done.earlier_uuid))
@@ -162,7 +169,7 @@ def upload(
 
 
 FIELDS = ("bundle_uuid", "version", "state", "sent", "bundle", "files")
-BULK_FIELDS = ("label", "state", "files", "bytes", "uuid", "version", "error")
+REPORT_COLUMNS = ("label", "state", "uuid", "version", "files", "bytes", "error")
 
 
 def _check_together(
@@ -193,3 +200,110 @@ def show_upload(here: CommandContext, done: Any, replica: str) -> None:
     click.echo(f"{format_count(len(done.files), 'file')} ({format_size(size)}): {sent}.")
     page = here.page_url(f"/bundles/{exact.uuid}{page_query(exact, replica)}")
     click.echo(escape_line(page))
+
+
+SHOWN_FAILURES = 10
+FORMULA = ("=", "+", "-", "@", "\t", "\r")
+"""Beginnings of cells that spreadsheets take for formulas."""
+
+
+def _upload_many(
+    here: CommandContext,
+    options: UploadOptions,
+    progress: ProgressCounter,
+    *,
+    table: Path | None,
+    template: Path | None,
+    folder: Path | None,
+    report: Path | None,
+) -> None:
+    """Upload a bundle for each folder or row; StoreError if one of them failed."""
+    bulk: Any = importlib.import_module("store_client.uploads.bulk")
+    journal = bulk.bulk_journal(here.client, options, table or options.src_dir)
+    workspace = journal.with_suffix(".d")
+    interrupted: Any = importlib.import_module("store_client.uploads.job").UploadInterrupted
+    try:
+        # The documents of rows are in the workspace, which another run must not remove.
+        with bulk.hold_journal(journal), progress:
+            if table:
+                sources = _plan_table(options, table, template, folder or table.parent, workspace)
+            else:
+                sources = bulk.plan_folders(options)
+            done = bulk.upload_bundles(here.client, options, sources, journal, progress)
+            if "failed" not in done.states:
+                shutil.rmtree(workspace, ignore_errors=True)
+    except interrupted as stopped:
+        here.note_how_to_resume(_describe_kept(stopped))
+        raise
+    _show_report(here, done, report)
+
+
+def _plan_table(
+    options: UploadOptions, table: Path, template: Path | None, folder: Path, workspace: Path
+) -> "Sequence[BundleSource]":
+    tables: Any = importlib.import_module("store_client.uploads.table")
+    bulk: Any = importlib.import_module("store_client.uploads.bulk")
+    rows = tables.read_table(table)
+    if template:
+        shape = tables.read_template(template, tuple(rows[0].cells))
+        bundles = [shape.render(row, folder) for row in rows]
+    else:
+        bundles = [tables.render_plainly(row, folder) for row in rows]
+    sources: Sequence[BundleSource] = bulk.plan_rows(bundles, options, workspace)
+    return sources
+
+
+def _show_report(here: CommandContext, done: "BulkReport", path: Path | None) -> None:
+    """Write the report, show its sum or its rows, and fail if a bundle did."""
+    if path:
+        _write_report(path, done.results)
+    failed = [one for one in done.results if one.state == "failed"]
+    if here.output == "table" and not here.format_chosen:
+        states = ", ".join(f"{count} {state}" for state, count in done.states.items())
+        size = format_size(sum(one.bytes for one in done.results))
+        click.echo(f"{len(done.results)} bundles ({size}): {states}.")
+        for one in failed[:SHOWN_FAILURES]:
+            here.note(f"  {one.label}: {one.error}")
+        if len(failed) > SHOWN_FAILURES:
+            here.note(f"  … and {len(failed) - SHOWN_FAILURES} more")
+        if path:
+            click.echo(f"Report: {path}")
+        click.echo(here.page_url("/search"))
+    else:
+        here.show([asdict(one) for one in done.results])
+    if failed:
+        raise StoreError(
+            f"{len(failed)} of {len(done.results)} bundles failed; the first: {failed[0].error}",
+            hint="mend them, and give the same command again: the others are not sent again",
+        )
+
+
+def _write_report(path: Path, results: "Sequence[BulkResult]") -> None:
+    text = io.StringIO(newline="")
+    separator = "," if path.suffix.lower() == ".csv" else "\t"
+    table = csv.DictWriter(text, REPORT_COLUMNS, delimiter=separator, lineterminator="\n")
+    table.writeheader()
+    table.writerows({name: _disarm(cell) for name, cell in asdict(one).items()} for one in results)
+    write_atomically(path, text.getvalue().encode())
+
+
+def _disarm(cell: str | int) -> str | int:
+    """A cell that no spreadsheet takes for a formula, by the advice of OWASP."""
+    return f"'{cell}" if isinstance(cell, str) and cell.startswith(FORMULA) else cell
+
+
+def _describe_kept(stopped: "UploadInterrupted") -> str:
+    """What an interrupted upload has done already."""
+    kept = [
+        f"{format_count(count, noun)} {'is' if count == 1 else 'are'} {state}"
+        for count, noun, state in (
+            (stopped.bundles, "bundle", "complete"),
+            (stopped.stored, "file", "in the store"),
+            (stopped.staged, "file", "sent, not yet verified"),
+            (stopped.begun, "file", "sent in part"),
+        )
+        if count
+    ]
+    if not kept:
+        return "Stopped before anything was sent."
+    return f"Stopped: {', '.join(kept)}. What was sent is not sent again."

@@ -1,11 +1,18 @@
-"""The answers of commands: tables and short lines on a terminal, JSON lines in a pipe.
+"""The answers of commands on standard output.
 
 --json [FIELDS]   one JSON document, of these fields
---format          table, tsv, csv, json, or lines (one JSON value a line)
 --query, --jq     what a JMESPath or jq expression selects; strings as they are
+--format          one of these:
+  json      one document: indented on a terminal, else one line
+  lines     each item of a list as JSON on its own line, written as it arrives
+  table     a list of objects as a table, an object as lines
+  csv, tsv  a list of objects, or one, as a table for programs
+  raw       the bytes of the response; escaped on a terminal
 """
 
+import csv
 import importlib
+import io
 import json
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -16,11 +23,17 @@ from typing import Any
 
 import click
 
-from store_client.cli import output
-from store_client.cli.terminal import escape_line, escape_text, format_cell, style_text
+from store_client.cli.terminal import (
+    escape_json,
+    escape_line,
+    escape_text,
+    format_cell,
+    style_text,
+)
 from store_client.errors import Misused
 
 FORMATS = ("table", "tsv", "csv", "json", "lines")
+SEPARATORS = {"csv": ",", "tsv": "\t"}
 TERMINAL_ROWS = 100
 """Rows of a long list that a terminal shows unless --limit says otherwise."""
 Record = Mapping[str, Any]
@@ -37,7 +50,7 @@ class AnswerOptions:
 
     @property
     def chosen(self) -> str:
-        """The form of the answer, by default what suits standard output."""
+        """The form of the answer, by default what suits standard"""
         if self.form:
             return self.form
         if self.fields is not None or self.query or self.jq:
@@ -61,13 +74,13 @@ def write_rows(
         return len(known)
     picked = _pick_fields(rows, asked.fields)
     if form == "lines":
-        return output.write_lines(picked)
+        return write_lines(picked)
     if form == "json":
         known = list(picked)
-        click.echo(output.dump_json(known))
+        click.echo(dump_json(known))
         return len(known)
     if form != "table":
-        return output.write_separated(picked, asked.fields or columns, output.SEPARATORS[form])
+        return write_separated(picked, asked.fields or columns, SEPARATORS[form])
     known = list(picked)
     if known:
         shown = asked.fields or tuple(name for name in columns if any(name in row for row in known))
@@ -90,9 +103,9 @@ def write_record(record: Record, asked: AnswerOptions, *, hidden: Sequence[str] 
             label = style_text(f"{escape_line(name)}:".ljust(width + 1), bold=True)
             click.echo(f"{label} {format_cell(value)}")
     elif form in ("csv", "tsv"):
-        output.write_separated([picked], asked.fields or tuple(picked), output.SEPARATORS[form])
+        write_separated([picked], asked.fields or tuple(picked), SEPARATORS[form])
     else:
-        click.echo(output.dump_json(picked, indent=None if form == "json" else False))
+        click.echo(dump_json(picked, indent=None if form == "json" else False))
 
 
 def write_picked(value: Any, asked: AnswerOptions) -> None:
@@ -139,7 +152,7 @@ def write_selected(value: Any, asked: AnswerOptions) -> None:
         if isinstance(found, str):
             click.echo(escape_text(found))
         else:
-            click.echo(output.dump_json(found, indent=False if asked.form == "lines" else None))
+            click.echo(dump_json(found, indent=False if asked.form == "lines" else None))
 
 
 def check_expressions(asked: AnswerOptions) -> None:
@@ -201,3 +214,95 @@ def unknown_field(name: str, known: Sequence[str]) -> Misused:
     near = get_close_matches(name, known, n=3, cutoff=0.5)
     more = f"did you mean: {', '.join(near)}?" if near else f"known fields: {', '.join(known)}"
     return Misused(f"there is no field {name!r}", hint=more)
+
+
+def write_value(value: Any, form: str, *, chosen: bool = True, title: str = "") -> None:
+    """Write a value in a format, which the user may have `chosen`; JSON if it has no such form."""
+    rows: Any = _find_rows(value) if chosen else value
+    if isinstance(value, bytes):
+        write_bytes(value)
+    elif form == "table" and _is_tabular(rows):
+        tables: Any = importlib.import_module("store_client.cli.rich_views")
+        tables.print_table(rows, title=title)
+    elif form == "table" and isinstance(rows, list) and chosen:
+        click.echo("\n".join(format_cell(item) for item in rows) or "(none)")
+    elif form == "lines" and isinstance(rows, Sequence) and not isinstance(rows, str):
+        write_lines(rows)
+    elif form in SEPARATORS and (_is_tabular(rows) or isinstance(rows, Mapping) or rows == []):
+        known: Sequence[Mapping[str, Any]] = [rows] if isinstance(rows, Mapping) else rows
+        columns = list(dict.fromkeys(name for row in known for name in row))
+        write_separated(known, columns, SEPARATORS[form])
+    elif form == "raw" and isinstance(value, str):
+        write_bytes(value.encode("utf-8", "surrogateescape"))
+    else:
+        click.echo(dump_json(value))
+
+
+def write_lines(items: Iterable[Any]) -> int:
+    """Write each item as it arrives; the number of items."""
+    count = 0
+    for item in items:
+        click.echo(dump_json(item, indent=False))
+        count += 1
+    return count
+
+
+def write_bytes(data: bytes | memoryview) -> None:
+    """Write bytes; escaped on a terminal."""
+    if sys.stdout.isatty():
+        click.echo(escape_text(bytes(data).decode("utf-8", "backslashreplace")))
+        return
+    stream = sys.stdout.buffer
+    stream.write(data)
+    stream.flush()
+
+
+def dump_json(value: Any, *, indent: bool | None = None) -> str:
+    """A JSON document without characters that a terminal acts on."""
+    wide = sys.stdout.isatty() if indent is None else indent
+    encoding = (getattr(sys.stdout, "encoding", None) or "utf-8").lower()
+    text = json.dumps(
+        value,
+        ensure_ascii=not encoding.startswith("utf"),
+        indent=2 if wide else None,
+        default=str,
+    )
+    return escape_json(text)
+
+
+def _find_rows(value: Any) -> Any:
+    """The only list in a document, if there is exactly one."""
+    if not isinstance(value, Mapping):
+        return value
+    found = [item for item in value.values() if isinstance(item, list)]
+    return found[0] if len(found) == 1 else value
+
+
+def _is_tabular(value: Any) -> bool:
+    return (
+        isinstance(value, Sequence)
+        and not isinstance(value, (str, bytes))
+        and bool(value)
+        and all(isinstance(item, Mapping) for item in value)
+    )
+
+
+def write_separated(
+    rows: Iterable[Mapping[str, Any]], columns: Sequence[str], separator: str
+) -> int:
+    """Write a table for programs: quoted as RFC 4180 does, however it is separated."""
+    count = 0
+    if columns:
+        click.echo(_separated_line(columns, separator))
+    for row in rows:
+        click.echo(_separated_line([row.get(name) for name in columns], separator))
+        count += 1
+    return count
+
+
+def _separated_line(cells: Sequence[Any], separator: str) -> str:
+    text = io.StringIO()
+    csv.writer(text, delimiter=separator, lineterminator="").writerow(
+        [format_cell(cell) for cell in cells]
+    )
+    return text.getvalue()

@@ -14,7 +14,7 @@ import click
 
 from store_client.areas import JOBS, selection
 from store_client.atomic_files import replace_atomically
-from store_client.cli import output
+from store_client.cli import answers
 from store_client.cli.context import CommandContext, command
 from store_client.cli.nouns import yes_option
 from store_client.cli.progress import open_progress
@@ -382,7 +382,7 @@ def list_(here: CommandContext, long: bool, no_paginate: bool, area: str | None)
     if here.answer.fields:
         here.show(shown)
     elif here.output == "lines":
-        output.write_lines(shown)
+        answers.write_lines(shown)
     elif here.output == "table":
         _show_table(here, shown, long=long)
     else:

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, Literal, get_args
 
 import click
 
-from store_client.cli import answers, output
+from store_client.cli import answers
 from store_client.cli.answers import FORMATS, AnswerOptions, check_expressions, parse_fields
 from store_client.cli.terminal import LEVELS, configure_logging, escape_text, silence_warnings
 from store_client.configuration import Configuration, load_configuration
@@ -145,7 +145,7 @@ class CommandContext:
         elif self.answer.fields:
             answers.write_picked(value, self.answer)
         else:
-            output.write_value(value, self.output, chosen=self.format_chosen, title=title)
+            answers.write_value(value, self.output, chosen=self.format_chosen, title=title)
 
     def check_fields(self, known: Sequence[str]) -> None:
         """Misused for a field that the answer will not have; before anything is changed."""

@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, Any, TextIO
 import click
 
 from store_client.atomic_files import parse_json_object
+from store_client.cli.answers import dump_json
 from store_client.cli.arguments import JsonValue, SecretText
 from store_client.cli.context import CommandContext, command
 from store_client.cli.nouns import replica_option
-from store_client.cli.output import dump_json
 from store_client.cli.terminal import escape_line
 from store_client.errors import Misused, NotAllowed
 from store_client.identifiers import create_version, parse_version

@@ -16,7 +16,7 @@ from urllib.parse import urljoin
 
 import click
 
-from store_client.cli import output, registry
+from store_client.cli import answers, registry
 from store_client.cli.arguments import (
     HEADERS,
     build_header_option,
@@ -54,7 +54,7 @@ def show_operation(
         answer = here.client.call(operation.name, **given)
         _show_one(here, operation, answer)
     elif here.output == "lines":
-        output.write_lines(here.client.items(operation.name, **given))
+        answers.write_lines(here.client.items(operation.name, **given))
     else:
         whole = merge_pages(here.client.pages(operation.name, **given), operation.paged)
         _show_one(here, operation, whole)
@@ -114,7 +114,7 @@ def _show_one(here: "CommandContext", operation: "ApiOperation", answer: Any) ->
         here.show(answer)
         return
     items = list_items(answer, operation.paged)
-    output.write_value(items, here.output)
+    answers.write_value(items, here.output)
     if here.output == "table":
         here.note(page_facts(answer, operation.paged, count=len(items)))
 
@@ -150,22 +150,22 @@ def write_raw(
     call: OperationCall = calling.build_call(operation, given)
     if pages:
         for page in client.session.pages(operation.method, call.url, **call.request_arguments()):
-            output.write_bytes(page.content.rstrip(b"\n") + b"\n")
+            answers.write_bytes(page.content.rstrip(b"\n") + b"\n")
     elif call.content is not None:
-        output.write_bytes(output.dump_json(calling.execute_call(client.session, call)).encode())
+        answers.write_bytes(answers.dump_json(calling.execute_call(client.session, call)).encode())
     elif operation.download:
         with client.session.stream(
             operation.method, call.url, params=call.params, headers=call.headers, limit=None
         ) as content:
             for block in _read_blocks(content):
-                output.write_bytes(block)
+                answers.write_bytes(block)
     else:
         answer = client.session.request(operation.method, call.url, **call.request_arguments())
         if SHA256 in answer.headers and answer.is_redirect and operation.method == "GET":
             place = urljoin(str(answer.url), answer.headers["Location"])
             write_verified(client, place, answer.headers[SHA256])
         else:
-            output.write_bytes(answer.content)
+            answers.write_bytes(answer.content)
 
 
 def write_verified(client: "Client", place: str, sha256: str) -> None:
@@ -175,7 +175,7 @@ def write_verified(client: "Client", place: str, sha256: str) -> None:
     with client.session.stream("GET", place, headers=plain, authorize=False, limit=None) as content:
         for block in _read_blocks(content):
             digest.update(block)
-            output.write_bytes(block)
+            answers.write_bytes(block)
     if digest.hexdigest() != sha256.lower():
         raise Damaged(
             "the output is not the file: its checksum is wrong",

@@ -15,8 +15,8 @@ import httpx
 import pytest
 
 from store_client.cli import operations
+from store_client.cli.answers import write_value
 from store_client.cli.context import CommandContext, ProgramRun
-from store_client.cli.output import write_value
 from store_client.client import Client
 from store_client.configuration import Configuration
 from store_client.definition import ApiOperation

@@ -21,9 +21,9 @@ from store_client.cli.answers import (
     limit_rows,
     write_record,
     write_rows,
+    write_value,
 )
 from store_client.cli.context import CommandContext, ProgramRun
-from store_client.cli.output import write_value
 from store_client.cli.terminal import format_cell
 from store_client.cli.upload import show_upload
 from store_client.configuration import HOME, URL, load_configuration

@@ -8,8 +8,7 @@ import httpx
 import pytest
 
 from store_client.auth import credentials as files
-from store_client.auth.device import authorize_device
-from store_client.auth.login import LoginPrompts, login_with_consent
+from store_client.auth.login import LoginPrompts, authorize_device, login_with_consent
 from store_client.auth.oauth import AuthService, OAuthRefusal
 from store_client.configuration import Configuration
 from store_client.errors import NotAllowed, Refused, StoreError, TimedOut

@@ -19,10 +19,14 @@ from store_client.downloads.options import CACHE, BundleReport, DownloadOptions,
 from store_client.downloads.options import JOBS as DOWNLOAD_JOBS
 from store_client.errors import Misused
 from store_client.progress import NO_PROGRESS, TransferProgress
-from store_client.references import Reference, parse_reference
-from store_client.remote.content import RemoteStore
-from store_client.remote.files import RemoteBufferedFile, RemoteRawFile
-from store_client.remote.locations import BUNDLE, SCHEME, parse_location
+from store_client.references import (
+    BUNDLE,
+    SCHEME,
+    Reference,
+    parse_location,
+    parse_reference,
+)
+from store_client.remote.content import RemoteBufferedFile, RemoteRawFile, RemoteStore
 from store_client.uploads import job
 from store_client.uploads.options import JOBS as UPLOAD_JOBS
 from store_client.uploads.options import TIMEOUT_SECONDS, UploadOptions

@@ -1,4 +1,8 @@
-"""How people name objects: `UUID`, `UUID.VERSION`, the address of a page, or a DRS id."""
+"""How people name objects: `UUID`, `UUID.VERSION`, the address of a page, or a DRS id.
+
+Files are named `store://bundle/UUID[.VERSION][/NAME]` or `store://file/UUID`. NAME stands as it is,
+without percent-encoding: `store://bundle/UUID/50% done?.txt`.
+"""
 
 import csv
 import json
@@ -10,6 +14,7 @@ from urllib.parse import parse_qs, unquote, urlsplit
 
 from store_client.errors import Misused
 from store_client.identifiers import REPLICAS, is_uuid, is_version, parse_version, quote_text
+from store_client.names import name_fault
 
 HINT = "give UUID, UUID.VERSION, or the URL of its page"
 _IN_PATH = re.compile(
@@ -166,3 +171,51 @@ def _parse_record(record: Any, noun: str) -> Reference:
         return named
     parse_version(str(version))
     return Reference(named.uuid, str(version), named.replica)
+
+
+SCHEME = "store://"
+BUNDLE, FILE = "bundle", "file"
+LOCATION_HINT = (
+    "give store://bundle/UUID/NAME, store://bundle/UUID.VERSION/NAME or store://file/UUID"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class StoreLocation:
+    """A bundle, a file or folder in it, or a file by its own uuid.
+
+    `version` is "" for the latest; `name` is "" for the bundle itself.
+    """
+
+    kind: str
+    uuid: str
+    version: str = ""
+    name: str = ""
+
+    @property
+    def fqid(self) -> str:
+        """Uuid and version, as far as they are given."""
+        return f"{self.uuid}.{self.version}" if self.version else self.uuid
+
+    def __str__(self) -> str:
+        return f"{SCHEME}{self.kind}/{self.fqid}" + (f"/{self.name}" if self.name else "")
+
+
+def parse_location(text: str) -> StoreLocation:
+    """Parse an address; Misused if it names nothing."""
+    kind, _, rest = text.removeprefix(SCHEME).partition("/")
+    fqid, _, name = rest.partition("/")
+    if kind not in (BUNDLE, FILE) or not fqid:
+        raise Misused(f"{text!r} is not an address in a store", hint=LOCATION_HINT)
+    uuid, dot, version = fqid.partition(".")
+    if not is_uuid(uuid):
+        raise Misused(f"{text!r}: {uuid!r} is not a uuid", hint=LOCATION_HINT)
+    if dot:
+        parse_version(version)
+    name = name.rstrip("/")
+    if name and kind == FILE:
+        raise Misused(f"{text!r}: a file has no files in it", hint=LOCATION_HINT)
+    wrong = name_fault(name) if name else None
+    if wrong is not None:
+        raise Misused(f"{text!r}: {wrong}", hint=LOCATION_HINT)
+    return StoreLocation(kind, uuid.lower(), version, name)

@@ -1,7 +1,5 @@
 """Read files of the store in place, by ranges.
 
-locations    addresses as `store://bundle/UUID.VERSION/reads/lane1.fastq.gz`
-content      the bytes of one file version, verified
-files        file objects
+content      the bytes of one file version, verified, and file objects
 filesystem   the file system `store://` of fsspec, for pandas and others
 """

@@ -28,8 +28,8 @@ from store_client.errors import Damaged, Misused, NotAllowed, NotFound
 from store_client.identifiers import parse_version
 from store_client.names import name_fault, parent_folders
 from store_client.progress import NoProgress
+from store_client.references import BUNDLE, FILE, StoreLocation, parse_location
 from store_client.remote.content import RemoteContent, RemoteStore
-from store_client.remote.locations import BUNDLE, FILE, StoreLocation, parse_location
 from store_client.transfer.streams import RemoteFile
 
 LISTING_EXPIRY_S = 60.0

@@ -13,8 +13,7 @@ from storage.connect import connect
 from storage.pubsub import MemoryPubSub
 from store_client.client import Client
 from store_client.configuration import Configuration
-from store_client.remote.content import RemoteContent
-from store_client.remote.files import RemoteBufferedFile, RemoteRawFile
+from store_client.remote.content import RemoteBufferedFile, RemoteContent, RemoteRawFile
 from store_client.transfer.connections import BucketConnections, FailureQuota
 from store_client.transfer.streams import FileReader, PresignedUrl, RemoteFile
 from tests.catalogs import Spares

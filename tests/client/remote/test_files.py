@@ -11,7 +11,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from store_client.errors import Damaged, StoreError, Unreachable
-from store_client.remote.files import LEAST_AHEAD
+from store_client.remote.content import LEAST_AHEAD
 from tests.client.download.bucket import Bucket, Harm
 from tests.client.download.conftest import Unhurried
 from tests.client.remote.conftest import OpenContent, OpenFile

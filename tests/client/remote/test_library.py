@@ -16,9 +16,8 @@ import pytest
 import store_client
 from store_client import Client, Damaged, Misused, NotFound, Unreachable
 from store_client.configuration import Configuration
-from store_client.remote.content import RemoteStore
-from store_client.remote.files import RemoteBufferedFile, RemoteRawFile
-from store_client.remote.locations import parse_location
+from store_client.references import parse_location
+from store_client.remote.content import RemoteBufferedFile, RemoteRawFile, RemoteStore
 from store_client.transfer.engine import Stopped
 from tests.client.conftest import ADMIN_TOKEN, Served
 from tests.client.download.deposits import VERSION, Depositor

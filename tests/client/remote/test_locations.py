@@ -3,7 +3,7 @@
 import pytest
 
 from store_client.errors import Misused
-from store_client.remote.locations import StoreLocation, parse_location
+from store_client.references import StoreLocation, parse_location
 
 UUID = "5a8f6f3e-0000-4000-8000-00000000d001"
 VERSION = "2026-01-31T235959.000000Z"

@@ -162,8 +162,8 @@ class Client(Operations):
 
     def operation(self, name: str) -> ApiOperation:
         """Find an operation by its name, command name or Python name; Misused."""
-        found = self.definition.find(name) or (
-            self._refresh_definition() and self.definition.find(name)
+        found = self.definition.by_name.get(name) or (
+            self._refresh_definition() and self.definition.by_name.get(name)
         )
         if found:
             return found

@@ -18,6 +18,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 from urllib.parse import urlsplit
 
 import platformdirs
@@ -127,47 +128,55 @@ def load_configuration(
     else:
         home = platformdirs.user_config_path("consortium-store", appauthor=False)
         cache = platformdirs.user_cache_path("consortium-store", appauthor=False)
-    kept = read_json(home / PROFILES)
+    profiles = read_profiles(home)
     for said_url, said_profile in (
         (url, profile),
         (environ.get(URL), environ.get(PROFILE)),
-        (None, _default_name(kept)),
+        (None, profiles.default),
     ):
         if said_url:
             found = normalize_url(said_url)
-            name = _check_profile_name(said_profile) or _matching_default(kept, found)
-            return Configuration(home, cache, found, name, _profile_replica(kept, name))
+            name = _check_profile_name(said_profile) or _matching_default(profiles, found)
+            return Configuration(home, cache, found, name, profiles.replica(name))
         if said_profile:
-            place = _find_profile_url(kept, said_profile)
-            replica = _profile_replica(kept, said_profile)
+            place, replica = profiles.url(said_profile), profiles.replica(said_profile)
             return Configuration(home, cache, place, said_profile, replica)
     return Configuration(home, cache, DEFAULT_URL)
 
 
-def list_profiles(config: Configuration) -> dict[str, str]:
-    """The base URLs of all profiles, by name."""
-    kept = read_json(config.home / PROFILES).get("profiles")
-    found = kept if isinstance(kept, dict) else {}
-    return {
-        name: entry["url"]
-        for name, entry in found.items()
+@dataclass(frozen=True, slots=True)
+class Profiles:
+    """The saved profiles by name, and the name of the default one, "" if there is none."""
+
+    entries: Mapping[str, Mapping[str, Any]]
+    default: str
+
+    def url(self, name: str) -> str:
+        """The base URL of a profile; Misused if it does not exist."""
+        if name not in self.entries:
+            known = ", ".join(sorted(self.entries)) or "none"
+            raise Misused(
+                f"there is no profile {name!r} (known: {known})",
+                hint="make one: store login --url URL --profile NAME",
+            )
+        return normalize_url(self.entries[name]["url"])
+
+    def replica(self, name: str) -> str:
+        """The default replica of a profile; "" if it has none."""
+        found = self.entries.get(name, {}).get("replica")
+        return found if found in REPLICAS else ""
+
+
+def read_profiles(home: Path) -> Profiles:
+    """Read the saved profiles; invalid ones are left out."""
+    kept = read_json(home / PROFILES)
+    named, default = kept.get("profiles"), kept.get("default")
+    entries = {
+        name: entry
+        for name, entry in (named.items() if isinstance(named, dict) else ())
         if isinstance(entry, dict) and isinstance(entry.get("url"), str)
     }
-
-
-def default_profile(config: Configuration) -> str:
-    """The default profile; "" if there is none."""
-    return _default_name(read_json(config.home / PROFILES))
-
-
-def profile_replica(config: Configuration, name: str) -> str:
-    """The default replica of a profile; "" if it has none."""
-    return _profile_replica(read_json(config.home / PROFILES), name)
-
-
-def profile_url(config: Configuration, name: str) -> str:
-    """The base URL of a profile; Misused if it does not exist."""
-    return _find_profile_url(read_json(config.home / PROFILES), name)
+    return Profiles(entries, default if isinstance(default, str) else "")
 
 
 def save_profile(config: Configuration, name: str, *, default: bool, replica: str = "") -> None:
@@ -179,7 +188,7 @@ def save_profile(config: Configuration, name: str, *, default: bool, replica: st
         named = kept.get("profiles")
         before = named if isinstance(named, dict) else {}
         entry: dict[str, str] = {"url": config.url}
-        if chosen := replica or _profile_replica(kept, name):
+        if chosen := replica or read_profiles(config.home).replica(name):
             entry["replica"] = chosen
         kept["profiles"] = {**before, name: entry}
         if default:
@@ -194,35 +203,9 @@ def _check_profile_name(name: str | None) -> str:
     return name or ""
 
 
-def _matching_default(kept: Mapping[str, object], url: str) -> str:
+def _matching_default(profiles: Profiles, url: str) -> str:
     """The default profile if it has this URL, else ""."""
-    name = _default_name(kept)
     try:
-        return name if name and _find_profile_url(kept, name) == url else ""
+        return profiles.default if profiles.url(profiles.default) == url else ""
     except Misused:
         return ""
-
-
-def _profile_replica(kept: Mapping[str, object], name: str) -> str:
-    """The default replica of a profile; "" if it has none."""
-    named = kept.get("profiles")
-    entry = named.get(name) if isinstance(named, dict) else None
-    found = entry.get("replica") if isinstance(entry, dict) else None
-    return found if found in REPLICAS else ""
-
-
-def _default_name(kept: Mapping[str, object]) -> str:
-    found = kept.get("default")
-    return found if isinstance(found, str) else ""
-
-
-def _find_profile_url(kept: Mapping[str, object], name: str) -> str:
-    named = kept.get("profiles")
-    entry = named.get(name) if isinstance(named, dict) else None
-    if not isinstance(entry, dict) or not isinstance(entry.get("url"), str):
-        known = ", ".join(sorted(named)) if isinstance(named, dict) and named else "none"
-        raise Misused(
-            f"there is no profile {name!r} (known: {known})",
-            hint="make one: store login --url URL --profile NAME",
-        )
-    return normalize_url(entry["url"])

@@ -14,7 +14,7 @@ from typing import Any
 
 from store_client.atomic_files import PRIVATE_MODE, lock_file, read_json, remove_file, write_json
 from store_client.auth.claims import parse_seconds
-from store_client.configuration import Configuration, default_profile, list_profiles, normalize_url
+from store_client.configuration import Configuration, read_profiles
 from store_client.errors import name_os_errors
 
 log = logging.getLogger(__name__)
@@ -74,8 +74,9 @@ def migrate_shared_login(config: Configuration) -> None:
 
 
 def _inherits_login(config: Configuration) -> bool:
-    same = [name for name, url in list_profiles(config).items() if normalize_url(url) == config.url]
-    return config.profile in same and (len(same) == 1 or config.profile == default_profile(config))
+    known = read_profiles(config.home)
+    same = [name for name in known.entries if known.url(name) == config.url]
+    return config.profile in same and (len(same) == 1 or config.profile == known.default)
 
 
 def delete_login(config: Configuration) -> bool:

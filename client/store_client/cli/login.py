@@ -18,13 +18,9 @@ from store_client.cli.answers import AnswerOptions, write_record
 from store_client.cli.context import CommandContext, command
 from store_client.configuration import (
     Configuration,
-    default_profile,
-    normalize_url,
-    profile_replica,
-    profile_url,
+    read_profiles,
     save_profile,
 )
-from store_client.configuration import list_profiles as all_profiles
 from store_client.errors import Misused, NotAllowed, Refused, Unreachable
 from store_client.http.session import HttpSession
 from store_client.identifiers import REPLICAS
@@ -196,32 +192,31 @@ def _command_name(operation: str) -> str:
 def profiles(here: CommandContext, chosen: str | None, replica: str | None) -> None:
     """List profiles with their saved logins, without any request."""
     here.check_fields(("profile", "url", "default", "replica", "email", "standing"))
-    named = all_profiles(here.config)
     changed = chosen or (here.config.profile if replica else "")
     if replica and not changed:
         raise Misused("--replica is kept in a profile", hint="name one: --profile NAME")
     if changed:
-        url = profile_url(here.config, changed)
+        url = read_profiles(here.config.home).url(changed)
         save_profile(
             replace(here.config, url=url),
             changed,
             default=chosen is not None,
             replica=replica or "",
         )
-    usual = default_profile(here.config)
+    known = read_profiles(here.config.home)
     here.show(
         [
             {
                 "profile": name,
-                "url": url,
-                "default": name == usual,
-                "replica": profile_replica(here.config, name) or "aws",
-                **_login_row(replace(here.config, url=normalize_url(url), profile=name)),
+                "url": entry["url"],
+                "default": name == known.default,
+                "replica": known.replica(name) or "aws",
+                **_login_row(replace(here.config, url=known.url(name), profile=name)),
             }
-            for name, url in sorted(named.items())
+            for name, entry in sorted(known.entries.items())
         ]
     )
-    if not named:
+    if not known.entries:
         here.note("No profiles. To create one: store login --url URL --profile NAME")
 
 
@@ -245,7 +240,7 @@ def _save_profile_name(here: CommandContext, *, default: bool, replica: str) -> 
     """Save the profile; the first one becomes the default."""
     config = here.config
     if config.profile:
-        first = not default_profile(config)
+        first = not read_profiles(config.home).default
         save_profile(config, config.profile, default=default or first, replica=replica)
         if first and not default:
             here.note(f"{config.profile} is the default profile now.")

@@ -74,10 +74,7 @@ class ApiDefinition:
     fetched: float = field(default=0.0, compare=False)
     """Seconds since 1970, when it was last known to be the served one."""
     by_name: Mapping[str, ApiOperation] = field(default_factory=dict, repr=False, compare=False)
-
-    def find(self, name: str) -> ApiOperation | None:
-        """Find an operation by its name, command name or Python name."""
-        return self.by_name.get(name)
+    """By names, command names and Python names."""
 
 
 NUMBER = (int, float)

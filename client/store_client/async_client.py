@@ -47,7 +47,6 @@ class AsyncOperationMethod:
         self.__name__ = self.__qualname__ = name
 
     async def __call__(self, **arguments: Any) -> Any:
-        """Call the operation once."""
         return await self._client.call(self.__name__, **arguments)
 
     def iterate(self, **arguments: Any) -> AsyncIterator[Any]:

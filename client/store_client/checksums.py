@@ -58,7 +58,6 @@ def md5_digest(data: bytes) -> bytes:
 
 
 def file_sha256(path: Path) -> str:
-    """The SHA-256 of a file's bytes."""
     with open(path, "rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
@@ -128,7 +127,6 @@ class FileHasher:
 
 
 def hash_bytes(data: bytes) -> FileChecksums:
-    """The checksums of bytes."""
     hashing = FileHasher(len(data))
     for _ in hashing.hash_blocks([data]):
         pass
@@ -180,7 +178,6 @@ class HashThread:
         self._thread.join()
 
     def raise_error(self) -> None:
-        """Raise the error of the thread."""
         if self._error:
             raise self._error
 

@@ -49,7 +49,6 @@ class OperationMethod:
         self.__signature__ = inspect.Signature(named, return_annotation=Any)
 
     def __call__(self, **arguments: Any) -> Any:
-        """Call the operation once."""
         return self._client.call(self.operation.name, **arguments)
 
     def __repr__(self) -> str:

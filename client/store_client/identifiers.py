@@ -35,7 +35,6 @@ def parse_version(text: str) -> datetime:
 
 
 def is_version(text: str) -> bool:
-    """Whether a text is a version."""
     try:
         parse_version(text)
     except Misused:

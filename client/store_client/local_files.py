@@ -86,7 +86,6 @@ class LocalFile:
 
     @property
     def size(self) -> int:
-        """Size in bytes."""
         return self.stamp.size
 
 
@@ -163,7 +162,6 @@ def _upper_folders(folder: str) -> list[str]:
 
 
 def file_stamp(found: os.stat_result) -> FileStamp:
-    """The stamp of a stat result."""
     return FileStamp(found.st_size, found.st_mtime_ns, found.st_ino)
 
 

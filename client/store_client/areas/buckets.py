@@ -87,7 +87,6 @@ class S3AreaBucket:
         return self.object(name).url
 
     def object(self, name: str) -> s3.S3Object:
-        """The object of a file."""
         key = f"{self._credentials['prefix'].rstrip('/')}/{name}"
         return s3.S3Object(self._current_client, self._credentials["bucket"], key)
 

@@ -74,7 +74,6 @@ class CallbackServer(ThreadingHTTPServer):
 
     @property
     def redirect_uri(self) -> str:
-        """The redirect URI of the login."""
         return f"http://{HOST}:{self.server_port}{PATH}"
 
     def accept(self, said: CallbackAnswer) -> bool:
@@ -100,7 +99,6 @@ class CallbackServer(ThreadingHTTPServer):
             ) from None
 
     def show_result(self, title: str, text: str) -> None:
-        """Show a page with the result in the browser."""
         with suppress(Full):
             self.results.put_nowait((title, text))
 

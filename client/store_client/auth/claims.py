@@ -60,7 +60,6 @@ def token_status(ends_s: float | None, now_s: float, *, soon_s: float = SOON_S) 
 
 
 def format_moment(seconds: float) -> str:
-    """Format a time in UTC."""
     bounded = min(max(seconds, 0.0), LAST_S)
     return f"{datetime.fromtimestamp(bounded, UTC):%Y-%m-%d %H:%M:%S} UTC"
 

@@ -190,7 +190,6 @@ def authorize_device(
 
 
 def request_device_code(session: HttpSession, service: AuthService) -> DeviceCode:
-    """Request a user code."""
     if not service.device_authorization_endpoint:
         raise StoreError(
             "this store has no login for machines without a browser",

@@ -76,7 +76,6 @@ Examples:
 @click.argument("uri_or_alias", required=False)
 @click.option("--new", is_flag=True, help="Open an area, with the given uuid if there is one.")
 def select(here: CommandContext, uri_or_alias: str | None, new: bool) -> None:
-    """Select an existing area, or open one."""
     here.check_fields(("uuid", "uri", "alias", "state"))
     if new:
         found = selection.find_area(here.config, uri_or_alias or str(uuid.uuid4()))
@@ -106,7 +105,6 @@ def _fetch_uri(here: CommandContext, found: str) -> str:
     example="store area list",
 )
 def areas(here: CommandContext) -> None:
-    """List the known areas with their state in the store."""
     known = selection.list_known(here.config)
     if not known:
         here.note(f"No known areas. {selection.SELECT_HINT}.")
@@ -148,7 +146,6 @@ def _fetch_state(here: CommandContext, found: str) -> str:
 )
 @click.argument("uuid_or_alias")
 def forget(here: CommandContext, uuid_or_alias: str) -> None:
-    """Forget an area on this machine."""
     found = selection.find_area(here.config, uuid_or_alias)
     selection.forget_area(here.config, found.uuid)
     here.note(f"Area {found.uuid} was forgotten; its files stay in the store.")
@@ -297,7 +294,6 @@ the same command resumes them. A file of the same name in the area is replaced.
 def files(
     here: CommandContext, upload_path: tuple[Path, ...], area: str | None, **given: Any
 ) -> None:
-    """Upload files, and show the result for each."""
     here.check_fields(RESULT_FIELDS)
     found = selection.choose_area(here.config, area)
     sending: Any = importlib.import_module("store_client.areas.upload")
@@ -375,7 +371,6 @@ RESULT_FIELDS = ("name", "size", "state", "url", "sha256")
 @click.option("--no-paginate", is_flag=True, help="Show the first page only.")
 @UUID
 def list_(here: CommandContext, long: bool, no_paginate: bool, area: str | None) -> None:
-    """List names, or details with --long."""
     found = selection.choose_area(here.config, area)
     listed = _iterate_entries(here, found.uuid, first=no_paginate)
     shown = listed if long or here.answer.fields else (entry["name"] for entry in listed)
@@ -416,7 +411,6 @@ def _show_table(here: CommandContext, shown: Iterator[Any], *, long: bool) -> No
 @click.argument("filename")
 @UUID
 def status(here: CommandContext, filename: str, area: str | None) -> None:
-    """Show checksums and validation of a file."""
     found = selection.choose_area(here.config, area)
     summed = api.get_file_state(here.client, found.uuid, filename)
     valid = api.get_file_state(here.client, found.uuid, filename, of="validate")
@@ -443,7 +437,6 @@ def status(here: CommandContext, filename: str, area: str | None) -> None:
 )
 @UUID
 def report(here: CommandContext, output_file_name: Path | None, area: str | None) -> None:
-    """Write the report to a file."""
     here.check_fields(("area", "file", "files"))
     found = selection.choose_area(here.config, area)
     path = output_file_name or Path(f"{found.uuid}.tsv")

@@ -35,7 +35,6 @@ class JsonValue(click.ParamType[Any]):
         self._text = text
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        """Parse the value."""
         if not isinstance(value, str):
             return value
         return _parse_json(read_value(value, param, ctx), param, ctx, text=self._text)
@@ -51,7 +50,6 @@ class ListItem(click.ParamType[Any]):
         self.name = "text" if text else "number" if numbers else "json"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        """Parse the items."""
         if not isinstance(value, str):
             return value
         said = read_value(value, param, ctx)
@@ -68,7 +66,6 @@ class PlainText(click.ParamType[str]):
         self.name = name
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
-        """The string itself."""
         return str(value)
 
 
@@ -88,7 +85,6 @@ class FileBytes(click.ParamType[Any]):
     name = "file|-"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        """The path, or standard input."""
         if not isinstance(value, str):
             return value
         if value == "-":
@@ -105,7 +101,6 @@ class HeaderValue(click.ParamType[Any]):
     name = "name:value"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        """Parse name and value."""
         if not isinstance(value, str):
             return value
         name, colon, said = (part.strip() for part in value.partition(":"))

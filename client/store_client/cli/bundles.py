@@ -51,7 +51,6 @@ BIGGEST_PATCH = 4_000_000
 @click.option("--prefix", help="Only uuids that begin so.")
 @limit_option
 def list_(here: CommandContext, replica: str | None, prefix: str | None, limit: int | None) -> None:
-    """List bundles, newest pages as they arrive."""
     found = here.client.items(
         "get_bundles_all", replica=here.replica(replica), prefix=prefix or None
     )
@@ -65,7 +64,6 @@ def list_(here: CommandContext, replica: str | None, prefix: str | None, limit: 
 @replica_option
 @web_option
 def show(here: CommandContext, ids: tuple[Reference, ...], replica: str | None, web: bool) -> None:
-    """Show bundles, each with its page."""
     table = here.answer.chosen == "table"
     for place, one in enumerate(ids):
         chosen = here.replica(replica or one.replica)
@@ -197,7 +195,6 @@ def delete(
     reason: str | None,
     yes: bool,
 ) -> None:
-    """Delete after a question that names all of it."""
     if not reason and not is_interactive():
         raise Misused("a deletion needs a reason", hint="--reason 'the wrong sample'")
     reason = reason or click.prompt("Why is it deleted?", err=True)

@@ -69,7 +69,6 @@ def _add_name(here: CommandContext, row: dict[str, Any], replica: str) -> dict[s
 @replica_option
 @web_option
 def show(here: CommandContext, named: Reference, replica: str | None, web: bool) -> None:
-    """Show name, owner, description and number of links."""
     chosen = here.replica(replica or named.replica)
     path = f"/collections/{named.uuid}{page_query(named, chosen)}"
     if web:
@@ -142,7 +141,6 @@ def create(
 def delete(
     here: CommandContext, ids: tuple[Reference, ...], replica: str | None, yes: bool
 ) -> None:
-    """Delete after a question that names all of it."""
     if any(one.version for one in ids):
         raise Misused("a collection is deleted with all its versions; leave the version away")
     chosen = here.replica(replica or ids[0].replica)

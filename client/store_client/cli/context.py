@@ -95,7 +95,6 @@ class ProgramRun:
         return self._clients[config]
 
     def close(self) -> None:
-        """Close all clients."""
         while self._clients:
             self._clients.popitem()[1].close()
 
@@ -184,7 +183,6 @@ class CommandContext:
         return self.config.choose_replica(given)
 
     def page_url(self, path: str) -> str:
-        """The address of a page of the store."""
         return f"{self.config.url}{path}"
 
     def open_page(self, path: str) -> None:

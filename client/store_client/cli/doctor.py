@@ -262,7 +262,6 @@ COLOURS = {OK: "green", WARN: "yellow", FAIL: "red"}
     example="store doctor --url https://store.example",
 )
 def doctor(here: CommandContext) -> None:
-    """Print one line for each check."""
     findings: list[DoctorFinding] = []
     with HttpSession(here.config.url, policy=HASTY) as session:
         for finding in run_checks(DoctorContext(here.config, session, folder=Path.cwd())):

@@ -101,7 +101,6 @@ def download(
     version: str,
     **given: Any,
 ) -> None:
-    """Download bundles by their ids, or those that match a query."""
     said = (*bundles, *([bundle_uuid] if bundle_uuid else []))
     if bool(said) == (es_query is not None):
         raise Misused(
@@ -167,7 +166,6 @@ def download(
 @_directory_option
 @_transfer_options
 def download_manifest(here: CommandContext, manifest: str, layout: str, **given: Any) -> None:
-    """Download the files of a manifest."""
     given["replica"] = here.replica(given["replica"])
     check_report_fields(here, defaults.ManifestReport)
     with _run_download(here, given) as options:
@@ -196,7 +194,6 @@ def download_manifest(here: CommandContext, manifest: str, layout: str, **given:
 def download_collection(
     here: CommandContext, collection: str | None, uuid: str | None, version: str, **given: Any
 ) -> None:
-    """Download a collection by its id."""
     if bool(collection) == bool(uuid):
         raise Misused("name a collection", hint="store collection download UUID")
     named = parse_reference(collection or uuid or "", "collection")

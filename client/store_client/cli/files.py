@@ -45,7 +45,6 @@ PREFIX = "store://"
 @replica_option
 @web_option
 def show(here: CommandContext, named: tuple[str, ...], replica: str | None, web: bool) -> None:
-    """Show what the headers of each file say."""
     for place, one in enumerate(_read_names(named)):
         found, chosen = _resolve(here, one, replica)
         if web:

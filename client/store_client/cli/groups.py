@@ -72,12 +72,10 @@ class CommandGroup(click.Group):
         return found.name
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """List the commands, then the options."""
         self.format_commands(ctx, formatter)
         click.Command.format_options(self, ctx, formatter)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """List the commands by section."""
         rows = self.list_rows(ctx)
         for section in dict.fromkeys(row[0] for row in rows):
             with formatter.section(section):
@@ -143,7 +141,6 @@ class NounGroup(CommandGroup):
     """The commands of a noun: `store bundle show`."""
 
     def list_rows(self, ctx: click.Context) -> list[Row]:
-        """The verbs of the noun."""
         before = len(f"{self.name} ")
         return [
             ("Commands", entry.name[before:], entry.about)
@@ -151,7 +148,6 @@ class NounGroup(CommandGroup):
         ]
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        """The command of that verb."""
         return registry.load_command(f"{self.name} {cmd_name}")
 
     def shown_name(self, typed: str, found: click.Command) -> str | None:

@@ -82,7 +82,6 @@ def listen(
     limit: int | None,
     **given: Any,
 ) -> None:
-    """Listen until Ctrl-C, or the limit."""
     query = _parse_query(given["query"], given["query_type"], given["attachments"])
     types, since = _parse_types(given["types"]), _parse_since(given["since"])
     here.check_fields(FIELDS)

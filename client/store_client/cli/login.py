@@ -58,7 +58,6 @@ def login(
     replica: str | None,
     timeout_seconds: float,
 ) -> None:
-    """Log in by token, device code or browser."""
     if access_token and remote:
         raise Misused("give --access-token or --remote, not both")
     if default and not here.config.profile:

@@ -46,7 +46,6 @@ class StoreGroup(CommandGroup):
     """The program: built-in commands, nouns, and by their own names the API's operations."""
 
     def main(self, args: Sequence[str] | None = None, *others: Any, **more: Any) -> Any:
-        """Run the program, and exit with its exit code."""
         given = list(sys.argv[1:] if args is None else args)
         # On Windows click would take the patterns of filters for names of files here.
         more |= {"standalone_mode": False, "windows_expand_args": False}
@@ -133,7 +132,6 @@ cli = StoreGroup(
 
 
 def main() -> None:
-    """The entry point of `store`."""
     reopen_closed_streams()
     try:
         cli.main()

@@ -44,7 +44,6 @@ if TYPE_CHECKING:
 def show_operation(
     here: "CommandContext", operation: "ApiOperation", given: dict[str, Any], *, all_pages: bool
 ) -> None:
-    """Call an operation, and write its result."""
     pages = bool(operation.paged) and all_pages
     if here.answer.fields and not (here.answer.query or here.answer.jq):
         _show_fields(here, operation, given, pages=pages)

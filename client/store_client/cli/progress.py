@@ -40,19 +40,15 @@ class ProgressCounter:
         self._lock = threading.Lock()
 
     def total(self, files: int, bytes: int) -> None:  # noqa: A002
-        """Add to the total."""
         self._add(all_files=files, all_bytes=bytes)
 
     def bytes(self, n: int) -> None:
-        """Add n bytes, or subtract if negative."""
         self._add(bytes_=n)
 
     def file(self) -> None:
-        """Add one file."""
         self._add(files=1)
 
     def phase(self, name: str) -> None:
-        """Show what is being done now."""
         with self._lock:
             self.state.phase = name
             self._shown.update(self.state)
@@ -92,7 +88,6 @@ class LogDisplay(ProgressDisplay):
         self._last = clock()
 
     def update(self, state: ProgressState) -> None:
-        """Log a line if it is time."""
         now = self._clock()
         if now - self._last >= EVERY_S:
             self._last = now

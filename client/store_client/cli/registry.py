@@ -120,7 +120,6 @@ COMMANDS: Mapping[str, str] = {entry.name: entry.target for entry in ENTRIES}
 
 
 def list_verbs(noun: str) -> list[CommandEntry]:
-    """The commands of a noun."""
     return [entry for entry in ENTRIES if entry.name.startswith(f"{noun} ")]
 
 

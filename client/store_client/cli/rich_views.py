@@ -121,7 +121,6 @@ class _StateBar(Progress):
     show: Callable[[], None] = staticmethod(lambda: None)
 
     def get_renderables(self) -> Iterable[RenderableType]:
-        """Draw the current state."""
         self.show()
         yield from super().get_renderables()
 

@@ -91,7 +91,6 @@ def search(
     directory: Path | None,
     web: bool,
 ) -> None:
-    """Search, then list, count, write a manifest or download."""
     chosen = here.replica(replica)
     parsed = [parse_filter(one) for one in filters]
     if es_query is not None and (words or filters):
@@ -134,7 +133,6 @@ def fields(here: CommandContext, text: str, replica: str | None) -> None:
 
 
 def fetch_fields(here: CommandContext, replica: str) -> FieldNames:
-    """The names of all fields."""
     rows = here.client.items("get_search_fields", replica=replica)
     return FieldNames(tuple(row["name"] for row in rows))
 

@@ -32,7 +32,6 @@ DELIVERY_COLUMNS = ("recorded", "event_type", "state", "id", "bundle")
 @command("list", help="List your subscriptions.", as_answer=True, example="store subscription list")
 @replica_option
 def list_(here: CommandContext, replica: str | None) -> None:
-    """List them with their states and receivers."""
     found = here.client.call("get_subscriptions", replica=here.replica(replica))
     here.show_rows(found["subscriptions"], COLUMNS, empty="You have no subscriptions.")
 
@@ -44,7 +43,6 @@ def list_(here: CommandContext, replica: str | None) -> None:
 @replica_option
 @web_option
 def show(here: CommandContext, named: Reference, replica: str | None, web: bool) -> None:
-    """Show query, receiver, state and failures."""
     chosen = here.replica(replica or named.replica)
     path = _page_path(named.uuid, chosen)
     if web:
@@ -72,7 +70,6 @@ def create(
     key_id: str | None,
     replica: str | None,
 ) -> None:
-    """Subscribe by one of the two query languages."""
     if (match is None) == (es_query is None):
         raise Misused("give --match or --es-query", hint="see: store subscription create --help")
     secret = None if secret_file is None else secret_file.read().rstrip("\r\n")
@@ -107,7 +104,6 @@ def deliveries(
     state: str | None,
     limit: int | None,
 ) -> None:
-    """List deliveries, the newest first."""
     chosen = here.replica(replica or named.replica)
     rows = here.client.items("get_deliveries", uuid=named.uuid, replica=chosen, state=state or None)
     found = (
@@ -147,7 +143,6 @@ resume = _build_change("resume", "resume_subscription", "Send deliveries again, 
 def delete(
     here: CommandContext, ids: tuple[Reference, ...], replica: str | None, yes: bool
 ) -> None:
-    """Delete after a question that names all of it."""
     chosen = here.replica(replica or ids[0].replica)
     named = ", ".join(map(str, ids))
     here.confirm(

@@ -176,7 +176,6 @@ _DETAILS = 50
 
 
 def print_error(text: str, hint: str = "", details: Sequence[str] = ()) -> None:
-    """Print an error, its details and its hint."""
     click.echo(f"store: {escape_line(text)}", err=True)
     for line in details[:_DETAILS]:
         click.echo(f"  {escape_line(line)}", err=True)

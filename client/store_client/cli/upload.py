@@ -137,7 +137,6 @@ def upload(
     report: Path | None,
     **given: Any,
 ) -> None:
-    """Upload a directory, and show the bundle."""
     many = each_folder or table is not None
     here.check_fields(REPORT_COLUMNS if many else FIELDS)
     _check_together(many, bool(given["bundle_uuid"]), report, table, template or data_dir)

@@ -81,7 +81,6 @@ def validate(
     no_store: bool,
     indexed: tuple[str, ...],
 ) -> None:
-    """Show everything that is wrong with a folder or a table."""
     if (directory is None) == (table is None):
         raise Misused("name one directory, or one --table", hint="store validate DIRECTORY")
     if (template or data_dir) and not table:

@@ -122,7 +122,6 @@ def clear_cache(config: Configuration) -> int:
 
 
 def _checksum(*documents: Any) -> int:
-    """The checksum of the cached documents."""
     return zlib.crc32(json.dumps(documents).encode())
 
 

@@ -94,7 +94,6 @@ class _ArchiveBody(io.RawIOBase):
         self._stop = stop
 
     def readable(self) -> bool:
-        """It is only read."""
         return True
 
     def readinto(self, buffer: "WriteableBuffer", /) -> int:

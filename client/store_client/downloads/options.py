@@ -144,16 +144,13 @@ class DownloadTally:
         self._numbers = Counter[str]()
 
     def add(self, **numbers: int) -> None:
-        """Add to counters."""
         with self._lock:
             self._numbers.update(numbers)
 
     def get(self, name: str) -> int:
-        """The value of a counter."""
         with self._lock:
             return self._numbers[name]
 
     def counts(self) -> DownloadCounts:
-        """The counters of files."""
         names = ("files", "bytes", "fetched_files", "fetched_bytes")
         return DownloadCounts(*(self.get(name) for name in names))

@@ -65,7 +65,6 @@ class DirectResponse:
             return self._response.readinto(buffer)
 
     def close(self) -> None:
-        """Close the response."""
         self._response.close()
 
 

@@ -290,7 +290,6 @@ class OpenSockets:
         self._ended = False
 
     def add(self, found: socket.socket) -> None:
-        """Add a socket that was opened."""
         with self._lock:
             self._sockets.add(found)
             if self._ended:

@@ -93,7 +93,6 @@ def _parse_problem(answer: "httpx.Response") -> dict[str, Any]:
 
 
 def _parse_xml_error(answer: "httpx.Response") -> dict[str, Any]:
-    """Parse the XML error of an object storage."""
     code = re.search(r"<Code>([^<]{1,100})</Code>", answer.text)
     detail = re.search(r"<Message>([^<]{1,500})</Message>", answer.text)
     if "xml" not in answer.headers.get("Content-Type", "") or not code:

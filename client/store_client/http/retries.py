@@ -82,7 +82,6 @@ class StaticToken:
     token: str = field(repr=False)
 
     def bearer(self) -> str | None:
-        """The token."""
         return self.token
 
     def renew(self, refused: str) -> str | None:

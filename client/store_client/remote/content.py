@@ -66,7 +66,6 @@ class RemoteContent:
 
     @property
     def size(self) -> int:
-        """Size in bytes."""
         return self.file.size
 
     def read(self, start: int, end: int) -> bytes:
@@ -214,7 +213,6 @@ class RemoteRawFile(io.RawIOBase):
 
     @property
     def file(self) -> RemoteFile:
-        """The file version."""
         return self._content.file
 
     @property
@@ -223,15 +221,12 @@ class RemoteRawFile(io.RawIOBase):
         return self.file.name
 
     def readable(self) -> bool:
-        """Yes."""
         return True
 
     def seekable(self) -> bool:
-        """Yes."""
         return True
 
     def tell(self) -> int:
-        """The position."""
         self._check_open()
         return self._at
 

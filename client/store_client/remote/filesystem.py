@@ -250,7 +250,6 @@ class StoreFileSystem(AbstractFileSystem):  # type: ignore[misc]  # fsspec has n
         )
 
     def _refuse(self, *_: Any, **__: Any) -> NoReturn:
-        """Refuse to change anything."""
         raise OSError(
             errno.EROFS, "files in the store never change; store_client.upload makes bundles"
         )
@@ -330,7 +329,6 @@ class CallbackProgress(NoProgress):
         self._callback = callback
 
     def bytes(self, n: int) -> None:
-        """Add n bytes."""
         self._callback.relative_update(n)
 
 

@@ -22,7 +22,6 @@ ONE_BLOCK = MB
 
 
 def area_path(uuid: str) -> str:
-    """The path of an area."""
     return f"/v1/area/{uuid}"
 
 
@@ -53,7 +52,6 @@ def area_pages(client: "Client", uuid: str, *, per_page: int = 0) -> Iterator[Ma
 
 
 def list_area_files(client: "Client", uuid: str) -> Iterator[Mapping[str, Any]]:
-    """All files of an area."""
     for page in area_pages(client, uuid):
         yield from page["files"]
 

@@ -50,7 +50,6 @@ class ContentCache:
         _remove_abandoned(self._partial)
 
     def path(self, sha256: str) -> Path:
-        """The path of a content."""
         if not is_sha256(sha256):
             raise Damaged(f"{sha256!r} is not a SHA-256")
         # One join rather than five: this is called several times for each file.
@@ -205,7 +204,6 @@ class KeyedLocks:
 
     @contextlib.contextmanager
     def hold(self, key: str) -> Iterator[None]:
-        """Hold the lock of a key."""
         with self._guard:
             lock, users = self._locks.get(key, (threading.Lock(), 0))
             self._locks[key] = (lock, users + 1)

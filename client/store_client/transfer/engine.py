@@ -57,14 +57,12 @@ class StopSignal:
         self._wakers.remove(waker)
 
     def set(self) -> None:
-        """Stop the transfer."""
         if not self._event.is_set():
             self._event.set()
             for waker in tuple(self._wakers):
                 waker()
 
     def is_set(self) -> bool:
-        """Whether the transfer is to stop."""
         return self._event.is_set()
 
     def check(self) -> None:
@@ -172,7 +170,6 @@ class RollbackProgress:
         self._lock = threading.Lock()
 
     def total(self, files: int, bytes: int) -> None:  # noqa: A002
-        """Pass it on."""
         self._tell.total(files, bytes)
 
     def bytes(self, n: int) -> None:
@@ -182,11 +179,9 @@ class RollbackProgress:
         self._tell.bytes(n)
 
     def file(self) -> None:
-        """Pass it on."""
         self._tell.file()
 
     def phase(self, name: str) -> None:
-        """Pass it on."""
         self._tell.phase(name)
 
     def roll_back(self) -> None:
@@ -231,7 +226,6 @@ class MemoryBody:
         return target
 
     def tell(self) -> int:
-        """The current position."""
         return self._at
 
     def blocks(self) -> Iterator[bytes]:

@@ -64,7 +64,6 @@ class PartMap:
         return min(self.part, self.size - number * self.part)
 
     def is_complete(self, number: int) -> bool:
-        """Whether a part is complete."""
         return self.done[number] >= self.length(number)
 
     def advance(self, number: int, count: int) -> None:
@@ -82,7 +81,6 @@ class PartMap:
         return self.size
 
     def close(self) -> None:
-        """Close the file."""
         self._file.close()
 
 

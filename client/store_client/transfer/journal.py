@@ -110,7 +110,6 @@ class UploadJournal:
         self._write({"what": "bundle", "name": name, **_attempt_fields(attempt)})
 
     def change_area(self, area: str) -> None:
-        """Record another upload area."""
         if self.attempt:
             self.record_attempt(replace(self.attempt, area=area))
 
@@ -119,7 +118,6 @@ class UploadJournal:
         self._write({"what": "file", "name": name, **_record_fields(kept)})
 
     def record_unfinished(self, name: str, unfinished: UnfinishedFile) -> None:
-        """Record that a large file is being staged."""
         self._write({"what": "unfinished", "name": name, **_record_fields(unfinished)})
 
     def forget_file(self, name: str) -> None:
@@ -127,7 +125,6 @@ class UploadJournal:
         self._write({"what": "forget", "name": name})
 
     def close(self) -> None:
-        """Close the file."""
         with self._lock:
             # A thread that was left behind may still come, and the number be that of another file.
             descriptor, self._descriptor = self._descriptor, None

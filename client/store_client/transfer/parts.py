@@ -62,7 +62,6 @@ def _open_at_once(path: str, flags: int) -> int:
 
 
 def read_whole(file: LocalFile) -> bytes:
-    """Read a file into memory."""
     with open_unchanged(file) as source:
         return _read_exactly(source, file.size, file)
 
@@ -77,7 +76,6 @@ def hash_file_blocks(file: LocalFile, hashing: FileHasher) -> Iterator[bytes]:
 
 
 def hash_file(file: LocalFile, context: TransferContext) -> FileChecksums:
-    """The checksums of a file."""
     hashing = FileHasher(file.size)
     for _ in hash_file_blocks(file, hashing):
         context.stop.check()
@@ -146,7 +144,6 @@ class _PartSender:
         self._sent.append(self._context.part_pool.submit(self._send_one, number, data, lease))
 
     def finish(self) -> None:
-        """Wait for all parts."""
         self._lane.finish()
         for future in self._sent:
             if not future.cancelled():

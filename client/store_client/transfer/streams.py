@@ -45,7 +45,6 @@ class StreamSlots:
         self._changed = threading.Condition()
 
     def acquire(self) -> None:
-        """Wait for a slot."""
         with self._changed:
             self._waiting += 1
             while not self._free:
@@ -62,7 +61,6 @@ class StreamSlots:
             return True
 
     def release(self) -> None:
-        """Release a slot."""
         with self._changed:
             self._free += 1
             self._changed.notify()
@@ -165,7 +163,6 @@ class FileReader:
 
 
 def _thread_buffer() -> memoryview:
-    """A buffer for this thread."""
     found: memoryview | None = getattr(_BUFFERS, "block", None)
     if found is None:
         found = _BUFFERS.block = memoryview(bytearray(BLOCK))

@@ -69,7 +69,6 @@ class BundleSource:
 
     @property
     def size(self) -> int:
-        """Bytes of all files."""
         return sum(one.file.size for one in self.files)
 
 

@@ -143,7 +143,6 @@ class FileDepositor:
         return True
 
     def flush(self) -> None:
-        """Deposit all pending files."""
         while True:
             with self._lock:
                 arrived, self._pending = self._pending[:BATCH_SIZE], self._pending[BATCH_SIZE:]
@@ -234,7 +233,6 @@ class FileDepositor:
         self._shared.tell.file()
 
     def forget(self, name: str) -> None:
-        """Discard the record of a file."""
         self._journal.forget_file(name)
 
     def verification_error(self, task: str) -> str | None:

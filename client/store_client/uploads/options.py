@@ -28,7 +28,6 @@ class StagingBucket:
 
     @property
     def url(self) -> str:
-        """The URL of bucket and prefix."""
         return f"{self.scheme}://{self.name}/{self.prefix}"
 
 

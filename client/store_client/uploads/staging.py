@@ -203,7 +203,6 @@ class S3Staging(Staging):
         self._bucket, self._client = bucket, client
 
     def stage(self, item: StagingItem) -> StagedFile:
-        """See Staging."""
         target = self._object(object_key(self._bucket.prefix, item))
         send = self._stage_small if item.file.size < ETAG_CHUNK else self._stage_large
         return StagedFile(target.url, send(item, target))
@@ -217,7 +216,6 @@ class S3Staging(Staging):
         return True
 
     def abandon(self, unfinished: UnfinishedFile) -> None:
-        """See Staging."""
         if unfinished.url.startswith(f"s3://{self._bucket.name}/"):
             self._object_at(unfinished.url).abort(unfinished.token)
 
@@ -278,7 +276,6 @@ class GcsStaging(Staging):
         self._objects = client.bucket(bucket.name)
 
     def stage(self, item: StagingItem) -> StagedFile:
-        """See Staging."""
         key = object_key(self._bucket.prefix, item)
         url = f"gs://{self._bucket.name}/{key}"
         send = self._stage_small if item.file.size <= GCS_SMALL else self._stage_large

@@ -130,7 +130,6 @@ class _TableScan:
     columns: list[str] = field(default_factory=list)
 
     def find(self, message: str, line: int | None = None, severity: Severity = ERROR) -> None:
-        """Note that something is wrong."""
         self.findings.append(Finding(self.path, message, severity, line=line))
 
     def read(self, text: str) -> None:

@@ -15,7 +15,7 @@ from config.settings import IGNORED_PREFIXES, IGNORED_VARIABLES, PREFIX
 from ops import procfile
 from ops.__main__ import cli
 from pipelines.flow import DELIVER
-from store_client.cli.registry import API, ENTRIES, NOUNS
+from store_client.cli.registry import API, COMMANDS, NOUNS
 from tests import reference
 from tests.test_architecture import MAY_IMPORT, place_of
 from workers.actors import QUEUES
@@ -72,7 +72,7 @@ def test_table_of_the_original_client_is_complete() -> None:
 
 
 def test_table_of_the_original_client_names_commands_that_exist() -> None:
-    groups = {name for entry in ENTRIES for name in (entry.name, entry.name.partition(" ")[0])}
+    groups = {name for command in COMMANDS for name in (command, command.partition(" ")[0])}
     operations = {one.name.replace("_", "-") for one in (*STORE_OPERATIONS, *AUTH_OPERATIONS)}
     for original, ours in original_table().items():
         named = re.findall(
@@ -108,7 +108,7 @@ def test_every_option_of_a_command_exists(page: Path) -> None:
 @pages
 def test_every_client_command_that_is_named_exists(page: Path) -> None:
     operations = (*STORE_OPERATIONS, *AUTH_OPERATIONS)
-    known = {one.name.replace("_", "-") for one in operations} | {one.name for one in ENTRIES}
+    known = {one.name.replace("_", "-") for one in operations} | {*COMMANDS}
     known |= {API, *NOUNS}
     named = set(
         re.findall(

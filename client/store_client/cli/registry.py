@@ -16,7 +16,7 @@ class CommandEntry:
     target: str
     about: str
     section: str = ""
-    """Its heading in the list of commands; former names have none, and are not listed."""
+    """Its heading in the list of commands; without one it is not listed."""
 
 
 EVERYDAY, THINGS, IDENTITY, CLIENT = (
@@ -101,22 +101,22 @@ ENTRIES = (
     CommandEntry(
         "download-manifest", "download:download_manifest", "Download the files of a manifest."
     ),
-    CommandEntry(
-        "download-collection",
-        "download:download_collection",
-        "Download all that a collection links to.",
-    ),
-    CommandEntry("select", "areas:select", "Set the current upload area."),
-    CommandEntry("files", "areas:files", "Upload files to the selected area."),
-    CommandEntry("list", "areas:list_", "List the files of the selected area."),
-    CommandEntry("areas", "areas:areas", "List the areas that this client knows."),
-    CommandEntry("forget", "areas:forget", "Forget an area; the store keeps it."),
-    CommandEntry("creds", "areas:creds", "Get temporary credentials for one area."),
-    CommandEntry("status", "areas:status", "Show the verification status of a file."),
-    CommandEntry("report", "areas:report", "Write a report on the files of an area."),
 )
 
-COMMANDS: Mapping[str, str] = {entry.name: entry.target for entry in ENTRIES}
+FORMER_NAMES: Mapping[str, str] = {
+    "download-collection": "collection download",
+    "select": "area select",
+    "files": "area upload",
+    "list": "area files",
+    "areas": "area list",
+    "forget": "area forget",
+    "creds": "area creds",
+    "status": "area status",
+    "report": "area report",
+}
+"""Names that scripts used before commands were grouped by noun; they are not listed."""
+TARGETS: Mapping[str, str] = {entry.name: entry.target for entry in ENTRIES}
+COMMANDS = {**TARGETS, **{former: TARGETS[name] for former, name in FORMER_NAMES.items()}}
 
 
 def list_verbs(noun: str) -> list[CommandEntry]:

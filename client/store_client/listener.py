@@ -117,11 +117,10 @@ class EventFeed:
         )
         try:
             events, cursor = list(answer["events"]), str(answer["cursor"])
-            is_feed = all(isinstance(one[name], str) for one in events for name in _MEMBERS)
+            if not all(isinstance(one[name], str) for one in events for name in _MEMBERS):
+                raise TypeError("a member is no text")
         except (KeyError, TypeError) as error:
             raise Damaged("the store's answer is not an event feed") from error
-        if not is_feed:
-            raise Damaged("the store's answer is not an event feed")
         return events, cursor
 
     def _is_new(self, event: FeedEvent) -> bool:
@@ -178,7 +177,9 @@ class MatchFinder:
         while left:
             some = left[:MAX_TRIED]
             try:
-                results = call_until_answered(partial(self._try_events, some), self.sleep)
+                tried = partial(self._dry_run, event_ids=[one["event_id"] for one in some])
+                # In order; of fewer events if the time runs out.
+                results = call_until_answered(tried, self.sleep)
             except Refused as error:
                 unknown = _unknown_event(error)
                 if unknown is None or unknown >= len(some):
@@ -194,10 +195,6 @@ class MatchFinder:
                 yield FeedMatch(some[0], None, "The query failed: it takes too long.")
             left = left[len(results) or 1 :]
 
-    def _try_events(self, events: Sequence[FeedEvent]) -> list[Mapping[str, Any]]:
-        """Return results in order, of fewer events if the time runs out."""
-        return self._dry_run(event_ids=[one["event_id"] for one in events])
-
     def _dry_run(self, **tried: Any) -> list[Mapping[str, Any]]:
         answer = self.client.call(
             "dry_run_subscription",
@@ -209,10 +206,10 @@ class MatchFinder:
         )
         try:
             results = list(answer["bundles"])
+            if not all(map(_is_result, results)):
+                raise TypeError("a result has no payload with an id")
         except (KeyError, TypeError) as error:
             raise Damaged("the store's answer is not a dry run") from error
-        if not all(map(_is_result, results)):
-            raise Damaged("the store's answer is not a dry run")
         return results
 
 

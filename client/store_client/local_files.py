@@ -115,7 +115,8 @@ def list_files(source: Path) -> list[LocalFile]:
         raise Misused(f"there are no files in {source}")
     names = [file.name for file in found]
     _check_names(names)
-    _check_collisions(names)
+    if fault := find_collision(names):
+        raise Misused(fault, hint="rename one of them")
     return found
 
 
@@ -178,11 +179,6 @@ def _check_names(names: Sequence[str]) -> None:
         name, wrong = faulty[0]
         more = f" (and {len(faulty) - 1} more)" if len(faulty) > 1 else ""
         raise Misused(f"a bundle cannot have the name {name!r}{more}: {wrong}", hint="rename it")
-
-
-def _check_collisions(names: Sequence[str]) -> None:
-    if fault := find_collision(names):
-        raise Misused(fault, hint="rename one of them")
 
 
 def find_collision(names: Iterable[str]) -> str | None:

@@ -114,7 +114,7 @@ def _parse_lines(lines: _CountedLines, noun: str) -> Iterator[Reference]:
             yield _parse_record(_parse_json(line, noun), noun)
         elif heading is None:
             cells = _split_line(line.strip())
-            heading = cells if _names_id(cells, noun) else ()
+            heading = () if set(cells).isdisjoint(_id_columns(noun)) else cells
             if not heading:
                 yield _parse_cells(cells, noun)
         elif heading:
@@ -133,11 +133,6 @@ def _split_line(line: str) -> list[str]:
 
 def _id_columns(noun: str) -> tuple[str, ...]:
     return (f"{noun}_uuid", f"{noun}_fqid", "uuid", noun)
-
-
-def _names_id(cells: Sequence[str], noun: str) -> bool:
-    """Whether a line is the heading of a table."""
-    return not set(cells).isdisjoint(_id_columns(noun))
 
 
 def _parse_cells(cells: Sequence[str], noun: str) -> Reference:

@@ -117,7 +117,7 @@ def parse_filter(text: str) -> tuple[str, str]:
 
 def named_fields(words: str) -> list[str]:
     """The names before a colon in words."""
-    return _FIELD.findall(_without_phrases(words))
+    return _FIELD.findall(re.sub(r'"[^"]*"', '""', words))
 
 
 def _parse_words(words: str, names: FieldNames | None) -> Mapping[str, Any]:
@@ -143,10 +143,6 @@ def _as_pattern(fields: Sequence[str], name: str) -> str:
 def _is_field(name: str, names: FieldNames) -> bool:
     """Whether a word before a colon is a field; terms like CL:0000236 are none."""
     return "." in name or any(one == name or one.endswith(f".{name}") for one in names.known)
-
-
-def _without_phrases(words: str) -> str:
-    return re.sub(r'"[^"]*"', '""', words)
 
 
 def _build_filter(field: str, values: Sequence[str]) -> Mapping[str, Any]:

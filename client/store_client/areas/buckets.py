@@ -8,7 +8,7 @@ import logging
 from collections.abc import Callable, Mapping
 from datetime import UTC, datetime, timedelta
 from threading import Lock
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from store_client.checksums import FileChecksums
 from store_client.errors import Damaged, NotFound, Refused, StoreError
@@ -32,19 +32,7 @@ Connect = Callable[[Mapping[str, Any], bool], Any]
 """Makes a client of boto3 from credentials; whether by the accelerated address."""
 
 
-class AreaBucket(Protocol):
-    """The part of a bucket that an upload area is."""
-
-    def url(self, name: str) -> str:
-        """The source URL of a file for put_file."""
-
-    def send(
-        self, outgoing: OutgoingFile, journal: FileJournal, context: TransferContext
-    ) -> FileChecksums:
-        """Send what is not stored yet of a file; Damaged when it has to begin anew."""
-
-
-def find_bucket(client: "Client", area: str, *, accelerate: bool = True) -> AreaBucket | None:
+def find_bucket(client: "Client", area: str, *, accelerate: bool = True) -> "AreaBucket | None":
     """The bucket that files of this area may be sent to; None when they go through the store."""
     usable = [kind for kind, module in LIBRARIES.items() if _is_installed(module)]
     if not usable:
@@ -83,7 +71,7 @@ class S3AreaBucket:
         self._client: Any = None
 
     def url(self, name: str) -> str:
-        """`s3://<bucket>/<key>`."""
+        """The source URL of a file for put_file: `s3://<bucket>/<key>`."""
         return self.object(name).url
 
     def object(self, name: str) -> s3.S3Object:
@@ -155,7 +143,7 @@ class GcsAreaBucket:
         self._credentials, self._bucket = credentials, opened
 
     def url(self, name: str) -> str:
-        """`gs://<bucket>/<key>`."""
+        """The source URL of a file for put_file: `gs://<bucket>/<key>`."""
         return f"gs://{self._credentials['bucket']}/{self._key(name)}"
 
     def send(
@@ -174,6 +162,10 @@ class GcsAreaBucket:
 
     def _key(self, name: str) -> str:
         return f"{self._credentials['prefix'].rstrip('/')}/{name}"
+
+
+AreaBucket = S3AreaBucket | GcsAreaBucket
+"""The part of a bucket that an upload area is."""
 
 
 def _is_installed(module: str) -> bool:

@@ -59,14 +59,10 @@ class ListItem(click.ParamType[Any]):
         return found if isinstance(found, list) else [found]
 
 
-class PlainText(click.ParamType[str]):
-    """A string as it is."""
+class UuidText(click.types.StringParamType):
+    """A string that help calls a UUID; the store validates it."""
 
-    def __init__(self, name: str) -> None:
-        self.name = name
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
-        return str(value)
+    name = "uuid"
 
 
 class SecretText(click.ParamType[Any]):
@@ -263,7 +259,7 @@ def _string_type(schema: Schema) -> click.ParamType[Any]:
     values = [value for value in schema.get("enum") or () if value is not None]
     if values:
         return click.Choice([str(value) for value in values])
-    return PlainText("UUID" if schema.get("format") == "uuid" else "TEXT")
+    return UuidText() if schema.get("format") == "uuid" else click.STRING
 
 
 def _integer_type(schema: Schema) -> click.ParamType[Any]:

@@ -120,11 +120,6 @@ def redirect_unread_streams() -> None:
             os.close(nowhere)
 
 
-def is_debugging() -> bool:
-    """Whether tracebacks are shown."""
-    return logging.getLogger(_LOG).isEnabledFor(logging.DEBUG)
-
-
 def _log_format(level: str) -> str:
     if level.upper() == "DEBUG":
         return "%(asctime)s %(levelname)s %(name)s: %(message)s"
@@ -144,7 +139,7 @@ def run_with_exit_code(work: Callable[[], Any]) -> int:
     try:
         code = work()
     except Exception as error:
-        if is_debugging():
+        if logging.getLogger(_LOG).isEnabledFor(logging.DEBUG):
             sys.stderr.write(escape_text(traceback.format_exc()))
         return _report_error(error)
     except KeyboardInterrupt:

@@ -25,7 +25,6 @@ from store_client.uploads.options import JOBS, MAX_JOBS, TIMEOUT_SECONDS, Upload
 if TYPE_CHECKING:
     from store_client.uploads.bulk import BulkReport, BulkResult, BundleSource
     from store_client.uploads.job import UploadInterrupted
-    from store_client.uploads.plan import UploadReport
 
 ANOTHER = (
     "This directory was uploaded before, as bundle {0}, and has changed since: this is another"
@@ -164,7 +163,8 @@ def upload(
     if here.output == "table" and not here.format_chosen and done.bundle_uuid and done.version:
         show_upload(here, done, chosen)
     else:
-        here.show(done.as_json(), title=_result_title(done))
+        name = f"{done.bundle_uuid or 'a new one'} {done.version or ''}".strip()
+        here.show(done.as_json(), title=f"bundle {name}: {done.state}")
 
 
 FIELDS = ("bundle_uuid", "version", "state", "sent", "bundle", "files")
@@ -180,12 +180,6 @@ def _check_together(
         raise Misused("--report goes with --each-folder or --table")
     if of_table and table is None:
         raise Misused("--template and --data-dir go with --table")
-
-
-def _result_title(done: "UploadReport") -> str:
-    """The title of a table of files: bundle and state."""
-    name = f"{done.bundle_uuid or 'a new one'} {done.version or ''}".strip()
-    return f"bundle {name}: {done.state}"
 
 
 def show_upload(here: CommandContext, done: Any, replica: str) -> None:

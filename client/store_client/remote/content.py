@@ -10,6 +10,7 @@ import io
 import os
 import threading
 from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING, BinaryIO
 
 from store_client.downloads import listing
@@ -178,7 +179,7 @@ class RemoteStore:
 
     def content(self, wanted: RemoteFile) -> RemoteContent:
         """The content of a file; its URL is requested when bytes are, and again when it expires."""
-        source = PresignedUrl(wanted, self._renew_url)
+        source = PresignedUrl(wanted, partial(listing.renew_url, self._store, self.replica))
         num_retries, min_delay_s = self._quota
         return RemoteContent(
             FileReader(self._wire, source, self._stop, wanted),
@@ -189,9 +190,6 @@ class RemoteStore:
         """Close all connections; reads in progress fail."""
         self._stop.set()
         self._wire.close()
-
-    def _renew_url(self, wanted: RemoteFile) -> str:
-        return listing.renew_url(self._store, self.replica, wanted)
 
 
 BUFFER = 64 * 1024

@@ -112,7 +112,7 @@ class StoreFileSystem(AbstractFileSystem):  # type: ignore[misc]  # fsspec has n
             return named[0]
         if path in folders:
             return _folder_entry(path)
-        raise _not_found(path)
+        raise FileNotFoundError(errno.ENOENT, "no such file in the store", path)
 
     def exists(self, path: str, **more: Any) -> bool:
         """Whether there is such a file or folder; other errors are raised."""
@@ -374,10 +374,6 @@ def _parse_path(path: str) -> StoreLocation:
         return parse_location(path)
     except Misused as error:
         raise FileNotFoundError(errno.ENOENT, f"{error}; {error.hint}", path) from error
-
-
-def _not_found(path: str) -> FileNotFoundError:
-    return FileNotFoundError(errno.ENOENT, "no such file in the store", path)
 
 
 @contextmanager

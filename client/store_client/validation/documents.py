@@ -78,7 +78,8 @@ def _find_syntax_faults(shown: str, data: bytes, reader: "_JsonReader") -> list[
     try:
         text = data.decode()
     except UnicodeDecodeError as error:
-        line, column = _text_position(data[: error.start].decode())
+        before = data[: error.start].decode()
+        line, column = before.count("\n") + 1, len(before) - before.rfind("\n")
         return [Finding(shown, "not UTF-8", line=line, column=column)]
     try:
         reader.read(text)
@@ -190,8 +191,3 @@ class _LineCounter:
         self._begin = max(self._begin, self.text.rfind("\n", self._place, place) + 1)
         self._place = place
         return self._line, place - self._begin + 1
-
-
-def _text_position(before: str) -> tuple[int, int]:
-    """Line and column after a text."""
-    return before.count("\n") + 1, len(before) - before.rfind("\n")

@@ -1,22 +1,29 @@
-"""The program `store`: finds a command among the built-in ones or in the API definition.
+"""The program `store`, and its groups of commands.
 
-Built-in commands are in registry.py, groups of them in groups.py; every other name is an operation
-(operations.py).
+Built-in commands are in registry.py, grouped by noun; every other name is an operation of the API
+(operations.py), which `store api` lists.
 """
 
+import difflib
 import importlib
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from typing import Any
 
 import click
-from click.shell_completion import split_arg_string
+from click.shell_completion import CompletionItem, split_arg_string
 
 from store_client.cli import registry
-from store_client.cli.context import ProgramRun, parse_early, store_options
-from store_client.cli.groups import CommandGroup, Row, find_operation, list_operations, load_group
+from store_client.cli.context import (
+    HELP,
+    ProgramRun,
+    current_run,
+    format_example,
+    parse_early,
+    store_options,
+)
 from store_client.cli.registry import COMPLETES
 from store_client.cli.terminal import (
     DEFAULT_LEVEL,
@@ -27,7 +34,220 @@ from store_client.cli.terminal import (
     reset_logging,
     run_with_exit_code,
 )
-from store_client.errors import INTERRUPTED, StoreError
+from store_client.errors import INTERRUPTED, Misused, StoreError
+
+WIDEST = 34
+"""Characters of a name that the column of names makes room for."""
+WITHOUT_STORE = (
+    "The operations are not listed, because {url} does not answer. They are loaded from the "
+    "store once it is reachable: store api --url URL, or store login --url URL."
+)
+Row = tuple[str, str, str]
+"""Section, name and summary of a command."""
+
+
+class CommandGroup(click.Group):
+    """Commands that are imported when they run; alone, it shows its help."""
+
+    def __init__(self, name: str, **more: Any) -> None:
+        more.setdefault("callback", lambda **_: None)
+        more.setdefault("params", store_options())
+        super().__init__(
+            name,
+            context_settings={"help_option_names": HELP},
+            subcommand_metavar="COMMAND [OPTIONS]",
+            **more,
+        )
+
+    def list_rows(self, ctx: click.Context) -> list[Row]:
+        """The commands that help shows."""
+        raise NotImplementedError
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """All names that may be typed here, as far as they are known without a request."""
+        return [name for _, name, _ in self.list_rows(ctx)]
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Parse the line; without any word this is a request for help."""
+        if not args and not ctx.resilient_parsing:
+            args = ["--help"]
+        return super().parse_args(ctx, args)
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """Find a command; the error for an unknown name suggests others."""
+        both = " ".join(args[:2])
+        if len(args) > 1 and args[0] not in registry.NOUNS and both in registry.COMMANDS:
+            # `search fields`; other words are searched for.
+            return both, registry.load_command(both), args[2:]
+        found = self.get_command(ctx, args[0])
+        if found is not None:
+            return self.shown_name(args[0], found), found, args[1:]
+        if ctx.resilient_parsing or args[0].startswith("-"):
+            return super().resolve_command(ctx, args)
+        place = ctx.command_path
+        near = suggest_commands(args[0], self.list_commands(ctx))
+        hint = f"did you mean: {', '.join(near)}?" if near else f"see: {place} --help"
+        raise Misused(f"there is no command {args[0]!r}", hint=hint)
+
+    def shown_name(self, typed: str, found: click.Command) -> str | None:
+        """The name of a command in its help."""
+        return found.name
+
+    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        self.format_commands(ctx, formatter)
+        click.Command.format_options(self, ctx, formatter)
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        rows = self.list_rows(ctx)
+        for section in dict.fromkeys(row[0] for row in rows):
+            with formatter.section(section):
+                formatter.write_dl([row[1:] for row in rows if row[0] == section], col_max=WIDEST)
+
+    def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
+        """Complete a name without importing its command; without any letter, those of help."""
+        shown = {name: about for _, name, about in self.list_rows(ctx)}
+        names = self.list_commands(ctx) if incomplete else list(shown)
+        found = [
+            CompletionItem(name, help=shown.get(name))
+            for name in names
+            if name.startswith(incomplete)
+        ]
+        return found + click.Command.shell_complete(self, ctx, incomplete)
+
+
+SYNONYMS: Mapping[str, tuple[str, ...]] = {
+    "ls": ("bundle list", "area files"),
+    "find": ("search",),
+    "query": ("search",),
+    "get": ("download", "file cp"),
+    "fetch": ("download",),
+    "pull": ("download",),
+    "sync": ("download", "upload"),
+    "cp": ("file cp", "upload"),
+    "put": ("upload",),
+    "push": ("upload",),
+    "deposit": ("upload",),
+    "submit": ("upload",),
+    "rm": ("bundle delete", "collection delete"),
+    "remove": ("bundle delete", "collection delete"),
+    "cat": ("file cat",),
+    "head": ("file show",),
+    "stat": ("file show",),
+    "info": ("bundle show", "file show"),
+    "dataset": ("bundle",),
+    "project": ("collection",),
+    "webhook": ("subscription",),
+    "subscribe": ("subscription create",),
+    "watch": ("listen",),
+    "tail": ("listen",),
+    "auth": ("login", "whoami"),
+    "config": ("profiles", "doctor"),
+    "configure": ("login", "profiles"),
+    "help": ("--help",),
+}
+"""Words of other clients (aws s3, gh, synapse, dss) for what commands here do."""
+
+
+def suggest_commands(name: str, known: Sequence[str]) -> list[str]:
+    """Commands that were perhaps meant: with that verb, or alike in spelling."""
+    verbs = [one for one in registry.COMMANDS if one.endswith(f" {name}")]
+    for one in SYNONYMS.get(name.lower(), ()):
+        noun, _, verb = one.rpartition(" ")
+        # Within a noun its verb is enough.
+        verbs += [one] if (noun or one) in known or one in HELP else [verb] if verb in known else []
+    verbs = list(dict.fromkeys(verbs))
+    return (verbs + difflib.get_close_matches(name, known, n=3, cutoff=0.6))[:3]
+
+
+class NounGroup(CommandGroup):
+    """The commands of a noun: `store bundle show`."""
+
+    def list_rows(self, ctx: click.Context) -> list[Row]:
+        before = len(f"{self.name} ")
+        return [
+            ("Commands", entry.name[before:], entry.about)
+            for entry in registry.list_verbs(str(self.name))
+        ]
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        return registry.load_command(f"{self.name} {cmd_name}")
+
+    def shown_name(self, typed: str, found: click.Command) -> str | None:
+        """The verb; the command may have a former name."""
+        return typed
+
+
+class ApiGroup(CommandGroup):
+    """The operations of the API, by section."""
+
+    def list_rows(self, ctx: click.Context) -> list[Row]:
+        """The operations that are known without a request."""
+        return list_operations(ctx)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        """The operation of that name, or of a name that can only mean it."""
+        return find_operation(ctx, cmd_name.replace("_", "-"))
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """List all operations, which are fetched from a store that is new."""
+        place = current_run(ctx)
+        _operations_module().fetch_quickly(place)
+        super().format_commands(ctx, formatter)
+        if not self.list_rows(ctx):
+            formatter.write_paragraph()
+            formatter.write_text(WITHOUT_STORE.format(url=place.config().url))
+
+
+def load_group(name: str) -> click.Command | None:
+    """The group of that name; None if there is none."""
+    if name == registry.API:
+        return ApiGroup(
+            name,
+            help=ABOUT_API,
+            epilog=format_example("store api get-bundle --uuid UUID --replica aws"),
+        )
+    about = registry.NOUNS.get(name)
+    if about is None:
+        return None
+    return NounGroup(name, help=about, epilog=format_example(NOUN_EXAMPLES[name]))
+
+
+NOUN_EXAMPLES = {
+    "bundle": "store bundle list --limit 10",
+    "file": "store file cat UUID",
+    "collection": "store collection show UUID",
+    "subscription": "store subscription deliveries UUID",
+    "area": "store area select --new",
+}
+ABOUT_API = """All operations of the store's API, one command each.
+
+They come from the store's API definition, which is cached for an hour; `store clear-cache` drops
+it. Each also works without the word api: `store get-bundle` is `store api get-bundle`.
+"""
+
+
+def find_operation(ctx: click.Context, name: str) -> click.Command | None:
+    """The command of an operation; None if there is none."""
+    if name in SYNONYMS:  # no operation is called so: the store is not asked
+        return None
+    found: click.Command | None = _operations_module().find_command(
+        current_run(ctx), name, asks=not ctx.resilient_parsing
+    )
+    return found
+
+
+def list_operations(ctx: click.Context) -> list[Row]:
+    """The operations that are known without a request."""
+    rows: list[Row] = _operations_module().list_operations(current_run(ctx))
+    return rows
+
+
+def _operations_module() -> Any:
+    """Imported late: not every command needs the definition."""
+    return importlib.import_module("store_client.cli.operations")
+
 
 EPILOG = """\b
 Examples:

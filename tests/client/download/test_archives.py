@@ -14,9 +14,8 @@ import httpx
 import pytest
 
 from store_client.client import Client
-from store_client.downloads import archives
-from store_client.downloads.archives import ArchiveBroken
 from store_client.downloads.bundles import download
+from store_client.downloads.job import ArchiveBroken, read_archive
 from store_client.downloads.listing import list_bundle
 from store_client.downloads.options import DownloadOptions, Filters
 from store_client.transfer.engine import Stopped, StopSignal
@@ -178,7 +177,7 @@ def test_reads_no_more_than_a_bundle_can_have(
     small.bucket.contents["archive"] = pack([("large", bytes(3_000_000))], type=kind)
     listed = list_bundle(small, "aws", BUNDLE)
     with pytest.raises(ArchiveBroken, match="more bytes than the bundle"):
-        list(archives.read_files(small, listed, "aws", stop=StopSignal()))
+        list(read_archive(small, listed, "aws", stop=StopSignal()))
 
 
 @pytest.mark.spec("DWN-67")
@@ -188,7 +187,7 @@ def test_nested_headers_are_an_invalid_archive(small: SmallFiles) -> None:
     listed = replace(listed, files=listed.files * 20)
     small.bucket.contents["archive"] = header * 2000
     with pytest.raises(ArchiveBroken):
-        list(archives.read_files(small, listed, "aws", stop=StopSignal()))
+        list(read_archive(small, listed, "aws", stop=StopSignal()))
 
 
 @pytest.mark.parametrize(
@@ -224,7 +223,7 @@ def test_stopping_wakes_the_reader(small: SmallFiles) -> None:
 
     def read() -> None:
         with contextlib.suppress(Stopped):
-            list(archives.read_files(small, listed, "aws", stop=stop))
+            list(read_archive(small, listed, "aws", stop=stop))
             return
         ended.set()
 

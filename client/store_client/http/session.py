@@ -120,7 +120,6 @@ class HttpSession:
         params: Mapping[str, Any] | None = None,
         content: Callable[[], Iterable[bytes]] | None = None,
         size: int | None = None,
-        content_type: str | None = None,
         authorize: bool = True,
         repeatable: bool | None = None,
         limit: int | None = MAX_ANSWER,
@@ -132,11 +131,10 @@ class HttpSession:
         beyond `limit` bytes, where None means any.
         """
         length = {} if size is None else {"Content-Length": str(size)}
-        kind = {} if content_type is None else {"Content-Type": content_type}
         asked = RetryableRequest(
             method=method.upper(),
             url=self._url(url, params),
-            headers={**length, **kind, **(headers or {})},
+            headers={**length, **(headers or {})},
             content=content if content is None or size is None else _check_length(content, size),
             repeatable=_is_repeatable(method, headers, repeatable),
             authorize=authorize,

@@ -135,7 +135,7 @@ def _put_blocks(
         path,
         content=body.blocks,
         size=len(body),
-        content_type=content_type,
+        headers={"Content-Type": content_type},
         params=params,
     ) as response:
         try:

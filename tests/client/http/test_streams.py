@@ -53,7 +53,7 @@ def test_body_is_recreated_for_each_attempt(script: Script, session: HttpSession
 
     script.say(Answer(503), Answer())
     with session.stream(
-        "PUT", "/v1/x", content=pieces, size=4, content_type="text/plain"
+        "PUT", "/v1/x", content=pieces, size=4, headers={"Content-Type": "text/plain"}
     ) as answer:
         answer.read()
     assert [one.body for one in script.came] == [b"abcd"] * 2

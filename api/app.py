@@ -1,10 +1,16 @@
-"""Create the storage API's Flask application, and build the authorization service's."""
+"""Create the storage API's Flask application, and build the authorization service's.
+
+The settings select the verifier of tokens and the decision point of both.
+"""
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import replace
 from functools import partial
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
 
 from flask import Flask
 
@@ -24,7 +30,6 @@ from api import (
     search,
     subscriptions,
 )
-from api.authorization import build_verifier, open_decision_point
 from api.authz import create_auth_app
 from api.http.auth import PolicyContextBuilder, StoreGuard, VerifyToken
 from api.http.dispatch import make_view, register_operations
@@ -40,8 +45,19 @@ from api.http.waiting import LongPolling, ServerSentEvents
 from api.objects import register_objects
 from api.service import register_service
 from auth.authorization import StoreAuthorizer
-from auth.service_accounts import ServiceAccounts
-from auth.tokens.verification import GrantChecker
+from auth.decisions import DecisionPoint, LocalDecisionPoint
+from auth.http_client import HttpClient
+from auth.remote import DecisionCache, PolicyServiceClient, RemoteDecisionPoint, StoreTokenSigner
+from auth.service_accounts import ServiceAccounts, own_address_check
+from auth.tokens.signing_keys import SigningKeyFile
+from auth.tokens.verification import (
+    GrantChecker,
+    KeyAges,
+    KeyRing,
+    TokenVerifier,
+    build_own_ring,
+    fetch_json,
+)
 from config import Settings
 from pipelines.backlog import open_backlog_cache
 from pipelines.fixity import open_report_cache
@@ -49,7 +65,7 @@ from pipelines.subscriptions import SECRET_PURPOSE
 from storage.catalog import Catalog
 from storage.encryption import SecretBox, derive_keys
 from storage.engines import open_rate_limiter
-from storage.errors import exit_on_error
+from storage.errors import Invalid, exit_on_error
 from storage.metrics import find_shared_folder
 from storage.stores import Stores
 from storage.tracing import Tracer
@@ -187,3 +203,76 @@ def build_catalog_verifier(
     """Build the verifier of tokens, also of service accounts that the catalog knows."""
     accounts = ServiceAccounts(catalog, lifetime_s=settings.service_token_s)
     return build_verifier(settings, time.time, accounts=accounts, grants=grants).verify
+
+
+def build_verifier(
+    settings: Settings,
+    clock: Callable[[], float],
+    fetch: Callable[[str], Mapping[str, Any]] = fetch_json,
+    *,
+    accounts: ServiceAccounts | None = None,
+    grants: GrantChecker | None = None,
+) -> TokenVerifier:
+    """Build a verifier from settings; own keys are read from their file."""
+    accepted = settings.issuers or {settings.auth_url: ""}
+    return TokenVerifier(
+        {issuer: _build_key_ring(settings, issuer, clock, fetch) for issuer in accepted},
+        audiences=settings.audiences,
+        algorithms=settings.token_algorithms,
+        clock=clock,
+        accounts=accounts,
+        grants=grants,
+        own=settings.auth_url,
+        is_own_address=own_address_check(settings.external_url, settings.allowed_hosts),
+    )
+
+
+def _build_key_ring(
+    settings: Settings,
+    issuer: str,
+    clock: Callable[[], float],
+    fetch: Callable[[str], Mapping[str, Any]],
+) -> KeyRing:
+    # With a remote authorization service, this home has no signing keys.
+    if issuer == settings.auth_url and not settings.policies_url:
+        return build_own_ring(SigningKeyFile(settings.home, settings.secret_keys), clock)
+    address = settings.issuers[issuer]
+    if not address.startswith(("https://", "http://")):
+        raise Invalid(f"STORE_ISSUERS gives {issuer} no http(s) address of its keys")
+    ages = KeyAges(settings.keys_refresh_s, settings.keys_cooldown_s)
+    return KeyRing(partial(fetch, address), clock, ages)
+
+
+def open_decision_point(
+    settings: Settings, catalog: Catalog, tracer: Tracer | None = None
+) -> DecisionPoint:
+    """Open the decision point that the settings select: the catalog or a remote service."""
+    if not settings.policies_url:
+        return LocalDecisionPoint(catalog, settings)
+    url = settings.policies_url.rstrip("/")
+    if not _is_base_url(url):
+        raise Invalid("STORE_POLICIES_URL: must be an http or https base URL")
+    if settings.auth_url not in settings.issuers:
+        # Otherwise groups in its tokens would count like those of a foreign issuer.
+        raise Invalid(
+            "With STORE_POLICIES_URL, STORE_AUTH_EXTERNAL_URL is the issuer of that service, and"
+            " STORE_ISSUERS names it with the address of its keys"
+        )
+    tokens = StoreTokenSigner(Path(settings.policies_credentials))
+    # Half of the threads stay free for requests that need no decision of the service.
+    http = HttpClient(settings.policies_timeout_s, connections=max(1, settings.api_threads // 2))
+    return RemoteDecisionPoint(
+        PolicyServiceClient(url, tokens, http, tracer or Tracer()),
+        DecisionCache(settings.policies_kept),
+        settings.policies_check_ms / 1000,
+    )
+
+
+def _is_base_url(url: str) -> bool:
+    try:
+        parts = urlsplit(url)
+        named = bool(parts.hostname) and parts.port != 0
+    except ValueError:
+        return False
+    plain = parts.username is None and not parts.query and not parts.fragment
+    return named and plain and parts.scheme in ("https", "http") and url.isprintable()

@@ -24,8 +24,7 @@ from sqlalchemy import update
 from werkzeug.datastructures import Headers
 from werkzeug.test import EnvironBuilder, run_wsgi_app
 
-from api.app import create_app
-from api.authorization import build_verifier
+from api.app import build_verifier, create_app
 from auth.service_accounts import ServiceAccounts
 from auth.tokens.issuance import TokenSpec, issue_token
 from auth.tokens.signing_keys import read_keys_until

@@ -8,7 +8,7 @@ from flask import Response
 
 from api.areas import area_uri
 from api.http.form_files import UploadedFile
-from api.schemas.fields import NoParameters, TextField, one_of, page_token_field
+from api.schemas.fields import NoParameters, PageParameters, TextField, one_of
 from pipelines import area_files, area_uploads, areas, flow, formats
 from pipelines.area_files import AreaFileInfo
 from pipelines.areas import DELETING, LOCKED, UNLOCKED, IncomingFile
@@ -21,13 +21,6 @@ AREAS_PER_PAGE = 20
 FILES_PER_PAGE = 100
 WAITING = ("SCHEDULED", "CHECKSUMMING", "VALIDATING")
 """States of checks that go on."""
-
-
-@dataclass(frozen=True)
-class PageParameters:
-    """Parameters of a list in pages."""
-
-    search_after: Annotated[str | None, page_token_field()]
 
 
 @page("GET", "/areas", access="post_area", login=True, query=PageParameters)

@@ -10,11 +10,11 @@ from uuid import uuid4
 from flask import Response
 
 from api.schemas.fields import (
+    PageParameters,
     QueryInteger,
     TextField,
     UuidField,
     max_length,
-    page_token_field,
     text_length,
     version_field,
 )
@@ -40,15 +40,8 @@ MAX_LINK_TEXT = 200_000
 LINK_LINE = re.compile(r"(?:(bundle|file|collection)\s+)?([0-9a-fA-F-]{36})\.(\S+)")
 
 
-@dataclass(frozen=True)
-class CollectionListParameters:
-    """Parameters of the list of collections."""
-
-    search_after: Annotated[str | None, page_token_field()]
-
-
-@page("GET", "/collections", access="get_collections", login=True, query=CollectionListParameters)
-def list_collections(context: PageContext[CollectionListParameters]) -> Response:
+@page("GET", "/collections", access="get_collections", login=True, query=PageParameters)
+def list_collections(context: PageContext[PageParameters]) -> Response:
     """List the caller's collections."""
     owner = context.caller.email
     scope = ("web_collections", owner)
@@ -143,8 +136,8 @@ class NewCollectionForm:
     ]
 
 
-@page("POST", "/collections", access="get_collections", login=True, query=CollectionListParameters)
-def create_collection(context: PageContext[CollectionListParameters]) -> Response:
+@page("POST", "/collections", access="get_collections", login=True, query=PageParameters)
+def create_collection(context: PageContext[PageParameters]) -> Response:
     """Create an empty collection."""
     try:
         form = context.load_form(NewCollectionForm)

@@ -8,6 +8,7 @@ from flask import Response
 
 from api.schemas.fields import (
     NoParameters,
+    PageParameters,
     QueryInteger,
     UuidField,
     WriteParameters,
@@ -21,7 +22,7 @@ from pipelines.deposits import MAX_FILES, ChosenFile, DepositRequest
 from storage.catalog.deposits import Deposit
 from storage.errors import Invalid
 from storage.model import REPLICAS, Replica
-from web.areas import PageParameters, describe_state
+from web.areas import describe_state
 from web.bundles import find_titles
 from web.live import LivePage
 from web.pages import FormErrors, PageContext, page

@@ -22,14 +22,12 @@ from api.schemas.fields import (
     TextField,
     max_length,
     page_token_field,
-    replica_field,
-    version_field,
 )
 from pipelines import bundle_contents, bundles, failover, files, replication
 from pipelines.previews import Preview, build_preview
 from storage.errors import DomainError, NotFoundError
-from storage.model import FQID, REPLICAS, FileVersion, Replica
-from web.bundles import find_titles
+from storage.model import FQID, FileVersion
+from web.bundles import VersionPageParameters, find_titles
 from web.formats import is_web_url, reveal
 from web.pages import PageContext, page, protect, redirect_to
 
@@ -52,11 +50,9 @@ MARKDOWN_CELLS_MAX = 10_000
 
 
 @dataclass(frozen=True)
-class FileParameters:
+class FileParameters(VersionPageParameters):
     """Parameters of a file's pages."""
 
-    replica: Annotated[Replica, replica_field(required=False, load_default=REPLICAS[0])]
-    version: Annotated[str | None, version_field(load_default=None)]
     name: Annotated[str, TextField(load_default="", validate=max_length(MAX_TEXT))]
 
 

@@ -16,8 +16,9 @@ from flask import Flask, Request, Response, current_app, g, render_template, req
 from markupsafe import Markup
 
 from api.authz.context import AuthServices
+from api.authz.pages import set_host_cookie
 from api.http.auth import Guard, Q, RequestContext
-from api.http.dispatch import disable_head, identify_and_count
+from api.http.dispatch import add_rule, identify_and_count
 from api.http.errors import REQUEST_ID_HEADER
 from api.http.form_files import UploadedFiles
 from api.http.limits import check_rate_limit
@@ -26,6 +27,7 @@ from api.http.operation import Services, StoreContext, read_stale
 from api.http.waiting import ServerSentEvents
 from api.schemas.fields import NoParameters, lenient_schema
 from auth.account_operations import ACCOUNT_ACTIONS, describe_requirement
+from auth.login.sessions import host_cookie_name
 from auth.secret_values import ValueSealer, is_equal_secret
 from pipelines.facets import FacetFieldCaches
 from pipelines.report_cache import ReportCache
@@ -289,9 +291,7 @@ def register_pages(app: Flask, site: Site) -> None:
     app.jinja_env.trim_blocks = app.jinja_env.lstrip_blocks = True
     for one in _PAGES:
         endpoint = f"page {one.method} {one.name}"
-        app.add_url_rule(one.path, endpoint, _make_page_view(one, site), methods=[one.method])
-        if one.acts:
-            disable_head(app, endpoint)
+        add_rule(app, one.method, one.path, endpoint, _make_page_view(one, site), acts=one.acts)
 
 
 def _make_page_view(one: Page, site: Site) -> Callable[..., Response]:
@@ -340,9 +340,8 @@ def _serve_page(one: Page, site: Site, path: dict[str, str]) -> Response:
         site,
         session,
     )
-    g.web_page = context
     if one.access:
-        context = g.web_page = context.authorize(one.access)
+        context = context.authorize(one.access)
     # Who is logged in may look for what they have just written.
     may_lag = one.may_lag and principal is None
     answer = read_stale(one.view, context) if may_lag else one.view(context)
@@ -397,8 +396,7 @@ def _authorize_again(one: Page, context: PageContext[Any]) -> PageContext[Any]:
         principal = context.services.verify(session.token)
     g.request_id, g.web_session, g.web_principal = context.request_id, session, principal
     current = replace(context, principal=principal)
-    g.web_page = current = current.authorize(one.access) if one.access else current
-    return current
+    return current.authorize(one.access) if one.access else current
 
 
 def _identify(site: Site) -> tuple[WebSession | None, Principal | None]:
@@ -544,26 +542,13 @@ def redirect_to(path: str) -> Response:
 
 
 def cookie_name(site: Site, name: str) -> str:
-    """Return a cookie's name; `__Host-` over HTTPS, so that no other host can set it."""
-    return f"__Host-{name}" if is_https(site) else name
-
-
-def is_https(site: Site) -> bool:
-    """Return whether browsers reach the pages by HTTPS."""
-    return site.services.settings.site_url.startswith("https://")
+    """Return the name of a cookie of the pages."""
+    return host_cookie_name(name, site.services.settings.site_url)
 
 
 def set_cookie(site: Site, response: Response, name: str, value: str, max_age_s: int) -> None:
     """Set an HttpOnly cookie for `max_age_s` seconds; 0 deletes it."""
-    response.set_cookie(
-        cookie_name(site, name),
-        value,
-        max_age=max_age_s,
-        path="/",
-        secure=is_https(site),
-        httponly=True,
-        samesite="Lax",
-    )
+    set_host_cookie(response, site.services.settings.site_url, name, value, max_age_s)
 
 
 def read_cookie(site: Site, name: str) -> str | None:

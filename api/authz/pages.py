@@ -17,7 +17,7 @@ from urllib.parse import urlsplit
 from flask import Flask, Request, Response, g, render_template, request
 from markupsafe import Markup
 
-from api.http.dispatch import disable_head
+from api.http.dispatch import add_rule
 from api.http.errors import add_retry_after, http_status
 from api.http.limits import address_key
 from api.http.operation import ResponseDoc
@@ -116,6 +116,21 @@ def format_retry(sentence: str, seconds: int | None) -> str:
     return f"{sentence} Try again in {format_wait(seconds)}."
 
 
+def set_host_cookie(
+    response: Response, base_url: str, name: str, value: str, max_age_s: int | None
+) -> None:
+    """Set an HttpOnly cookie, by default until the browser closes; 0 seconds delete it."""
+    response.set_cookie(
+        host_cookie_name(name, base_url),
+        value,
+        max_age=max_age_s,
+        path="/",
+        secure=base_url.startswith("https://"),
+        httponly=True,
+        samesite="Lax",
+    )
+
+
 BROWSER_COOKIE = "store-login"
 """Binds a pending login to this browser."""
 KNOWN_BROWSER_COOKIE = "store-browser"
@@ -139,15 +154,7 @@ class LoginServices:
 
     def set_cookie(self, response: Response, name: str, value: str, max_age_s: int | None) -> None:
         """Set a cookie for `max_age_s` seconds, or until the browser closes if None."""
-        response.set_cookie(
-            host_cookie_name(name, self.settings.auth_url),
-            value,
-            max_age=max_age_s,
-            path="/",
-            secure=self.settings.auth_url.startswith("https://"),
-            httponly=True,
-            samesite="Lax",
-        )
+        set_host_cookie(response, self.settings.auth_url, name, value, max_age_s)
 
     def read_cookie(self, request: Request, name: str) -> str | None:
         """Return the value of a request's cookie."""
@@ -342,9 +349,7 @@ def register_pages(
     for page in pages:
         endpoint = f"page {page.method} {page.path}".replace(".", "_")
         serve = partial(_serve_registered, page, logins, services)
-        app.add_url_rule(page.path, endpoint, serve, methods=[page.method])
-        if page.acts:
-            disable_head(app, endpoint)
+        add_rule(app, page.method, page.path, endpoint, serve, acts=page.acts)
 
 
 def _serve_registered(

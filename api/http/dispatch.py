@@ -219,17 +219,24 @@ def _add_rules(
         options = False if path in fixed else None
         # Flask refuses dots in endpoint names.
         name = f"{operation.name} {path}".replace(".", "_")
-        app.add_url_rule(
-            rule, name, view, methods=[operation.method], provide_automatic_options=options
-        )
-        if operation.acts:
-            disable_head(app, name)
+        add_rule(app, operation.method, rule, name, view, acts=operation.acts, options=options)
 
 
-def disable_head(app: Flask, endpoint: str) -> None:
-    """Refuse HEAD on a GET with side effects, so that a link preview does not trigger them."""
-    for rule in app.url_map.iter_rules(endpoint):
-        (rule.methods or set()).discard("HEAD")
+def add_rule(
+    app: Flask,
+    method: str,
+    path: str,
+    endpoint: str,
+    view: Callable[..., Response],
+    *,
+    acts: bool,
+    options: bool | None = None,
+) -> None:
+    """Serve a path; if its GET `acts`, refuse HEAD, so that a link preview does not trigger it."""
+    app.add_url_rule(path, endpoint, view, methods=[method], provide_automatic_options=options)
+    if acts:
+        for rule in app.url_map.iter_rules(endpoint):
+            (rule.methods or set()).discard("HEAD")
 
 
 def _list_methods(operations: Iterable[Operation]) -> dict[str, set[str]]:

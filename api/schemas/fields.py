@@ -282,6 +282,13 @@ class PatchParameters(WriteParameters):
 
 
 @dataclass(frozen=True)
+class PageParameters:
+    """Parameters of a list in pages."""
+
+    search_after: Annotated[str | None, page_token_field()]
+
+
+@dataclass(frozen=True)
 class NoParameters:
     """The query of an operation without parameters."""
 

@@ -10,7 +10,7 @@ import pytest
 from flask.testing import FlaskClient
 from openapi_spec_validator import validate
 
-from api.authorization import build_verifier
+from api.app import build_verifier
 from api.authz import create_auth_app
 from auth.tokens.issuance import TokenSpec, issue_token
 from auth.tokens.signing_keys import read_signing_keys, rotate_key_file

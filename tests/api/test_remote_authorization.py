@@ -15,8 +15,7 @@ from opentelemetry.sdk.trace import ReadableSpan
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 from werkzeug.test import TestResponse
 
-from api.app import create_app
-from api.authorization import build_verifier
+from api.app import build_verifier, create_app
 from api.authz import create_auth_app
 from api.http.operation import SMALL_BODY_BYTES
 from auth import service_accounts

@@ -6,8 +6,7 @@ import time
 
 import pytest
 
-from api.app import create_app
-from api.authorization import build_verifier
+from api.app import build_verifier, create_app
 from auth.tokens.issuance import TokenSpec, issue_token
 from auth.tokens.signing_keys import read_signing_keys
 from tests.api.builders import AREA

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from api.authorization import open_decision_point
+from api.app import open_decision_point
 from auth.decisions import AccessDecision, LocalDecisionPoint, ResourceDecision, combine_decisions
 from auth.policies.evaluator import Decision, Reason
 from auth.policies.patterns import Value

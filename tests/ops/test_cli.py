@@ -11,7 +11,7 @@ import httpx
 import pytest
 from click.testing import CliRunner
 
-from api.authorization import build_verifier
+from api.app import build_verifier
 from config import Settings
 from ops import commands, ports
 from ops.__main__ import cli

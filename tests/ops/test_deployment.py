@@ -13,7 +13,7 @@ from uuid import uuid4
 import pytest
 import yaml
 
-from api.authorization import open_decision_point
+from api.app import open_decision_point
 from auth.remote import RemoteDecisionPoint
 from config import Settings, load_settings
 from config.settings import PREFIX

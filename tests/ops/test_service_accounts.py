@@ -13,7 +13,7 @@ from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 from joserfc import jwt
 from joserfc.jwk import RSAKey
 
-from api.authorization import build_verifier
+from api.app import build_verifier
 from auth.service_accounts import ServiceAccounts
 from auth.tokens.verification import TokenVerifier
 from config import Settings

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from flask import Flask
 
-from api.authorization import build_verifier
+from api.app import build_verifier
 from auth.login.sessions import SessionLifetimes, create_session
 from auth.oauth.clients import CLI_CLIENT
 from auth.oauth.personal_tokens import list_personal_tokens

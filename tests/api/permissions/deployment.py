@@ -10,8 +10,7 @@ from typing import Any
 from flask.testing import FlaskClient
 from joserfc.jwk import RSAKey
 
-from api.app import create_app
-from api.authorization import build_verifier
+from api.app import build_verifier, create_app
 from api.authz import create_auth_app
 from auth import service_accounts
 from auth.accounts import AuditContext

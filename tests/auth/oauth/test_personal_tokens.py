@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from api.authorization import build_verifier
+from api.app import build_verifier
 from auth.accounts import AuditContext, set_account_status
 from auth.oauth import authorize, clients
 from auth.oauth.clients import PERSONAL_TOKENS_CLIENT, NewOAuthClient

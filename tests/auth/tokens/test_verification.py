@@ -10,7 +10,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from joserfc.jwk import ECKey, RSAKey
 
-from api.authorization import build_verifier
+from api.app import build_verifier
 from auth.tokens.issuance import TokenSpec, issue_token
 from auth.tokens.signing_keys import SigningKeys, read_signing_keys, rotate_key_file
 from auth.tokens.verification import TokenVerifier, check_claims, parse_bearer

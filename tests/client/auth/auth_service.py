@@ -14,8 +14,7 @@ from urllib.parse import urljoin
 
 import httpx
 
-from api.app import create_app
-from api.authorization import build_verifier
+from api.app import build_verifier, create_app
 from api.authz import create_auth_app
 from auth import service_accounts
 from auth.accounts import AuditContext

@@ -11,7 +11,7 @@ import pytest
 from cryptography.hazmat.primitives.asymmetric import ec, rsa
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
 
-from api.authorization import build_verifier
+from api.app import build_verifier
 from auth.service_accounts import ServiceAccounts
 from storage.errors import Unauthorized
 from store_client import Client, Misused, NotAllowed

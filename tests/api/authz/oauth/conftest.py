@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from flask import Flask
 
-from api.authorization import build_verifier
+from api.app import build_verifier
 from api.authz import create_auth_app
 from auth.oauth.clients import NewOAuthClient, add_client
 from auth.tokens.signing_keys import SigningKeyFile

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from api.authorization import build_verifier
+from api.app import build_verifier
 from api.authz import create_auth_app
 from api.authz.oauth.endpoints import MAX_BODY_BYTES
 from auth.oauth.clients import NewOAuthClient, add_client

@@ -8,8 +8,7 @@ import pytest
 from flask.testing import FlaskClient
 from werkzeug.test import TestResponse
 
-from api.app import create_app
-from api.authorization import build_verifier
+from api.app import build_verifier, create_app
 from api.authz import create_auth_app
 from auth.oauth.clients import NewOAuthClient, add_client
 from auth.tokens.issuance import sign_claims

@@ -18,7 +18,7 @@ from joserfc.errors import JoseError
 from joserfc.jwk import KeySet
 from requests_oauthlib import OAuth2Session as OtherSession
 
-from api.authorization import build_verifier
+from api.app import build_verifier
 from api.authz import create_auth_app
 from auth.login import sessions
 from auth.oauth.clients import NewOAuthClient, add_client

@@ -18,7 +18,7 @@ from storage.model import FQID
 from tests.api.builders import INGEST, VERSION, Depositor, uuid_of
 from tests.web.conftest import Visit, Visitor
 from tests.web.test_bundles import put
-from web import feed
+from web import exports
 
 LICENSE = "https://creativecommons.org/licenses/by/4.0/"
 FEED = "/feed.atom"
@@ -89,7 +89,7 @@ def test_feed_has_the_new_bundles_latest_first(visit: Visit, depositor: Deposito
 def test_feed_comes_in_pages_without_gaps_or_repeats(
     visit: Visit, depositor: Depositor, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(feed, "ENTRIES", 2)
+    monkeypatch.setattr(exports, "ENTRIES", 2)
     bundles = [depositor.bundle(number) for number in (1, 2, 3, 4, 5)]
     walked = walk(visit())
     seen = [next(walked).link]
@@ -114,7 +114,7 @@ def read_catalog(visitor: Visitor, path: str) -> tuple[Graph, str]:
 def test_catalogue_has_all_bundles_in_dcat(
     visit: Visit, depositor: Depositor, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(feed, "ENTRIES", 2)
+    monkeypatch.setattr(exports, "ENTRIES", 2)
     title = "</script> \u2028 Liver"
     titled = put(depositor, 9, {"sample.json": json.dumps({"title": title}).encode()})
     bundles = [titled, *(depositor.bundle(number) for number in (1, 2, 3))]

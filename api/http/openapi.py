@@ -272,8 +272,10 @@ def _request_body(operation: Operation) -> dict[str, Any] | None:
         form = {"type": "object", "properties": {"file": files}, "required": ["file"]}
         return {"required": True, "content": {"multipart/form-data": {"schema": form}}}
     if operation.form is not None:
-        kinds = ("application/x-www-form-urlencoded", "application/json")
-        return {"required": True, "content": {kind: {"schema": operation.form} for kind in kinds}}
+        # JSON is taken, too. Clients that openapi-python-client generates from both kinds of one
+        # schema do not compile.
+        form_content = {"application/x-www-form-urlencoded": {"schema": operation.form}}
+        return {"required": True, "content": form_content}
     if operation.body is None:
         return None
     content = {"application/json": {"schema": type(operation.body)}}

@@ -114,6 +114,14 @@ def test_body_is_required_if_a_member_is(document: dict[str, Any]) -> None:
             assert body["required"] == bool(schemas[name].get("required")), one["operationId"]
 
 
+def test_bodies_have_one_content_type(document: dict[str, Any]) -> None:
+    """openapi-python-client makes modules that cannot be imported of several."""
+    bodies = [one["requestBody"] for _, _, one in described(document) if "requestBody" in one]
+    assert {len(body["content"]) for body in bodies} == {1}
+    token = document["paths"]["/oauth/token"]["post"]["requestBody"]
+    assert [*token["content"]] == ["application/x-www-form-urlencoded"]
+
+
 def test_documents_html_answers(document: dict[str, Any]) -> None:
     answers = document["paths"]["/oauth/authorize"]["get"]["responses"]
     pages = {status for status, one in answers.items() if "text/html" in one.get("content", {})}

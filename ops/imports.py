@@ -19,7 +19,7 @@ from pipelines.imports import (
     list_sources,
 )
 from storage.blobs.clients import SourceAccess, canonical_endpoint
-from storage.errors import Unavailable
+from storage.errors import Forbidden, Unavailable
 from storage.model import REPLICAS, Replica
 from storage.stores import Stores
 
@@ -75,6 +75,11 @@ def import_bucket(
     endpoint = canonical_endpoint(endpoint.rstrip("/")) if endpoint else ""
     if settings.read_only:
         raise Unavailable("STORE_READ_ONLY is set.", code="read_only")
+    if settings.mirror_of:
+        raise Forbidden(
+            f"This store is a read-only mirror of {settings.mirror_of}: import there.",
+            code="read_only_mirror",
+        )
     request = ImportRequest(
         source,
         replica or ("gcp" if source.startswith("gs:") else "aws"),

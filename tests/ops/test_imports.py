@@ -306,6 +306,14 @@ def test_is_refused_while_the_store_is_read_only(home: Path, bucket: str) -> Non
     assert "read-only" in result.output
 
 
+def test_is_refused_in_a_mirror(home: Path, bucket: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("STORE_MIRROR_OF", "https://source.example.org")
+    result = typed(*words(bucket))
+    assert result.exit_code == 1
+    assert "a read-only mirror of https://source.example.org" in result.output
+    assert run_json("usage")["usage"] == []
+
+
 def test_goes_on_after_a_kill(home: Path, bucket: str) -> None:
     program = (
         "import os, signal, sys\n"

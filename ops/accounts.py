@@ -35,7 +35,7 @@ from auth.tokens.issuance import TokenSpec
 from auth.tokens.signing_keys import SigningAlgorithm, rotate_key_file
 from config import Settings
 from ops.commands import format_time, open_catalog
-from ops.options import FiniteRange
+from ops.options import FiniteRange, PrintableText
 from ops.output import CommandOutput, OutputTable, prints_output, prints_state
 from storage.catalog import accounts as catalog_accounts
 from storage.catalog.accounts import AccountStatus
@@ -54,6 +54,7 @@ EMAIL_ARGUMENT = click.argument("email")
 @click.option("--email", required=True, help="E-mail address in the token.")
 @click.option(
     "--groups",
+    type=PrintableText(may_be_empty=True),
     default="",
     help="Groups in the token, separated by commas; store_admin for everything.",
 )
@@ -140,6 +141,7 @@ def users() -> None:
 @click.option(
     "--role",
     "roles",
+    type=PrintableText(),
     multiple=True,
     help="A role, such as store_ingest (deposits) or store_admin (everything); repeatable.",
 )
@@ -320,7 +322,7 @@ def list_clients_command(settings: Settings) -> CommandOutput:
 
 
 @clients.command(name="remove")
-@click.argument("client_id", metavar="ID")
+@click.argument("client_id", type=PrintableText(), metavar="ID")
 @click.pass_obj
 @prints_output
 def remove_client_command(settings: Settings, client_id: str) -> CommandOutput:
@@ -377,8 +379,13 @@ def add_service_account(
 
 
 @service_accounts.command(name="remove")
-@click.argument("email")
-@click.option("--kid", default=None, help="Only this key; default: the account with all keys.")
+@click.argument("email", type=PrintableText())
+@click.option(
+    "--kid",
+    type=PrintableText(),
+    default=None,
+    help="Only this key; default: the account with all keys.",
+)
 @click.pass_obj
 @prints_output
 def remove_service_account(settings: Settings, email: str, kid: str | None) -> CommandOutput:

@@ -9,6 +9,7 @@ import click
 
 from config import Settings
 from ops.commands import format_time, open_catalog
+from ops.options import PrintableText
 from ops.output import CommandOutput, OutputTable, prints_output, prints_state
 from pipelines.dead_jobs import (
     DROP_EFFECTS,
@@ -32,9 +33,11 @@ def _add_filter_options(limit: int) -> Callable[[Callable[..., Any]], Callable[.
             "--step", type=click.Choice([step.value for step in Step]), help="Jobs of this step."
         ),
         click.option("--replica", type=click.Choice(REPLICAS), help="Jobs of this replica."),
-        click.option("--ref", help="The job with this reference."),
+        click.option("--ref", type=PrintableText(), help="The job with this reference."),
         click.option(
-            "--reason", help="A part of the reason, or a pattern of all of it with * and ?."
+            "--reason",
+            type=PrintableText(),
+            help="A part of the reason, or a pattern of all of it with * and ?.",
         ),
         click.option(
             "--limit",
@@ -55,10 +58,6 @@ def _add_filter_options(limit: int) -> Callable[[Callable[..., Any]], Callable[.
             reason: str | None,
             **others: Any,
         ) -> Any:
-            for name, value in (("ref", ref), ("reason", reason)):
-                if value is not None and not value.strip():
-                    # An empty variable of a script would choose all jobs.
-                    raise click.BadParameter("must not be empty", param_hint=f"'--{name}'")
             chosen = DeadJobFilter(step, replica, ref, reason)
             return function(*args, chosen=chosen, **others)
 

@@ -23,7 +23,7 @@ from auth.tokens.issuance import sign_claims, verify_own_claims
 from auth.tokens.signing_keys import SigningKeys, read_keys_until, read_signing_keys
 from config import Settings
 from ops.commands import open_stores, select_replicas
-from ops.options import FiniteRange
+from ops.options import FiniteRange, PrintableText
 from ops.output import CommandOutput, OutputTable, print_output, prints_output
 from pipelines import bundles, collections, fixity, purges, scrub
 from pipelines.fixity import FixityReport, ObjectFixity
@@ -236,9 +236,18 @@ def _verify_line(line: str, number: int, keys: SigningKeys) -> dict[str, Any]:
 @click.command()
 @click.argument("name", metavar="[collection:]UUID[.VERSION]")
 @click.option(
-    "--reason", required=True, help="The reason, written into the markers in every bucket."
+    "--reason",
+    type=PrintableText(),
+    required=True,
+    help="The reason, written into the markers in every bucket.",
 )
-@click.option("--author", default="operator", show_default=True, help="Who requested it.")
+@click.option(
+    "--author",
+    type=PrintableText(),
+    default="operator",
+    show_default=True,
+    help="Who requested it.",
+)
 @click.option("--dry-run", is_flag=True, help="Only show what would go.")
 @click.option("--force", is_flag=True, help="Delete it first if it is not deleted.")
 @click.option("--yes", is_flag=True, help="Do not ask.")

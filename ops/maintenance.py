@@ -11,6 +11,7 @@ from auth.tokens import issuance
 from config import Settings
 from ops import home
 from ops.commands import open_catalog, open_stores
+from ops.options import PrintableText
 from ops.output import CommandOutput, prints_output, prints_state
 from pipelines.recovery import epochs
 from storage import engines
@@ -32,7 +33,11 @@ def read_only() -> None:
 
 @read_only.command()
 @click.option(
-    "--reason", default=READ_ONLY_REASON, show_default=True, help="The reason that writers get."
+    "--reason",
+    type=PrintableText(),
+    default=READ_ONLY_REASON,
+    show_default=True,
+    help="The reason that writers get.",
 )
 @click.pass_obj
 @prints_output

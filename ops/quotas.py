@@ -11,6 +11,7 @@ from auth.accounts import is_account_id, require_account
 from auth.login.users import parse_user_email
 from config import Settings
 from ops.commands import open_catalog
+from ops.options import PrintableText
 from ops.output import CommandOutput, OutputTable, prints_output, prints_state
 from pipelines.quotas import compute_left, count_usage, list_usage
 from pipelines.usage import USAGE_COLUMNS, measure_usage
@@ -224,7 +225,7 @@ def _describe(quota: Quota) -> dict[str, int | str]:
 
 
 @click.command(name="usage")
-@click.option("--group", help="Only the users of this group.")
+@click.option("--group", type=PrintableText(), help="Only the users of this group.")
 @click.pass_obj
 @prints_state
 def print_usage(settings: Settings, group: str | None) -> CommandOutput:

@@ -46,6 +46,16 @@ def test_rejects_purge_of_undeleted_bundle(home: Path, bundle: FQID) -> None:
 
 
 @pytest.mark.spec("OPS-12")
+@pytest.mark.parametrize("option", ["--reason", "--author"])
+@pytest.mark.parametrize("text", ["", " ", "x\udcff"])
+def test_rejects_purge_without_a_reason(home: Path, bundle: FQID, option: str, text: str) -> None:
+    words = ("purge", str(bundle), "--reason", "r", "--force", "--yes", option, text)
+    refused = typed(*words)
+    assert (refused.exit_code, f"'{option}': must " in refused.output) == (2, True)
+    assert there(home, bundle)
+
+
+@pytest.mark.spec("OPS-12")
 def test_purge_asks_for_confirmation(home: Path, bundle: FQID) -> None:
     said_no = typed("purge", str(bundle), "--reason", "r", "--force", answer="n\n")
     assert said_no.exit_code == 1

@@ -10,7 +10,14 @@ from typing import Annotated, Any, cast
 from flask import Response
 
 from api.http.errors import http_status
-from api.schemas.fields import NoParameters, QueryInteger, TextField, max_length, one_of
+from api.schemas.fields import (
+    NoParameters,
+    QueryInteger,
+    TextField,
+    max_length,
+    one_of,
+    optional_text,
+)
 from auth import accounts
 from auth.accounts import (
     ACCOUNT_ID_RULE,
@@ -32,6 +39,8 @@ from web.pages import FormErrors, PageContext, page
 
 Context = PageContext[Any]
 PAGE_SIZE = 50
+MAX_FILTER = 300
+"""Characters of a filter of the audit log."""
 DATE_RULE = "Must be a date like 2026-01-31."
 MAX_SHOWN = 100
 """Members, holders and belongings that a record's page lists."""
@@ -74,8 +83,8 @@ def show_administration(context: PageContext[NoParameters]) -> Response:
 class AccountListParameters:
     """Parameters of a list of accounts."""
 
-    prefix: Annotated[str, TextField(load_default="", validate=max_length(128))]
-    after: Annotated[str, TextField(load_default="", validate=max_length(128))]
+    prefix: Annotated[str, optional_text(128)]
+    after: Annotated[str, optional_text(128)]
 
 
 def _show_accounts(kind: AccountKind, context: PageContext[AccountListParameters]) -> Response:
@@ -157,7 +166,7 @@ def parse_new_id(kind: AccountKind, text: str) -> str:
 class AccountParameters:
     """Parameters of an account's page: where the next page of a group's users begins."""
 
-    after: Annotated[str, TextField(load_default="", validate=max_length(128))]
+    after: Annotated[str, optional_text(128)]
 
 
 def _show_account(kind: AccountKind, context: PageContext[AccountParameters]) -> Response:
@@ -372,19 +381,15 @@ for _kind in LINKED:
     _declare_pages(_kind)
 
 
-def _filter_field() -> TextField:
-    return TextField(load_default="", validate=max_length(300))
-
-
 @dataclass(frozen=True)
 class AuditLogParameters:
     """Filters of the audit log; days are in UTC, `until` is the last one."""
 
-    who: Annotated[str, _filter_field()]
-    what: Annotated[str, _filter_field()]
-    target: Annotated[str, _filter_field()]
-    since: Annotated[str, _filter_field()]
-    until: Annotated[str, _filter_field()]
+    who: Annotated[str, optional_text(MAX_FILTER)]
+    what: Annotated[str, optional_text(MAX_FILTER)]
+    target: Annotated[str, optional_text(MAX_FILTER)]
+    since: Annotated[str, optional_text(MAX_FILTER)]
+    until: Annotated[str, optional_text(MAX_FILTER)]
     before: Annotated[int | None, QueryInteger(load_default=None)]
 
 

@@ -6,7 +6,7 @@ from typing import Annotated
 
 from flask import Response
 
-from api.schemas.fields import NoParameters, TextField, max_length
+from api.schemas.fields import NoParameters, TextField, max_length, optional_text
 from auth import service_accounts
 from auth.accounts import EMAIL_RULE, is_user_id
 from auth.oauth import clients
@@ -152,7 +152,7 @@ class ApplicationForm:
     name: Annotated[str, TextField(required=True, validate=max_length(MAX_CLIENT_NAME))]
     redirect_uris: Annotated[
         str,
-        TextField(load_default="", validate=max_length(MAX_REDIRECTS * (MAX_REDIRECT_URI + 2))),
+        optional_text(MAX_REDIRECTS * (MAX_REDIRECT_URI + 2)),
     ]
     kind: Annotated[str, TextField(load_default="public", validate=max_length(12))]
 

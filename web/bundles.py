@@ -12,7 +12,6 @@ from api.archives import find_publisher
 from api.schemas.fields import (
     MAX_TEXT,
     TextField,
-    max_length,
     one_of,
     replica_field,
     text_length,
@@ -62,8 +61,8 @@ class VersionPageParameters:
 class BundleParameters(VersionPageParameters):
     """Parameters of a bundle's page: the folder that is shown, and the name it begins after."""
 
-    path: Annotated[str, TextField(load_default="", validate=max_length(MAX_TEXT))]
-    after: Annotated[str, TextField(load_default="", validate=max_length(MAX_TEXT))]
+    path: Annotated[str, TextField(load_default="")]
+    after: Annotated[str, TextField(load_default="")]
 
 
 @page("GET", "/bundles/<uuid>", access="get_bundle", query=BundleParameters)

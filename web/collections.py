@@ -14,7 +14,7 @@ from api.schemas.fields import (
     QueryInteger,
     TextField,
     UuidField,
-    max_length,
+    optional_text,
     text_length,
     version_field,
 )
@@ -131,9 +131,7 @@ class NewCollectionForm:
     """The form of a new collection."""
 
     name: Annotated[str, TextField(required=True, validate=text_length(COLLECTION_NAME_MAX))]
-    description: Annotated[
-        str, TextField(load_default="", validate=max_length(COLLECTION_DESCRIPTION_MAX))
-    ]
+    description: Annotated[str, optional_text(COLLECTION_DESCRIPTION_MAX)]
 
 
 @page("POST", "/collections", access="get_collections", login=True, query=PageParameters)
@@ -219,11 +217,9 @@ def _show_editor(
 class EditForm:
     """The form that edits a collection; `add` has a link a line."""
 
-    name: Annotated[str, TextField(load_default="", validate=max_length(COLLECTION_NAME_MAX))]
-    description: Annotated[
-        str, TextField(load_default="", validate=max_length(COLLECTION_DESCRIPTION_MAX))
-    ]
-    add: Annotated[str, TextField(load_default="", validate=max_length(MAX_LINK_TEXT))]
+    name: Annotated[str, optional_text(COLLECTION_NAME_MAX)]
+    description: Annotated[str, optional_text(COLLECTION_DESCRIPTION_MAX)]
+    add: Annotated[str, optional_text(MAX_LINK_TEXT)]
 
 
 @page(

@@ -6,7 +6,7 @@ from typing import Annotated, Any
 from flask import Response
 
 from api.deliveries import DELIVERY_EVENT_TYPES, DELIVERY_STATES
-from api.schemas.fields import NoParameters, TextField, max_length, one_of, page_token_field
+from api.schemas.fields import NoParameters, TextField, one_of, optional_text, page_token_field
 from pipelines import delivery_log, subscriptions
 from pipelines.flow import delivery_jobs
 from pipelines.formats import version_to_us
@@ -32,7 +32,7 @@ class LogParameters:
     event_type: Annotated[
         str, TextField(load_default="", validate=one_of("", *DELIVERY_EVENT_TYPES))
     ]
-    bundle_uuid: Annotated[str, TextField(load_default="", validate=max_length(36))]
+    bundle_uuid: Annotated[str, optional_text(36)]
     search_after: Annotated[str | None, page_token_field()]
 
 
@@ -126,7 +126,7 @@ def resend_delivery(context: PageContext[NoParameters]) -> Response:
 class RetryForm:
     """Since when deliveries failed that are to be retried."""
 
-    since: Annotated[str, TextField(load_default="", validate=max_length(40))]
+    since: Annotated[str, optional_text(40)]
 
 
 @page("POST", "/subscriptions/<uuid>/deliveries/retry", access="retry_deliveries")

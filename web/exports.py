@@ -14,7 +14,7 @@ from flask import Response, render_template
 
 from api.archives import find_publisher, format_field, stream_archive
 from api.http.responses import apply_etag
-from api.schemas.fields import MAX_TEXT, TextField, max_length, version_field
+from api.schemas.fields import TextField, version_field
 from pipelines import bundle_contents, bundles, events
 from pipelines.archives import ARCHIVE_FORMATS, ArchiveFormat
 from pipelines.limits import ARCHIVE_FILES_MAX
@@ -121,7 +121,7 @@ class FeedParameters:
     """Parameters of the feed; `after` is the token of a page."""
 
     replica: Annotated[Replica, replica_parameter()]
-    after: Annotated[str | None, TextField(load_default=None, validate=max_length(MAX_TEXT))]
+    after: Annotated[str | None, TextField(load_default=None)]
 
 
 @page(

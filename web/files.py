@@ -17,12 +17,7 @@ from markdown_it import MarkdownIt
 from markupsafe import Markup
 
 from api.http.responses import encode_disposition
-from api.schemas.fields import (
-    MAX_TEXT,
-    TextField,
-    max_length,
-    page_token_field,
-)
+from api.schemas.fields import TextField, page_token_field
 from pipelines import bundle_contents, bundles, failover, files, replication
 from pipelines.previews import Preview, build_preview
 from storage.errors import DomainError, NotFoundError
@@ -53,7 +48,7 @@ MARKDOWN_CELLS_MAX = 10_000
 class FileParameters(VersionPageParameters):
     """Parameters of a file's pages."""
 
-    name: Annotated[str, TextField(load_default="", validate=max_length(MAX_TEXT))]
+    name: Annotated[str, TextField(load_default="")]
 
 
 @dataclass(frozen=True)

@@ -15,7 +15,7 @@ from urllib.parse import urlencode, urlsplit
 import orjson
 from flask import Response, after_this_request
 
-from api.schemas.fields import NoParameters, TextField, max_length
+from api.schemas.fields import NoParameters, TextField, max_length, optional_text
 from auth.http_client import HttpClient
 from auth.oauth.clients import PAGES_CLIENT
 from auth.secret_values import (
@@ -179,18 +179,14 @@ def _verifier(site: Site, nonce: str, browser: str) -> str:
     return site.sealer.derive_value("web login verifier", f"{nonce} {browser}")
 
 
-def _callback_text(most: int) -> TextField:
-    return TextField(load_default="", validate=max_length(most))
-
-
 @dataclass(frozen=True)
 class CallbackParameters:
     """Parameters of the redirect from the authorization service."""
 
-    code: Annotated[str, _callback_text(1_000)]
-    state: Annotated[str, _callback_text(8_000)]
-    error: Annotated[str, _callback_text(100)]
-    iss: Annotated[str, _callback_text(1_000)]
+    code: Annotated[str, optional_text(1_000)]
+    state: Annotated[str, optional_text(8_000)]
+    error: Annotated[str, optional_text(100)]
+    iss: Annotated[str, optional_text(1_000)]
 
 
 @page("GET", CALLBACK_PATH, query=CallbackParameters, acts=True)

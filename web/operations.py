@@ -9,7 +9,7 @@ from typing import Annotated, Any
 from flask import Response
 
 from api.http.operation import Services
-from api.schemas.fields import NoParameters, TextField, max_length
+from api.schemas.fields import NoParameters, optional_text
 from api.service import HealthCheck, list_checks, run_check
 from config import reference
 from pipelines import replication
@@ -136,8 +136,8 @@ def show_operations(context: PageContext[NoParameters]) -> Response:
 class DeadJobsForm:
     """Which dead jobs to retry: all, or those of a step or reference."""
 
-    step: Annotated[str | None, TextField(load_default=None, validate=max_length(64))]
-    ref: Annotated[str | None, TextField(load_default=None, validate=max_length(512))]
+    step: Annotated[str | None, optional_text(64, None)]
+    ref: Annotated[str | None, optional_text(512, None)]
 
 
 @page("POST", "/operations/retry", access="retry_jobs", login=True)

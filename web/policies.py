@@ -10,7 +10,7 @@ from typing import Annotated, Any
 from flask import Response
 
 from api.http.auth import format_condition_time
-from api.schemas.fields import NoParameters, TextField, max_length, one_of
+from api.schemas.fields import NoParameters, TextField, max_length, one_of, optional_text
 from auth import accounts
 from auth.account_operations import ACCOUNT_ACTIONS
 from auth.accounts import MAX_EVALUATED_LENGTH, NewAccount
@@ -58,9 +58,9 @@ VALID = "This policy is valid. It is not saved yet."
 class PolicyForm:
     """A policy as JSON, and whether to check or to save it."""
 
-    policy: Annotated[str, TextField(load_default="", validate=max_length(MAX_POLICY_TEXT))]
+    policy: Annotated[str, optional_text(MAX_POLICY_TEXT)]
     action: Annotated[str, TextField(load_default="save", validate=one_of("check", "save"))]
-    base: Annotated[str | None, TextField(load_default=None, validate=max_length(64))]
+    base: Annotated[str | None, optional_text(64, None)]
     """The mark of the policy that the editor began with."""
 
 
@@ -211,25 +211,21 @@ def _render_new_role(
     )
 
 
-def _circumstance_field() -> TextField:
-    return TextField(load_default="", validate=max_length(MAX_EVALUATED_LENGTH))
-
-
 @dataclass(frozen=True)
 class EvaluationParameters:
     """A user, an action and a resource to evaluate, and what is assumed of the request."""
 
-    who: Annotated[str, TextField(load_default="", validate=max_length(254))]
-    action: Annotated[str, TextField(load_default="", validate=max_length(MAX_EVALUATED_LENGTH))]
-    resource: Annotated[str, TextField(load_default="", validate=max_length(MAX_EVALUATED_LENGTH))]
-    groups: Annotated[str, _circumstance_field()]
+    who: Annotated[str, optional_text(254)]
+    action: Annotated[str, optional_text(MAX_EVALUATED_LENGTH)]
+    resource: Annotated[str, optional_text(MAX_EVALUATED_LENGTH)]
+    groups: Annotated[str, optional_text(MAX_EVALUATED_LENGTH)]
     """Groups that the user's token claims."""
-    source_ip: Annotated[str, _circumstance_field()]
+    source_ip: Annotated[str, optional_text(MAX_EVALUATED_LENGTH)]
     secure: Annotated[str, TextField(load_default="", validate=one_of("", "yes", "no"))]
-    time: Annotated[str, _circumstance_field()]
-    token_time: Annotated[str, _circumstance_field()]
-    user_agent: Annotated[str, _circumstance_field()]
-    issuer: Annotated[str, _circumstance_field()]
+    time: Annotated[str, optional_text(MAX_EVALUATED_LENGTH)]
+    token_time: Annotated[str, optional_text(MAX_EVALUATED_LENGTH)]
+    user_agent: Annotated[str, optional_text(MAX_EVALUATED_LENGTH)]
+    issuer: Annotated[str, optional_text(MAX_EVALUATED_LENGTH)]
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,7 @@ from urllib.parse import urlencode
 from flask import Response
 
 from api.collections import WriteCollection
-from api.schemas.fields import TextField, max_length, one_of, replica_field, text_length
+from api.schemas.fields import TextField, one_of, optional_text, replica_field, text_length
 from pipelines import collections, facets
 from pipelines.collections import CollectionDraft
 from pipelines.formats import new_uuid, version_from_us
@@ -52,7 +52,7 @@ MANIFEST_BLOCK_LINES = 500
 class SearchParameters:
     """Parameters of the search page; `filter` may be repeated and is read apart."""
 
-    q: Annotated[str, TextField(load_default="", validate=max_length(MAX_QUERY_CHARACTERS))]
+    q: Annotated[str, optional_text(MAX_QUERY_CHARACTERS)]
     sort: Annotated[str, TextField(load_default=NEWEST, validate=one_of(NEWEST, OLDEST))]
     replica: Annotated[Replica, replica_field(required=False, load_default=REPLICAS[0])]
     after: Annotated[str | None, TextField(load_default=None)]
@@ -63,9 +63,7 @@ class CollectResults(SearchParameters):
     """The form that makes a collection of the results."""
 
     name: Annotated[str, TextField(required=True, validate=text_length(COLLECTION_NAME_MAX))]
-    description: Annotated[
-        str, TextField(load_default="", validate=max_length(COLLECTION_DESCRIPTION_MAX))
-    ]
+    description: Annotated[str, optional_text(COLLECTION_DESCRIPTION_MAX)]
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Annotated, Any, NoReturn
 
-from api.schemas.fields import TextField, UuidField, max_length, one_of, replica_field
+from api.schemas.fields import TextField, UuidField, one_of, optional_text, replica_field
 from api.schemas.subscriptions import MAX_FIELDS
 from pipelines.subscriptions import NewSubscription
 from storage.errors import Invalid
@@ -37,10 +37,6 @@ def _choice_field(options: tuple[tuple[str, str], ...]) -> TextField:
     return TextField(load_default=keys[0], validate=one_of(*keys))
 
 
-def _text_field(most: int, default: str | None = "") -> TextField:
-    return TextField(load_default=default, validate=max_length(most))
-
-
 @dataclass(frozen=True)
 class SubscriptionForm:
     """Fields of a new subscription as a browser sends them; `bundle_uuid` is the one to show."""
@@ -48,16 +44,16 @@ class SubscriptionForm:
     callback_url: Annotated[str, TextField(required=True)]
     replica: Annotated[Replica, replica_field()]
     kind: Annotated[str, _choice_field(QUERY_KINDS)]
-    query: Annotated[str, _text_field(MAX_TEXT)]
-    attachments: Annotated[str, _text_field(MAX_TEXT)]
+    query: Annotated[str, optional_text(MAX_TEXT)]
+    attachments: Annotated[str, optional_text(MAX_TEXT)]
     method: Annotated[str, _choice_field(METHODS)]
     encoding: Annotated[str, _choice_field(ENCODINGS)]
-    payload_form_field: Annotated[str, _text_field(256, "payload")]
-    form_fields: Annotated[str, _text_field(MAX_TEXT)]
+    payload_form_field: Annotated[str, optional_text(256, "payload")]
+    form_fields: Annotated[str, optional_text(MAX_TEXT)]
     signing: Annotated[str, _choice_field(SIGNING)]
-    hmac_key_id: Annotated[str | None, _text_field(256, None)]
+    hmac_key_id: Annotated[str | None, optional_text(256, None)]
     bundle_uuid: Annotated[str | None, UuidField(load_default=None)]
-    hmac_secret_key: Annotated[str | None, _text_field(1024, None)] = field(repr=False)
+    hmac_secret_key: Annotated[str | None, optional_text(1024, None)] = field(repr=False)
 
 
 def build_subscription(form: SubscriptionForm, secret: str | None) -> NewSubscription:

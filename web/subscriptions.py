@@ -14,8 +14,8 @@ from api.schemas.fields import (
     QueryInteger,
     TextField,
     in_range,
-    max_length,
     one_of,
+    optional_text,
 )
 from auth.secret_values import create_secret
 from pipelines import events, facets, formats, matching, subscriptions
@@ -67,8 +67,8 @@ def list_subscriptions(context: PageContext[NoParameters]) -> Response:
 class NewParameters:
     """What fills the form of a new subscription beforehand."""
 
-    es_query: Annotated[str, TextField(load_default="", validate=max_length(8_000))]
-    jmespath_query: Annotated[str, TextField(load_default="", validate=max_length(8_000))]
+    es_query: Annotated[str, optional_text(8_000)]
+    jmespath_query: Annotated[str, optional_text(8_000)]
     replica: Annotated[str, TextField(load_default=REPLICAS[0], validate=one_of(*REPLICAS))]
 
 
@@ -297,9 +297,7 @@ def resume_subscription(context: PageContext[NoParameters]) -> Response:
 class SecretForm:
     """The new secret of a subscription; without one the store makes it."""
 
-    hmac_secret_key: Annotated[
-        str | None, TextField(load_default=None, validate=max_length(1024))
-    ] = field(repr=False)
+    hmac_secret_key: Annotated[str | None, optional_text(1024, None)] = field(repr=False)
     overlap_s: Annotated[int, QueryInteger(load_default=86_400, validate=in_range(0, 2**31))]
 
 
@@ -331,8 +329,8 @@ def rotate_secret(context: PageContext[NoParameters]) -> Response:
 class ReplayParameters:
     """The window of a replay, as browsers send dates and times."""
 
-    from_date: Annotated[str, TextField(load_default="", validate=max_length(40))]
-    to_date: Annotated[str, TextField(load_default="", validate=max_length(40))]
+    from_date: Annotated[str, optional_text(40)]
+    to_date: Annotated[str, optional_text(40)]
 
 
 @page("GET", "/subscriptions/<uuid>/replay", access="replay_subscription", query=ReplayParameters)

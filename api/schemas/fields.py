@@ -77,6 +77,11 @@ class TextField(fields.String):
         return text
 
 
+def optional_text(most: int, default: str | None = "") -> TextField:
+    """Return a text field of at most `most` characters that may be absent."""
+    return TextField(load_default=default, validate=max_length(most))
+
+
 class EmailField(TextField):
     """An e-mail address, converted to lower case."""
 

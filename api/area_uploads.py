@@ -225,13 +225,14 @@ UPLOAD_ID_POINTER = "/upload_id"
     tag=TAG,
     body=BeginUploadBody,
     responses={
-        201: ResponseDoc("Begun.", AreaUploadAnswer),
-        200: ResponseDoc("Taken up again.", AreaUploadAnswer),
+        201: ResponseDoc("Started.", AreaUploadAnswer),
+        200: ResponseDoc("Resumed.", AreaUploadAnswer),
     },
     errors=(404, 409),
-    description="For large files and bad lines. All parts but the last have `part_size` bytes. With"
-    " the `upload_id` of an upload that was begun before, `parts` lists the parts that arrived. An"
-    " upload without a new part for a day is removed.",
+    description="For large files, and for slow or unstable connections. All parts but"
+    " the last have `part_size` bytes. With the `upload_id` of an earlier"
+    " upload, it is resumed: `parts` lists the stored parts. An upload"
+    " without a new part for a day is removed.",
 )
 def post_area_upload(context: StoreContext[NoParameters, BeginUploadBody]) -> Response:
     """Begin or resume a multipart upload into an upload area."""
@@ -286,7 +287,7 @@ def _format_upload(progress: AreaUploadProgress, upload_id: str) -> dict[str, An
     "/area/{uuid}/uploads/{filename}",
     tag=TAG,
     query=UploadParameters,
-    responses={200: ResponseDoc("As it stands.", AreaUploadAnswer)},
+    responses={200: ResponseDoc("The upload.", AreaUploadAnswer)},
     errors=(404, 409),
 )
 def get_area_upload(context: StoreContext[UploadParameters, None]) -> Response:
@@ -304,8 +305,9 @@ def get_area_upload(context: StoreContext[UploadParameters, None]) -> Response:
     responses={200: ResponseDoc("Stored.", AreaPart)},
     errors=(404, 409, 413),
     upload=True,
-    description="The body is the part; `Content-Length` must say its size. In any order, several at"
-    " once, and again: `md5` is that of what arrived.",
+    description="The body is the part; `Content-Length` must give its size. Parts may"
+    " be sent in any order, concurrently and repeatedly. `md5` is the digest"
+    " of the received bytes.",
 )
 def put_area_part(context: StoreContext[PartParameters, None]) -> Response:
     """Put one part of an upload."""
@@ -328,11 +330,12 @@ def put_area_part(context: StoreContext[PartParameters, None]) -> Response:
     "/area/{uuid}/parts/{filename}",
     tag=TAG,
     body=SignPartBody,
-    responses={200: ResponseDoc("Put the part there.", AreaPartAddress)},
+    responses={200: ResponseDoc("Where to put the part.", AreaPartAddress)},
     errors=(404, 409),
-    description="The bucket's own, presigned address if it is in a cloud: for one part of one"
-    " upload, with exactly these bytes, for a few minutes. Else that of `put_area_part`. What"
-    " arrives there counts once the upload is completed, and is verified then.",
+    description="The URL is the bucket's own, presigned one if the bucket is in a"
+    " cloud: valid for a few minutes, for one part of one upload with"
+    " exactly these bytes. Otherwise it is that of `put_area_part`. A part"
+    " counts once the upload is completed, and is verified then.",
 )
 def post_area_part(context: StoreContext[NoParameters, SignPartBody]) -> Response:
     """Get the URL to put one part of an upload to."""
@@ -359,10 +362,11 @@ def post_area_part(context: StoreContext[NoParameters, SignPartBody]) -> Respons
     "/area/{uuid}/complete/{filename}",
     tag=TAG,
     body=CompleteUploadBody,
-    responses={202: ResponseDoc("The file is there, and is looked at.", AreaUploadDone)},
+    responses={202: ResponseDoc("The file is stored, and is being verified.", AreaUploadDone)},
     errors=(404, 409),
-    description="The file takes the place of what the name stood for. As with `post_area_file` it"
-    " is held to the `checksums` that are said. The same upload again is answered the same.",
+    description="The file replaces an earlier one of the same name. As with"
+    " `post_area_file`, it is compared with the given `checksums`. A"
+    " repeated request gets the same response.",
 )
 def post_area_upload_complete(context: StoreContext[NoParameters, CompleteUploadBody]) -> Response:
     """Complete a multipart upload."""
@@ -384,9 +388,9 @@ def post_area_upload_complete(context: StoreContext[NoParameters, CompleteUpload
     "/area/{uuid}/uploads/{filename}",
     tag=TAG,
     query=UploadParameters,
-    responses={200: ResponseDoc("Its parts are gone.", Empty)},
+    responses={200: ResponseDoc("The parts are deleted.", Empty)},
     errors=(404,),
-    description="Also of what is gone already, and in an area that is locked.",
+    description="Succeeds also if the upload is gone already, and in a locked area.",
 )
 def delete_area_upload(context: StoreContext[UploadParameters, None]) -> Response:
     """Abort an upload."""
@@ -429,13 +433,14 @@ def _decode_upload_id(
     tag=TAG,
     body=CredentialsBody,
     body_optional=True,
-    responses={201: ResponseDoc("Until `expires`.", AreaCredentials)},
+    responses={201: ResponseDoc("Valid until `expires`.", AreaCredentials)},
     errors=(404, 409, 503),
-    description="Temporary, and confined to this area. `s3`: credentials that may put, and get,"
-    " objects below `prefix`; `gs`: a token that may do so; `urls`: a signed URL for each of"
-    " `filenames`, to PUT one file to with `headers` and a content type of your own. Say of each"
-    " file that came so that it did: `post_area_file`. Leave that was given outlives a lock of the"
-    " area, unless it is a URL of this API.",
+    description="Temporary, and confined to this area. `s3`: credentials to put and get"
+    " objects below `prefix`. `gs`: a token for the same. `urls`: a signed"
+    " URL for each of `filenames`, to PUT one file with `headers` and any"
+    " content type. Register each uploaded file with `post_area_file`."
+    " Credentials and URLs of a bucket outlive a lock of the area; URLs of"
+    " this API do not.",
 )
 def post_area_credentials(context: StoreContext[NoParameters, CredentialsBody]) -> Response:
     """Get credentials or URLs to write to an upload area."""

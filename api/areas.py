@@ -48,11 +48,11 @@ _UNQUOTED = "!#$&'*+-/=?^_`{|}~.@"
     "/area/{uuid}",
     tag=TAG,
     responses={
-        201: ResponseDoc("Opened.", AreaCreated),
-        200: ResponseDoc("Opened by you before.", AreaCreated),
+        201: ResponseDoc("Created.", AreaCreated),
+        200: ResponseDoc("You have created it before.", AreaCreated),
     },
     errors=(409,),
-    description="A deleted area is never opened again.",
+    description="A deleted area cannot be created again.",
 )
 def post_area(context: StoreContext[NoParameters, None]) -> Response:
     """Open an upload area."""
@@ -71,7 +71,7 @@ def area_uri(context: StoreContext[Any, Any]) -> str:
     "HEAD",
     "/area/{uuid}",
     tag=TAG,
-    responses={200: ResponseDoc("It is there.", headers=AREA_HEADERS)},
+    responses={200: ResponseDoc("The area exists.", headers=AREA_HEADERS)},
     errors=(404,),
 )
 def head_area(context: StoreContext[NoParameters, None]) -> Response:
@@ -142,9 +142,9 @@ def source_url(context: StoreContext[Any, Any], key: str, name: str) -> str:
     "/area/{uuid}",
     tag=TAG,
     body=AreaStateBody,
-    responses={200: ResponseDoc("So it is.", AreaStateAnswer)},
+    responses={200: ResponseDoc("The new state.", AreaStateAnswer)},
     errors=(404, 409),
-    description="Into a LOCKED one nothing comes, nor is anything in it replaced.",
+    description="A LOCKED area accepts no files, and none of its files is replaced.",
 )
 def patch_area(context: StoreContext[NoParameters, AreaStateBody]) -> Response:
     """Lock or unlock your upload area."""
@@ -156,10 +156,10 @@ def patch_area(context: StoreContext[NoParameters, AreaStateBody]) -> Response:
     "DELETE",
     "/area/{uuid}",
     tag=TAG,
-    responses={202: ResponseDoc("It is being removed.", AreaStateAnswer)},
+    responses={202: ResponseDoc("It is being deleted.", AreaStateAnswer)},
     errors=(404,),
-    description="With all that it holds, what is on its way, too. It is 404 as soon as nothing is"
-    " left.",
+    description="Deletes the area with all of its files and unfinished uploads. It is"
+    " 404 once nothing is left.",
 )
 def delete_area(context: StoreContext[NoParameters, None]) -> Response:
     """Delete your upload area."""
@@ -188,11 +188,11 @@ def open_incoming_file(request: Request, area: str, name: str, limit: int) -> In
     "PUT",
     "/area/{uuid}/files/{filename}",
     tag=TAG,
-    responses={201: ResponseDoc("Kept, with its checksums.", AreaFileAnswer)},
+    responses={201: ResponseDoc("Stored, with its checksums.", AreaFileAnswer)},
     errors=(404, 409, 413),
     upload=True,
     description="The body is the file. `filename` may hold slashes and has at most"
-    f" {AREA_NAME_MAX_BYTES} bytes of UTF-8; the same name again replaces it.",
+    f" {AREA_NAME_MAX_BYTES} bytes of UTF-8; a file of the same name is replaced.",
 )
 def put_area_file(context: StoreContext[NoParameters, None]) -> Response:
     """Put a file into an upload area."""
@@ -219,12 +219,12 @@ def _format_stored(
     "PUT",
     "/area/{uuid}/files",
     tag=TAG,
-    responses={201: ResponseDoc("Kept, with their checksums.", AreaFilesAnswer)},
+    responses={201: ResponseDoc("Stored, with their checksums.", AreaFilesAnswer)},
     errors=(404, 409, 413, 415),
     upload_files=True,
     description="For many small files: the body is a multipart form of at most"
-    f" {FILES_MAX} files and {INLINE_BYTES // MB} MB. Each part is kept under its file name, with"
-    " its content type, as put_area_file keeps it. If a name is refused, none is kept.",
+    f" {FILES_MAX} files and {INLINE_BYTES // MB} MB. Each part is stored under its file name,"
+    " with its content type, as by put_area_file. If a name is invalid, none is stored.",
 )
 def put_area_files(context: StoreContext[NoParameters, None]) -> Response:
     """Put several small files into an upload area."""
@@ -283,11 +283,12 @@ def _join_blocks(blocks: Iterable[bytes], limit: int) -> bytes:
     tag=TAG,
     body=DeclaredFileBody,
     body_optional=True,
-    responses={202: ResponseDoc("It is looked at, or was.", FileStatus)},
+    responses={202: ResponseDoc("It is being verified, or was.", FileStatus)},
     errors=(404, 409, 413),
-    description="For what came by credentials, or by a signed URL. It is read, held to what its"
-    " uploader says of it, here or in the object's own `store-*` metadata, and gets its checksums"
-    " as metadata. Saying the same again of what did not change begins nothing new.",
+    description="For files that were uploaded with credentials or by a signed URL. The"
+    " file is read, compared with what its uploader declares here or in the"
+    " object's own `store-*` metadata, and gets its checksums as metadata."
+    " Repeating the request for an unchanged file starts nothing new.",
 )
 def post_area_file(context: StoreContext[NoParameters, DeclaredFileBody]) -> Response:
     """Register a file uploaded directly to the bucket."""
@@ -313,7 +314,7 @@ def _find_file(context: StoreContext[AreaFileName, None]) -> AreaFileInfo:
     "/area/{uuid}/checksum",
     tag=TAG,
     query=AreaFileName,
-    responses={200: ResponseDoc("How far it is.", ChecksumStatus)},
+    responses={200: ResponseDoc("The progress.", ChecksumStatus)},
     errors=(404,),
 )
 def get_area_checksum(context: StoreContext[AreaFileName, None]) -> Response:
@@ -329,7 +330,7 @@ def get_area_checksum(context: StoreContext[AreaFileName, None]) -> Response:
     "/area/{uuid}/validate",
     tag=TAG,
     query=AreaFileName,
-    responses={200: ResponseDoc("How far it is.", ValidationStatus)},
+    responses={200: ResponseDoc("The progress.", ValidationStatus)},
     errors=(404,),
     description="VALIDATED: it has the size, the content type and the checksums that were said, and"
     " is well-formed if it is to be JSON (by its name or content type).",
@@ -344,9 +345,9 @@ def get_area_validate(context: StoreContext[AreaFileName, None]) -> Response:
     "GET",
     "/area/{uuid}/checksums",
     tag=TAG,
-    responses={200: ResponseDoc("How many files are how far.", AreaChecksumCounts)},
+    responses={200: ResponseDoc("The number of files by state.", AreaChecksumCounts)},
     errors=(404,),
-    description="Of the files that were said to have come.",
+    description="Counts the registered files.",
 )
 def get_area_checksums(context: StoreContext[NoParameters, None]) -> Response:
     """Count the files of an upload area by the states of their checksums."""
@@ -357,9 +358,9 @@ def get_area_checksums(context: StoreContext[NoParameters, None]) -> Response:
     "GET",
     "/area/{uuid}/validations",
     tag=TAG,
-    responses={200: ResponseDoc("How many files are how far.", AreaValidationCounts)},
+    responses={200: ResponseDoc("The number of files by state.", AreaValidationCounts)},
     errors=(404,),
-    description="Of the files that were said to have come.",
+    description="Counts the registered files.",
 )
 def get_area_validations(context: StoreContext[NoParameters, None]) -> Response:
     """Count the files of an upload area by the states of their validation."""

@@ -273,10 +273,10 @@ def _write_when_complete(
     body_optional=True,
     responses={200: ResponseDoc("A new version was written.", BundleName)},
     errors=(404, 409, 422, 503),
-    description="Writes the version that follows the patched one, which stays as it is. Entries to"
-    " remove that the bundle does not have are ignored. Added metadata has to satisfy the schemas"
-    " of the store. A request with the header `Idempotency-Key` that comes again is"
-    " answered like the first time.",
+    description="Writes the version that follows the patched one, which stays as it is."
+    " Entries to remove that the bundle does not have are ignored. Added"
+    " metadata has to satisfy the schemas of the store. With an"
+    " `Idempotency-Key`, a repeated request gets the first response again.",
 )
 def patch_bundle(context: StoreContext[WriteParameters, PatchBody]) -> Response:
     """Add files to a bundle and remove files from it."""

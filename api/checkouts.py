@@ -93,7 +93,7 @@ EXPIRED_CAUSE = "The copies were kept for as long as the store keeps them, and a
     query=VersionParameters,
     body=CheckoutBody,
     body_optional=True,
-    responses={200: ResponseDoc("Begun.", CheckoutStarted)},
+    responses={200: ResponseDoc("Started.", CheckoutStarted)},
     errors=(403, 404),
     description="Copies the bundle, the latest version when none is named. A `destination` of your"
     " own wants a token and must be allowed by the store's settings.",
@@ -134,7 +134,7 @@ def _check_destination(
     "/bundles/checkout/{checkout_job_id}",
     tag=TAG,
     query=ReplicaParameters,
-    responses={200: ResponseDoc("How far it is.", CheckoutStatus)},
+    responses={200: ResponseDoc("The progress.", CheckoutStatus)},
     errors=(404,),
 )
 def get_bundles_checkout(context: StoreContext[ReplicaParameters, None]) -> Response:

@@ -49,12 +49,13 @@ TAG = "files"
     tag=TAG,
     query=ReplicaParameters,
     body=NewFilesBody,
-    responses={200: ResponseDoc("What became of each, in their order.", FilesWritten)},
+    responses={200: ResponseDoc("The result of each file, in order.", FilesWritten)},
     errors=(403, 503),
-    description="For many small files: each is taken, or refused, as put_file does, and its"
-    " verification is not waited for. The status is 200 even if all are refused: each refused item"
-    " has `status`, `code`, `detail` and, where put_file has them, `errors` and `retry_after_s`."
-    " One with neither `task_id` nor `code` is stored already.",
+    description="For many small files: each is accepted or refused as by put_file,"
+    " without waiting for its verification. The status is 200 even if all"
+    " are refused: each refused item has `status`, `code`, `detail` and,"
+    " where put_file has them, `errors` and `retry_after_s`. An item with"
+    " neither `task_id` nor `code` is stored already.",
 )
 def put_files(context: StoreContext[ReplicaParameters, NewFilesBody]) -> Response:
     """Write several file versions."""
@@ -172,7 +173,7 @@ def _task_error(task: IngestTask) -> Exception:
     "GET",
     "/tasks/{task_id}",
     tag=TAG,
-    responses={200: ResponseDoc("How far it is.", TaskAnswer)},
+    responses={200: ResponseDoc("The progress.", TaskAnswer)},
     errors=(404,),
 )
 def get_task(context: StoreContext[NoParameters, None]) -> Response:
@@ -209,8 +210,9 @@ _RETRY_LATER = ResponseDoc(
         301: _RETRY_LATER,
     },
     errors=(404, 422),
-    description="The latest verified version when none is named. One that is not here yet is waited"
-    " for: `Prefer: wait=<seconds>` or `respond-async` says how long.",
+    description="Reads the latest verified version unless `version` is given. The"
+    " request waits for a file that is not here yet, as long as `Prefer:"
+    " wait=<seconds>` or `respond-async` says.",
 )
 def get_file(context: StoreContext[ReadFile, None]) -> Response:
     """Read a file: a redirect to its content."""
@@ -269,8 +271,9 @@ def _content_location(
         301: _RETRY_LATER,
     },
     errors=(404, 422),
-    description="The latest verified version when none is named. One that is not here yet is waited"
-    " for: `Prefer: wait=<seconds>` or `respond-async` says how long.",
+    description="Reads the latest verified version unless `version` is given. The"
+    " request waits for a file that is not here yet, as long as `Prefer:"
+    " wait=<seconds>` or `respond-async` says.",
 )
 def head_file(context: StoreContext[HeadFile, None]) -> Response:
     """Read a file's metadata."""

@@ -140,8 +140,9 @@ _US_PER_S = 1_000_000
     "GET",
     "/replication",
     tag="replication",
-    responses={200: ResponseDoc("How it stands.", Replication)},
-    description="Lags are those of what came of late; of what waits, each list has the first.",
+    responses={200: ResponseDoc("The report.", Replication)},
+    description="Lags are those of recent arrivals; lists of waiting items have only"
+    " the first ones.",
 )
 def get_replication(context: StoreContext[NoParameters, None]) -> Response:
     """Show replication status."""

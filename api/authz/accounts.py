@@ -43,7 +43,7 @@ from pipelines.formats import version_from_us, version_to_us
 from storage.catalog.accounts import AccountKey, AccountKind, AccountRow, OwnedResource, OwnedType
 from storage.catalog.audit import AuditFilter, AuditRecord
 
-CHANGE_ANSWERS = {200: ResponseDoc("It is so.", ChangeAnswer)}
+CHANGE_ANSWERS = {200: ResponseDoc("Done; `changed` says whether anything changed.", ChangeAnswer)}
 ALL_OR_NONE = "All of them or none: one that does not exist is 404, and nothing has changed then."
 PAGE_TOKEN_PARAMETER = "next_token"
 
@@ -80,7 +80,7 @@ def _declare_creation(
         summary=f"Make a {kind}.",
         tag=f"{kind}s",
         body=body,
-        responses={201: ResponseDoc("Made.", schema)},
+        responses={201: ResponseDoc("Created.", schema)},
         **more,
     )
     def create(context: AnyContext) -> Response:
@@ -286,8 +286,8 @@ post_v1_user = _declare_creation(
     NewUserBody,
     UserAnswer,
     errors=(404, 406, 409),
-    description="Every user is in the group user_default, too. A group or role that does not exist"
-    " is 404, and nothing is made then.",
+    description="Every user is also in the group user_default. A group or role that"
+    " does not exist is 404, and nothing is created then.",
 )
 get_v1_user = _declare_read("user", UserAnswer)
 
@@ -299,7 +299,7 @@ get_v1_user = _declare_read("user", UserAnswer)
     query=StatusParameters,
     responses=CHANGE_ANSWERS,
     errors=(404,),
-    description="Who is disabled is allowed nothing from this moment, whatever tokens they hold.",
+    description="A disabled user is allowed nothing from now on, whatever tokens they hold.",
 )
 def put_v1_user(context: AuthRequestContext[StatusParameters, None]) -> Response:
     """Enable or disable a user."""
@@ -351,7 +351,7 @@ get_v1_user_roles = _declare_links(
     "role",
     RoleList,
     "List the roles of a user.",
-    description="The user's own; those of their groups are at the groups.",
+    description="The user's own roles, without those of their groups.",
 )
 put_v1_user_role = _declare_links_edit(
     "user", "role", RolesBody, "Give a user roles, or take them away.", errors=(404, 406)
@@ -361,7 +361,7 @@ put_v1_user_policy = _declare_policy_change(
     PolicyBody,
     "Give a user a policy of their own.",
     errors=(404,),
-    description="null takes the policy away.",
+    description="null removes the policy.",
 )
 
 get_v1_groups = _declare_list("group", GroupList)
@@ -383,7 +383,7 @@ put_v1_group_policy = _declare_policy_change(
     PolicyBody,
     "Give a group a policy.",
     errors=(404, 409),
-    description="null takes the policy away.",
+    description="null removes the policy.",
 )
 
 get_v1_roles = _declare_list("role", RoleList)
@@ -402,8 +402,8 @@ put_v1_role_policy = _declare_policy_change(
     query=AuditParameters,
     responses=page_responses(AuditLog),
     paged="audit",
-    description="Every change of users, groups, roles, their policies and memberships, and of"
-    " whatever else decides who may do what; the newest first.",
+    description="Every change of users, groups, roles, policies and memberships, and of"
+    " everything else that decides permissions; the newest first.",
 )
 def get_v1_audit(context: AuthRequestContext[AuditParameters, None]) -> Response:
     """Read who changed what."""

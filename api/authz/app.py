@@ -83,18 +83,18 @@ def _is_client_origin(provider: OAuthProvider, origin: str) -> bool:
 
 
 DESCRIPTION = """\
-Knows who uses the data store: users, their groups, roles and policies; logs them in, and signs the
-bearer tokens that the store takes.
+Manages the users of the data store with their groups, roles and policies, logs them in, and signs
+the bearer tokens that the store accepts.
 
-Errors are `application/problem+json` (RFC 9457), but those of the OAuth end points, which are as
-RFC 6749 has them. Lists come in pages: while more follow, the status is 206 and a `Link` header
+Errors are `application/problem+json` (RFC 9457); those of the OAuth endpoints follow RFC 6749.
+Lists come in pages: while more follow, the status is 206 and a `Link` header
 with `rel="next"` holds the URL of the next page. Every answer has an `X-Request-Id`."""
 
 TAGS = {
     "service": "What this service is, and whether it works.",
     "openid": "Logging in, and tokens for applications.",
-    "users": "People, by their e-mail addresses.",
-    "groups": "People taken together.",
+    "users": "Users, by e-mail address.",
+    "groups": "Groups of users.",
     "roles": "Policies with a name, for users and groups.",
     "policies": "What a user may do, and why.",
     "audit": "Who changed what.",

@@ -163,7 +163,7 @@ class EvaluationResult(ResponseSchema):
 
 
 def _version_field() -> TextField:
-    about = "As long as it is the same, so is every decision; nothing else can be read from it."
+    about = "While it is the same, so is every decision. It has no other meaning."
     example = "1767225599000000-1767225500000000-0f1e2d3c4b5a6978"
     return TextField(required=True, metadata={"description": about, "example": example})
 
@@ -198,9 +198,10 @@ class Evaluation(ResponseSchema):
     tag=TAG,
     body=EvaluationBody,
     while_read_only=True,
-    responses={200: ResponseDoc("What the policies say.", Evaluation)},
-    description="Every action on every resource; the result is true if all of them are allowed. A"
-    " user who is disabled is allowed nothing. Nothing is recorded.",
+    responses={200: ResponseDoc("The decisions.", Evaluation)},
+    description="Decides every action on every resource; the result is true if all of"
+    " them are allowed. A disabled user is allowed nothing. Nothing is"
+    " recorded.",
 )
 def post_v1_policies_evaluate(context: AuthRequestContext[None, EvaluationBody]) -> Response:
     """Say what a principal may do, and why."""
@@ -238,9 +239,9 @@ def _format_decision(result: ResourceDecision) -> dict[str, Any]:
     "/v1/policies/version",
     tag=TAG,
     responses={200: ResponseDoc("The version of policies.", PolicyVersion)},
-    description="Cache decisions for one version only. It changes with every change"
-    " of a user, a group, a role or a setting that decides, and with every login that is ended"
-    " before its time, and never comes back.",
+    description="Cache decisions for one version only. The version changes with every"
+    " change of a user, group, role or setting that decides, and with every"
+    " login that ends early; it never recurs.",
     counted=False,
 )
 def get_v1_policies_version(context: AuthRequestContext[None, None]) -> Response:

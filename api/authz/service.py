@@ -51,7 +51,7 @@ class Echo(ResponseSchema):
     "/health",
     tag=TAG,
     responses={
-        200: ResponseDoc("All of it works.", Health),
+        200: ResponseDoc("All parts work.", Health),
         503: ResponseDoc("A part does not work.", Health),
     },
     identified=False,

@@ -58,8 +58,8 @@ class Callback:
             "parameters": parameters,
             "requestBody": {"required": True, "content": {JSON: {"schema": self.payload}}},
             "responses": {
-                "2XX": {"description": "Taken."},
-                "default": {"description": "Not taken: it is sent again, with growing delays."},
+                "2XX": {"description": "Accepted."},
+                "default": {"description": "Failed: it is sent again, with growing delays."},
             },
         }
         return {f"{{$request.body#/{self.url}}}": {"post": request}}

@@ -187,30 +187,31 @@ BODY_TYPES = (FORM_TYPE, "application/json")
 KEYS_AGE_S = 300
 """Cache lifetime of the keys; verifiers fetch again for an unknown key id."""
 BODY_HELP = (
-    "The body is a form (`application/x-www-form-urlencoded`) or JSON; members that are not known"
-    " are ignored. The client proves itself by HTTP Basic or `client_id` and `client_secret`, a"
-    " public one by `client_id`."
+    "The body is a form (`application/x-www-form-urlencoded`) or JSON;"
+    " unknown members are ignored. The client authenticates by HTTP Basic or"
+    " by `client_id` and `client_secret`; a public client sends its"
+    " `client_id`."
 )
 OPERATION_OPTIONS: dict[str, Any] = {"tag": TAG, "identified": False, "counted": False}
 """Verifiers fetch keys without a token; token requests have their own rate limit."""
 RETRY_ANSWERS = {
-    429: ResponseDoc("Too many requests of one address.", OAuthErrorAnswer),
-    503: ResponseDoc("Not now.", OAuthErrorAnswer),
+    429: ResponseDoc("Too many requests from one address.", OAuthErrorAnswer),
+    503: ResponseDoc("Temporarily unavailable.", OAuthErrorAnswer),
 }
 UNREADABLE_ANSWERS = {
     413: ResponseDoc("The body is too large.", OAuthErrorAnswer),
     415: ResponseDoc("The body is neither a form nor JSON.", OAuthErrorAnswer),
 }
 TOKEN_ERROR_ANSWERS = {
-    400: ResponseDoc("Refused, for this reason.", OAuthErrorAnswer),
-    401: ResponseDoc("The client is not known, or not proven.", OAuthErrorAnswer),
+    400: ResponseDoc("Refused; `error` says why.", OAuthErrorAnswer),
+    401: ResponseDoc("The client is unknown, or its authentication failed.", OAuthErrorAnswer),
     **UNREADABLE_ANSWERS,
     **RETRY_ANSWERS,
 }
 USERINFO_ERROR_ANSWERS = {
-    400: ResponseDoc("The request is wrong.", OAuthErrorAnswer),
-    401: ResponseDoc("There is no token, or none that is good.", OAuthErrorAnswer),
-    403: ResponseDoc("The token is for something else.", OAuthErrorAnswer),
+    400: ResponseDoc("The request is malformed.", OAuthErrorAnswer),
+    401: ResponseDoc("The token is missing or invalid.", OAuthErrorAnswer),
+    403: ResponseDoc("The token lacks a scope.", OAuthErrorAnswer),
     **RETRY_ANSWERS,
 }
 
@@ -281,7 +282,7 @@ def post_oauth_token(
 
 @client_operation(
     "/oauth/revoke",
-    ResponseDoc("The token is good for nothing, whatever it was."),
+    ResponseDoc("Revoked; an unknown token is no error."),
     RevokeForm,
     note=" `token` is an access or a refresh token: all tokens of the same login end.",
 )
@@ -327,7 +328,7 @@ def post_oauth_userinfo(context: AuthRequestContext[None, None]) -> Response:
 
 @client_operation(
     "/oauth/device_authorization",
-    ResponseDoc("What the device shows, and what it asks for tokens with.", DeviceAnswer),
+    ResponseDoc("The codes: one to show to the user, one to request tokens with.", DeviceAnswer),
     DeviceForm,
 )
 def post_oauth_device(

@@ -13,8 +13,10 @@ from api.schemas.fields import (
     ResponseSchema,
     TextField,
     describe_field,
+    one_of,
     page_size_field,
     page_token_field,
+    text_length,
     version_field,
 )
 from auth.accounts import (
@@ -60,8 +62,7 @@ class ListParameters:
 
 
 def _choice_field(choices: Sequence[str], **given: Any) -> TextField:
-    one_of = validate.OneOf(choices, error=f"Must be one of: {', '.join(choices)}.")
-    return TextField(validate=one_of, **given)
+    return TextField(validate=one_of(*choices), **given)
 
 
 @dataclass(frozen=True)
@@ -71,7 +72,7 @@ class OwnedResourcesParameters(ListParameters):
     resource_type: Annotated[
         OwnedType | None,
         _choice_field(
-            OWNED_TYPES, load_default=None, metadata={"description": "Only things of this type."}
+            OWNED_TYPES, load_default=None, metadata={"description": "Only resources of this type."}
         ),
     ]
 
@@ -296,8 +297,7 @@ class OwnedList(ResponseSchema):
 
 
 def _filter_field(about: str, kind: type[TextField] = TextField) -> TextField:
-    short = validate.Length(1, 254, error="Must have 1 to 254 characters.")
-    return kind(load_default=None, validate=short, metadata={"description": about})
+    return kind(load_default=None, validate=text_length(254), metadata={"description": about})
 
 
 @dataclass(frozen=True)
@@ -336,7 +336,7 @@ class AuditEntry(ResponseSchema):
         required=True,
         allow_none=True,
         metadata={
-            "description": "What it was, as far as it changed; null: it was not there.",
+            "description": "The changed members before the change; null if it did not exist.",
             "example": {"status": "enabled"},
         },
     )

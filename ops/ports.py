@@ -36,7 +36,7 @@ def _find_obstacle(host: str, port: int) -> OSError | None:
 
 def require_free_ports(host: str, port: int, ops_port: int = 0) -> None:
     """PortTaken when the API's port, the next one or the operators' is in use, OSError when one of
-    them cannot be listened on. The operators' port may be 0, which is none."""
+    them cannot be listened on. The operators' port may be 0: there is none then."""
     for number, what, setting in (
         (port, "the API", "STORE_PORT"),
         (port + 1, "the authorization service", "STORE_PORT"),

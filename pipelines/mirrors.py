@@ -52,7 +52,7 @@ LEASE_WAIT_S = 2 * LEASE_S
 """How long another process waits for the lease: longer than that of a process that was killed."""
 LEASE_POLL_S = 0.5
 RECORD_S = 60.0
-"""While a page is applied, the catalog learns so often that the mirror goes on."""
+"""While a page is applied, the catalog learns so often that the mirror still works."""
 ABANDONED_US = 86_400_000_000
 """A mirror of another replica or prefix that was up to date so much later replaces this one."""
 MAX_REASON = 500
@@ -223,7 +223,7 @@ class MirrorProgress:
     deleted: int = 0
     failed: list[FailedEvent] = field(default_factory=list)
     recorded_at: float = field(default_factory=time.monotonic)
-    """When the catalog last learned that the mirror goes on."""
+    """When the catalog last learned that the mirror works."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -377,7 +377,7 @@ def _read_failed(tx: Tx, key: str) -> list[FailedEvent]:
 
 
 def _record_success(tx: Tx, plan: MirrorPlan, complete_us: int | None = None) -> None:
-    """Record that the mirror goes on, and the time of the last event that it applied.
+    """Record that the mirror still works, and the time of the last event that it applied.
 
     If another mirror of the same store records at the same moment, the next success is recorded.
     """

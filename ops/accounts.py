@@ -155,7 +155,7 @@ def add_user(settings: Settings, email: str, roles: tuple[str, ...]) -> CommandO
         local_users.add_user(
             catalog, passwords, name, _read_password(), now=time.time(), roles=roles
         )
-    return CommandOutput({"user": name, "roles": list(roles)}, f"{name} may log in.")
+    return CommandOutput({"user": name, "roles": [*dict.fromkeys(roles)]}, f"{name} may log in.")
 
 
 @users.command(name="list")

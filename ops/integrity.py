@@ -127,9 +127,16 @@ def _open_output(output: Path | None) -> Iterator[TextIO]:
         yield sys.stdout
         return
     part = output.with_name(output.name + ".part")
-    with part.open("w", encoding="ascii") as stream:
-        yield stream
-    part.replace(output)
+    try:
+        with part.open("w", encoding="ascii") as stream:
+            yield stream
+        part.replace(output)
+    except BaseException as error:
+        part.unlink(missing_ok=True)
+        if isinstance(error, OSError):
+            reason = f"{output} cannot be written: {error.strerror or error}"
+            raise click.ClickException(reason) from error
+        raise
 
 
 def build_report_lines(

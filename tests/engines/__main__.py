@@ -70,7 +70,9 @@ def install(names: Sequence[str]) -> None:
 
 
 @engines.command()
-@click.option("--only", multiple=True, type=NAMES, help="Start these alone; repeatable.")
+@click.option(
+    "--only", multiple=True, type=click.Choice(list(ENGINES)), help="Start these alone; repeatable."
+)
 @click.option("--tool", "tools", multiple=True, type=NAMES, help="Install this program, too.")
 @click.option("--unsynced", is_flag=True, help="PostgreSQL waits for no disk; not for drills.")
 @optional_engines.option

@@ -52,6 +52,18 @@ def test_check_accepts_an_intact_report_and_counts(home: Path, bundle: FQID) -> 
     assert "5 objects in 1 lines, 0 damaged" in shown
 
 
+def test_a_report_that_cannot_be_written_is_named_and_leaves_nothing(
+    home: Path, bundle: FQID
+) -> None:
+    report, part = home / "report.jws", home / "report.jws.part"
+    part.symlink_to("/dev/full")
+    result = typed("fixity-report", "--output", str(report))
+    assert result.exit_code == 1
+    assert f"{report} cannot be written: No space left on device" in result.output
+    assert not report.exists()
+    assert not part.is_symlink()
+
+
 @pytest.fixture
 def paged(home: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """A report of several lines."""

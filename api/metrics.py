@@ -62,10 +62,12 @@ MIRROR_SUCCESS_TIME = SampledMetric(
 )
 MIRROR_COMPLETE_TIME = SampledMetric(
     "store_mirror_complete_time_seconds",
-    "Until when a mirror has applied the events of the mirrored store, seconds since 1970; 0: none",
+    "Until when a mirror has applied the events of the mirrored store, seconds since 1970; 0: none;"
+    " absent elsewhere",
 )
 MIRROR_EVENTS_FAILED = SampledMetric(
-    "store_mirror_events_failed", "Events that a mirror could not apply, and tries again"
+    "store_mirror_events_failed",
+    "Events that a mirror could not apply, and tries again; absent elsewhere",
 )
 OBJECTS = SampledMetric(
     "store_objects", "Blobs and records that a replica should hold", ("replica",)

@@ -4,10 +4,7 @@ Only this module has imports inside functions: a process that serves folders nev
 clients of S3, Google Cloud Storage, OpenSearch or Redis.
 """
 
-import smtplib
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
-from email.message import EmailMessage
 from typing import Any, Protocol, runtime_checkable
 from urllib.parse import unquote, urlsplit
 
@@ -18,7 +15,6 @@ from storage.blobs.signed_urls import UrlSigner
 from storage.catalog import Catalog, revisions
 from storage.datagrams import open_socket_folder
 from storage.encryption import derive_keys
-from storage.errors import Unavailable
 from storage.model import Replica
 from storage.protocols import (
     BlobInfo,
@@ -35,7 +31,6 @@ from storage.tracing import Tracer
 
 CREDENTIALS_LIFETIME_S = range(900, 43_200 + 1)
 """Seconds that a role's session in AWS may last."""
-SMTP_TIMEOUT_S = 30
 
 
 @runtime_checkable
@@ -195,30 +190,12 @@ def open_tracer(settings: Settings, service: str = "store") -> Tracer:
     return CollectorTracer(settings.traces_url, settings.traces_ratio, service=service)
 
 
-@dataclass(frozen=True, slots=True)
-class Mailer:
-    """Sends plain-text mail from one sender."""
-
-    host: str
-    port: int
-    sender: str
-
-    def __call__(self, to: str, subject: str, body: str) -> None:
-        """Pass one mail to the server; Unavailable if it does not accept it."""
-        message = EmailMessage()
-        message["From"], message["To"], message["Subject"] = self.sender, to, subject
-        message.set_content(body)
-        try:
-            with smtplib.SMTP(self.host, self.port, timeout=SMTP_TIMEOUT_S) as server:
-                server.send_message(message)
-        except (OSError, smtplib.SMTPException) as error:
-            raise Unavailable(f"The mail server rejected the mail: {error}") from error
-
-
 def open_mailer(settings: Settings) -> Callable[[str, str, str], None] | None:
     """Return a function that sends mail (recipient, subject, body); None without a server."""
     if not settings.smtp_host:
         return None
+    from storage.mail import Mailer
+
     return Mailer(settings.smtp_host, settings.smtp_port, settings.smtp_from)
 
 

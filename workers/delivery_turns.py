@@ -320,7 +320,7 @@ class EndpointTurn:
         """Return whether the subscription is active; withdraw the delivery if not.
 
         The permit is not lent meanwhile: all attempts that wait for the catalog begin at once when
-        it responds, and would be more than the permits.
+        it responds. One that was lent before, because connecting took long, is counted again.
         """
         permit.take_back()
         try:

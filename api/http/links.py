@@ -26,13 +26,23 @@ class Link:
     """Parameters of both queries."""
     status: str = "2"
     """How the status of the answers begins that have these members."""
+    body: Mapping[str, str] = field(default_factory=dict)
+    """Members of the other request's body that are members of the answer, by JSON pointer."""
+    description: str = ""
 
     def describe(self) -> dict[str, Any]:
         """Return the link object."""
         parameters = {name: f"$request.path.{own}" for name, own in self.path.items()}
         parameters |= {name: f"$response.body#/{where}" for name, where in self.answered.items()}
         parameters |= {name: f"$request.query.{name}" for name in self.query}
-        return {"operationId": self.operation, "parameters": parameters}
+        link: dict[str, Any] = {"operationId": self.operation, "parameters": parameters}
+        if self.body:
+            link["requestBody"] = {
+                name: f"$response.body#/{where}" for name, where in self.body.items()
+            }
+        if self.description:
+            link["description"] = self.description
+        return link
 
 
 @dataclass(frozen=True)
@@ -79,12 +89,13 @@ _UUID = {"uuid": "uuid"}
 _REPLICA = ("replica",)
 _SUBSCRIPTION_TYPE = {"subscription_type": "subscription_type"}
 _UPLOAD_ID = {"upload_id": "upload_id"}
+_NEEDS_REPLICA = "Only if the request named a `replica`; else name the one of the source's scheme."
 
 STORE_LINKS: Mapping[str, Sequence[Link]] = {
     "put_file": (
-        Link("get_file", _UUID, _VERSION, _REPLICA),
-        Link("head_file", _UUID, _VERSION, _REPLICA),
-        Link("get_file_bundles", _UUID, _VERSION, _REPLICA),
+        Link("get_file", _UUID, _VERSION, _REPLICA, description=_NEEDS_REPLICA),
+        Link("head_file", _UUID, _VERSION, _REPLICA, description=_NEEDS_REPLICA),
+        Link("get_file_bundles", _UUID, _VERSION, _REPLICA, description=_NEEDS_REPLICA),
         Link("get_task", {}, {"task_id": "task_id"}, status="202"),
     ),
     "put_bundle": (
@@ -115,7 +126,7 @@ STORE_LINKS: Mapping[str, Sequence[Link]] = {
     "post_area_upload": (
         Link("get_area_upload", {**_UUID, "filename": "filename"}, _UPLOAD_ID),
         Link("put_area_part", {**_UUID, "filename": "filename"}, _UPLOAD_ID),
-        Link("post_area_upload_complete", {**_UUID, "filename": "filename"}),
+        Link("post_area_upload_complete", {**_UUID, "filename": "filename"}, body=_UPLOAD_ID),
     ),
 }
 """By the operation that answers."""

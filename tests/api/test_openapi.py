@@ -379,7 +379,10 @@ def test_links_lead_to_operations_by_values_that_there_are(document) -> None:
     described = {one["operationId"]: one for _, _, one in operations(document)}
     found = 0
     for _, _, one in operations(document):
-        own = {(parameter["in"], parameter["name"]) for parameter in one["parameters"]}
+        own = {
+            (parameter["in"], parameter["name"]): parameter["required"]
+            for parameter in one["parameters"]
+        }
         for status, response in one["responses"].items():
             for link in response.get("links", {}).values():
                 assert status.startswith("2")
@@ -391,12 +394,19 @@ def test_links_lead_to_operations_by_values_that_there_are(document) -> None:
                 # The client chooses a part; deliveries have states of their own.
                 known = (required - {"part"}) | (taken & {*members} - {"state"})
                 assert known <= {*link["parameters"]}, link
+                body = described[link["operationId"]].get("requestBody", {}).get("content", {})
+                if "application/json" in body:
+                    schema = resolve_reference(document, body["application/json"]["schema"])
+                    needed = {*schema.get("required", ())} & {*members}
+                    assert needed <= {*link.get("requestBody", ())}, link
                 for name, source in link["parameters"].items():
                     assert name in taken, link
                     if source.startswith("$response.body#/"):
                         assert source.removeprefix("$response.body#/") in members, link
                     else:
                         assert tuple(source.split(".")[1:]) in own, link
+                        is_given = own[tuple(source.split(".")[1:])]
+                        assert is_given or "Only if the request" in link["description"], link
                 found += 1
     assert found > len(STORE_LINKS)
     answered = described["put_file"]["responses"]

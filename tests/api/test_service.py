@@ -100,10 +100,13 @@ def test_health_warns_of_a_mirror_that_is_late_or_lacks_events(
         record_mirror(stores, success_us=success_us, complete_us=1, failed=failed)
     mirror = replace(settings, mirror_of=MIRRORED)
     app = create_app(mirror, stores, job_queue=job_queue, verify=verify)
-    answer = app.test_client().get("/health")
+    answer = app.test_client().get("/health", headers=ADMIN)
     part = answer.json["parts"]["mirror"]
     assert (answer.status_code, part["status"], part["failed"]) == (200, status, failed)
     assert shown in part["reason"]
+    others = app.test_client().get("/health").json["parts"]["mirror"]
+    assert others["failed"] == failed
+    assert "CREATE" not in others["reason"]
     if age_s is not None:
         assert age_s <= part["age_s"] < age_s + 60
         assert part["at"] in part["reason"]

@@ -6,8 +6,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from storage.engines import Mailer
 from storage.errors import Unavailable
+from storage.mail import Mailer
 
 pytestmark = pytest.mark.spec("CHK-04")
 

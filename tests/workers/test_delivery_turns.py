@@ -197,7 +197,7 @@ def test_attempts_that_wait_for_the_catalog_lend_no_permit(
             backlog(catalog, one, 4)
         async with delivering(catalog, sender=Connecting()):
             try:
-                await eventually(lambda: asked == FIRST_PERMITS)
+                await eventually(lambda: asked >= FIRST_PERMITS)
                 await asyncio.sleep(0.1)
                 assert (asked, sent) == (FIRST_PERMITS, 0)
             finally:

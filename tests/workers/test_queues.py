@@ -177,7 +177,7 @@ def test_a_job_beyond_its_time_limit_is_retried_with_backoff(stores: Stores) -> 
         (
             ("-c", "import web.wsgi"),
             {"STORE_SEARCH_URL": "ftp://x"},
-            "must be an http or https URL",
+            "STORE_SEARCH_URL: must be a URL that begins with https:// or http://",
         ),
     ],
 )

@@ -50,7 +50,7 @@ class AnswerOptions:
 
     @property
     def chosen(self) -> str:
-        """The form of the answer, by default what suits standard"""
+        """The form of the answer, by default what suits standard output."""
         if self.form:
             return self.form
         if self.fields is not None or self.query or self.jq:

@@ -35,8 +35,9 @@ REPORT_COLUMNS = (*COLUMNS, *SUMS, "url")
 
 def report_row(found: Mapping[str, Any]) -> dict[str, Any]:
     """A listed file as a row of the report; unknown cells are empty."""
-    known = {**found, **(found.get("checksums") or {})}
-    return {name: "" if known.get(name) is None else known[name] for name in REPORT_COLUMNS}
+    sums = found.get("checksums") or {}
+    row = {name: (sums if name in SUMS else found).get(name) for name in REPORT_COLUMNS}
+    return {name: "" if value is None else value for name, value in row.items()}
 
 
 def write_report(path: Path, files: Iterable[Mapping[str, Any]]) -> int:

@@ -34,8 +34,7 @@ def find_instance_id(settings: Settings) -> str | None:
 
 def parse_owner(settings: Settings, owner: str | None) -> str:
     """Return the address that `--owner` names, by default the administrator's."""
-    if not owner:
-        return administrator_email(settings)
+    owner = administrator_email(settings) if owner is None else owner
     try:
         return parse_user_email(owner)
     except Invalid as error:

@@ -9,6 +9,7 @@ import click
 from config import Settings
 from config.parsing import is_plain_url
 from ops.commands import open_stores, parse_owner
+from ops.options import PrintableText
 from ops.output import CommandOutput, OutputTable, prints_output
 from pipelines.imports import (
     FolderCollector,
@@ -37,7 +38,11 @@ PROGRESS_S = 10.0
     show_default=True,
     help="Make a bundle of the objects of each folder.",
 )
-@click.option("--owner", help="E-mail address of the owner; by default the administrator.")
+@click.option(
+    "--owner",
+    type=PrintableText(),
+    help="E-mail address of the owner; by default the administrator.",
+)
 @click.option("--creator-uid", type=click.IntRange(0, 2**63 - 1), default=0, show_default=True)
 @click.option("--endpoint", default="", help="URL of the S3 service, if it is not Amazon's.")
 @click.option("--limit", type=click.IntRange(1), help="Only the first objects.")

@@ -11,7 +11,7 @@ from auth.tokens import issuance
 from config import Settings
 from ops import home
 from ops.commands import open_catalog, open_stores
-from ops.options import PrintableText
+from ops.options import FiniteRange, PrintableText
 from ops.output import CommandOutput, prints_output, prints_state
 from pipelines.recovery import epochs
 from storage import engines
@@ -132,7 +132,7 @@ def prepare(context: click.Context) -> None:
 @click.option(
     "--wait",
     "wait_s",
-    type=click.FloatRange(0.1, LOCK_S),
+    type=FiniteRange(0.1, LOCK_S),
     default=LOCK_TIMEOUT_S,
     show_default=True,
     metavar="SECONDS",

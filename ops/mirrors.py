@@ -17,6 +17,7 @@ from config import Settings
 from config.logs import configure_logging
 from config.parsing import is_plain_url
 from ops.commands import open_stores, parse_owner
+from ops.options import PrintableText
 from ops.output import CommandOutput, OutputTable, prints_output
 from pipelines import mirrors
 from pipelines.area_files import checksum_metadata
@@ -245,7 +246,11 @@ def _raise_status(url: str, status: int) -> NoReturn:
 @click.option("--token-file", type=click.File("rb"), help="A file with that token; - is the input.")
 @click.option("--replica", type=click.Choice(REPLICAS), default="aws", show_default=True)
 @click.option("--prefix", default="", help="Only bundles whose uuids begin with it.")
-@click.option("--owner", help="E-mail address of the owner; by default the administrator.")
+@click.option(
+    "--owner",
+    type=PrintableText(),
+    help="E-mail address of the owner; by default the administrator.",
+)
 @click.option("--follow/--once", help="Go on for ever, or end when all events were applied.")
 @click.option("--list-failed", is_flag=True, help="Only list the events that were not applied.")
 @click.pass_obj

@@ -199,6 +199,7 @@ def test_rejects_bad_sources(home: Path, bucket: str, source: str, message: str)
         (("gs://bucket/", "--endpoint", "http://localhost"), "--endpoint is for sources in S3"),
         (("s3://bucket/", "--owner", "nobody here"), "--owner: Not an e-mail address"),
         (("s3://bucket/", "--owner", "nobody here"), "(got nobody here)"),
+        (("s3://bucket/", "--owner", ""), "'--owner': must not be empty"),
         (("s3://bucket/", "--creator-uid", "9" * 23), "--creator-uid"),
     ],
 )

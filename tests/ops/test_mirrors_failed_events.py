@@ -25,7 +25,7 @@ from storage.errors import Unavailable
 from storage.model import CHECKSUM_NAMES, FQID
 from storage.stores import Stores
 from tests.builders import new_uuid, version
-from tests.ops.commands import opened, typed
+from tests.ops.commands import opened, run_json, typed
 from tests.waiting import PATIENCE_S, until
 
 CONTENT = b"the content of a data file"
@@ -349,6 +349,19 @@ def test_a_refused_page_is_no_success(mirror: Mirror, server: Server, monkeypatc
     with pytest.raises(Unavailable, match="More than 0 events"):
         mirror.follow()
     assert mirror.report().success_us is None
+
+
+def test_deposits_for_the_identity_of_the_administrator(
+    mirror: Mirror, server: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("STORE_MIRROR_OF", server.url)
+    monkeypatch.setenv("STORE_ALLOW_PRIVATE_CALLBACKS", "true")
+    monkeypatch.setenv("STORE_DEPLOYMENT", "Example.org")
+    assert run_json("mirror", server.url)["bundles"] == 2
+    with mirror.stores.catalog.read() as tx:
+        row = bundle_rows.find(tx, server.bundles[0])
+    assert row is not None
+    assert row.author == "admin@example.org"
 
 
 def test_lists_failed_events_without_trying_them(

@@ -302,10 +302,16 @@ def test_rejects_a_token_that_is_no_header(
     assert not server.paths
 
 
-def test_rejects_an_owner_without_an_address(home: Path, server: Server) -> None:
-    refused = typed("mirror", server.url, "--owner", "nobody here")
+@pytest.mark.parametrize(
+    ("owner", "message"),
+    [("nobody here", "--owner: Not an e-mail address"), ("", "'--owner': must not be empty")],
+)
+def test_rejects_an_owner_without_an_address(
+    home: Path, server: Server, owner: str, message: str
+) -> None:
+    refused = typed("mirror", server.url, "--owner", owner)
     assert refused.exit_code == 2
-    assert "--owner: Not an e-mail address" in refused.output
+    assert message in refused.output
     assert not server.paths
 
 

@@ -22,8 +22,9 @@ def test_refuses_a_catalog_on_sqlite(home: Path) -> None:
         (("visible", "--parts", "257"), "257 is not in the range 1<=x<=256"),
         (("visible",), "Missing option '--parts'"),
         (("files", "--parts", "64"), "'files' is not one of 'visible', 'presence'"),
+        (("visible", "--parts", "64", "--wait", "nan"), "'--wait': It is not a finite number"),
     ],
-    ids=["none", "many", "missing", "table"],
+    ids=["none", "many", "missing", "table", "wait"],
 )
 def test_names_what_is_wrong_with_an_option(
     home: Path, words: tuple[str, ...], reason: str

@@ -11,12 +11,12 @@ import stat
 import tomllib
 import typing
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from functools import cache
 from pathlib import Path
 from typing import Any
 
-from config.parsing import find_out_of_bounds, parse_value
+from config.parsing import find_malformed_urls, find_out_of_bounds, parse_value
 from config.settings import (
     FILE_VARIABLE,
     IGNORED_PREFIXES,
@@ -117,6 +117,9 @@ def read_all_settings(environ: Mapping[str, str]) -> LoadedSettings:
         values.pop(error.name)
         loaded.settings = Settings(**values)
     problems |= find_out_of_bounds(vars(loaded.settings))
+    # `ops settings check` goes on, and splits URLs: malformed ones would raise.
+    cleared: dict[str, Any] = dict.fromkeys(find_malformed_urls(vars(loaded.settings)), "")
+    loaded.settings = replace(loaded.settings, **cleared)
     for name, problem in problems.items():
         place = in_file[name].place if loaded.sources.get(name) == "file" else variable_of(name)
         loaded.problems.append(f"{place}: {problem}")

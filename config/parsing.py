@@ -29,6 +29,9 @@ SETTING_BOUNDS = {
     "catalog_overflow": (0, 10_000),
     "catalog_read_max_lag_s": (0.5, 3_600.0),
     "areas_credentials_s": (900, 43_200),
+    # Bytes a second, not seconds.
+    "scrub_bytes_s": (0, 2**62),
+    "request_min_bytes_s": (0, 2**62),
 }
 """Minimum and maximum values with which a store can run."""
 LARGEST_NUMBERS = {"_days": 36_500, "_ms": 3_600_000, "_s": 3_153_600_000, "": 2**62}
@@ -39,8 +42,8 @@ POSITIVE_SETTINGS = frozenset(
         *("max_body_bytes", "max_json_depth", "max_upload_bytes"),
         *("api_processes", "api_connections", "request_head_s", "signed_url_s"),
         *("policies_timeout_s", "provider_timeout_s", "delivery_timeout_s", "search_timeout_s"),
-        *("code_s", "access_token_s", "refresh_idle_s", "personal_token_s", "grant_s"),
-        *("device_code_s", "login_s", "session_s", "session_idle_s", "login_link_s"),
+        *("code_s", "access_token_s", "refresh_idle_s", "grant_s"),
+        *("device_code_s", "login_s", "session_s", "session_idle_s"),
         *("password_min", "password_memory_kib", "password_passes", "password_lanes"),
         *("passwords_at_once", "copy_parallel", "max_claims", "refill_rows", "worker_poll_ms"),
         *("scrub_period_days", "search_fields", "jmespath_visits"),
@@ -50,7 +53,7 @@ POSITIVE_SETTINGS = frozenset(
 URL_SCHEMES = {
     **dict.fromkeys(("external_url", "auth_external_url"), ("https://", "http://")),
     **dict.fromkeys(("policies_url", "search_url"), ("https://", "http://")),
-    "catalog_url": ("postgresql+psycopg://", "sqlite:///"),
+    "catalog_url": ("postgresql+psycopg://", "sqlite:///", "sqlite+pysqlite:///"),
     "redis_url": ("redis://", "rediss://", "unix://"),
     **dict.fromkeys(
         ("replica_aws", "replica_gcp", "areas_url", "checkout_aws", "checkout_gcp"),
@@ -59,6 +62,8 @@ URL_SCHEMES = {
     "backup_target": ("file:///", "s3://", "gs://"),
 }
 """Beginnings of the URLs that a setting can be, if it is not empty."""
+SPLIT_URLS = URL_SCHEMES.keys() - {"catalog_url"}
+"""Settings whose URL must have a host and a port that `urlsplit` can read."""
 SETTING_CHOICES = {
     "log_level": ("debug", "info", "warning", "error", "critical"),
     "log_format": ("auto", "text", "json"),
@@ -95,10 +100,14 @@ def find_out_of_bounds(settings: Mapping[str, Any]) -> dict[str, str]:
         for least, most in [_find_bounds(name, value)]
         if not least <= value <= most
     }
-    if not settings["delivery_delays_s"] or min(settings["delivery_delays_s"]) < 0:
-        numbers["delivery_delays_s"] = "must be a list of delays, none of them negative"
+    delays, longest = settings["delivery_delays_s"], LARGEST_NUMBERS["_s"]
+    if not delays or min(delays) < 0 or max(delays) > longest:
+        numbers["delivery_delays_s"] = (
+            f"must be a list of delays, each between 0 and {longest} seconds"
+        )
     # The value is not repeated: it may have a password.
-    urls = {
+    urls = dict.fromkeys(find_malformed_urls(settings), "must be a URL with a valid host and port")
+    urls |= {
         name: f"must be a URL that begins with {', '.join(schemes[:-1])} or {schemes[-1]}"
         for name, schemes in URL_SCHEMES.items()
         if settings[name] and not _begins_with(settings[name], schemes)
@@ -109,6 +118,19 @@ def find_out_of_bounds(settings: Mapping[str, Any]) -> dict[str, str]:
         if settings[name].lower() not in choices
     }
     return numbers | urls | words
+
+
+def find_malformed_urls(settings: Mapping[str, Any]) -> list[str]:
+    """Return the settings whose URL has brackets or a port that cannot be read."""
+    return [name for name in sorted(SPLIT_URLS) if not _is_readable_url(settings[name])]
+
+
+def _is_readable_url(url: str) -> bool:
+    try:
+        _ = urlsplit(url).port
+    except ValueError:
+        return False
+    return True
 
 
 def _find_bounds(name: str, value: float) -> tuple[float, float]:
@@ -127,8 +149,12 @@ def _describe_bounds(least: float, most: float) -> str:
 
 
 def _begins_with(url: str, schemes: Iterable[str]) -> bool:
-    """Return whether a URL begins with one of these, with something behind it."""
-    return any(url.lower().startswith(scheme) and len(url) > len(scheme) for scheme in schemes)
+    """Return whether a URL begins with one of these, with something behind it.
+
+    Only the schemes of HTTP may have capitals.
+    """
+    compared = url.lower() if "https://" in schemes else url
+    return any(compared.startswith(scheme) and len(url) > len(scheme) for scheme in schemes)
 
 
 def is_origin(text: str) -> bool:

@@ -245,7 +245,9 @@ class Settings:
     code_s: int = _setting(60, "lifetime of an authorization code, seconds")
     access_token_s: int = _setting(3_600, "lifetime of an access token, seconds")
     refresh_idle_s: int = _setting(2_592_000, "lifetime of an unused refresh token, seconds")
-    personal_token_s: int = _setting(31_536_000, "longest lifetime of a personal token, seconds")
+    personal_token_s: int = _setting(
+        31_536_000, "longest lifetime of a personal token, seconds; 0: none"
+    )
     grant_s: int = _setting(31_536_000, "longest time from a login to its last refresh, seconds")
     refresh_grace_s: int = _setting(10, "how long a refresh may be repeated, seconds; 0: never")
     device_code_s: int = _setting(600, "lifetime of a device code, seconds")
@@ -270,7 +272,7 @@ class Settings:
     login_s: int = _setting(900, "time limit for completing a login, seconds")
     session_s: int = _setting(43_200, "longest duration of a browser session, seconds")
     session_idle_s: int = _setting(3_600, "longest idle time of a browser session, seconds")
-    login_link_s: int = _setting(86_400, "lifetime of a one-time login link, seconds")
+    login_link_s: int = _setting(86_400, "lifetime of a one-time login link, seconds; 0: none")
     password_min: int = _setting(12, "minimum length of a password, characters")
     password_memory_kib: int = _setting(65_536, "Argon2id memory per password, KiB")
     password_passes: int = _setting(3, "Argon2id passes")

@@ -16,13 +16,14 @@ from auth.authorization import parse_closed_operations
 from auth.tokens.verification import require_token_algorithms
 from config import Settings
 from config.loading import LoadedSettings, read_all_settings, variable_of
+from config.parsing import URL_SCHEMES
 from config.reference import list_current_values, render_example
 from config.settings import FILE_VARIABLE, PREFIX, SettingsError, is_loopback
 from ops.output import CommandOutput, OutputTable, prints_state
 from storage.connect import check_secrets
-from storage.engines import open_bucket, open_schemas
+from storage.engines import open_bucket, open_schemas, open_search_index
 from storage.errors import DomainError, explain_error
-from storage.model import MIN_SECRET_LENGTH
+from storage.model import MIN_SECRET_LENGTH, REPLICAS
 
 BUCKETS = ("replica_aws", "replica_gcp", "areas_url", "checkout_aws", "checkout_gcp")
 
@@ -86,6 +87,8 @@ def _list_unusable(settings: Settings) -> Iterator[str]:
         partial(parse_closed_operations, settings.closed_operations),
         partial(require_token_algorithms, settings.token_algorithms),
     ]
+    if settings.search_url.lower().startswith(URL_SCHEMES["search_url"]):
+        checks.append(partial(open_search_index, settings, REPLICAS[0]))
     for check_one in checks:
         try:
             check_one()
@@ -135,6 +138,11 @@ def find_conflicts(settings: Settings) -> list[str]:
             settings.bucket("aws") == settings.bucket("gcp"),
             "replica_gcp",
             "is the bucket of replica aws, so there would be one copy of the data",
+        ),
+        (
+            bool(settings.areas_role_arn) and not settings.areas_url.startswith("s3://"),
+            "areas_role_arn",
+            "is for upload areas in an s3:// bucket",
         ),
         (settings.wait_s > settings.wait_cap_s, "wait_s", "is longer than STORE_WAIT_CAP_S"),
         (

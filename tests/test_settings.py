@@ -259,6 +259,31 @@ def test_no_number_is_negative_or_too_large_for_the_catalog(raw: str) -> None:
     assert all(re.search(r": must be .*\(got ", problem) for problem in found), found
 
 
+def test_accepts_0_where_it_has_a_meaning() -> None:
+    meanings = {item.name: item.metadata["about"] for item in fields(Settings)}
+    names = {name for name, about in meanings.items() if re.search(r"\b0: ", about)}
+    assert names > {"login_link_s", "personal_token_s", "rate_per_minute", "disable_after_s"}
+    settings = load_settings({f"STORE_{name.upper()}": "0" for name in names})
+    assert {name: getattr(settings, name) for name in names} == dict.fromkeys(names, 0)
+
+
+@pytest.mark.parametrize(
+    ("name", "raw", "value"),
+    [
+        ("SCRUB_BYTES_S", "4294967296", 2**32),
+        ("REQUEST_MIN_BYTES_S", "4294967296", 2**32),
+        ("CATALOG_URL", "sqlite+pysqlite:////srv/a.db", "sqlite+pysqlite:////srv/a.db"),
+        ("SEARCH_URL", "HTTP://search:9200", "HTTP://search:9200"),
+    ],
+)
+def test_accepts_what_the_store_can_use(name: str, raw: str, value: object) -> None:
+    assert getattr(load_settings({f"STORE_{name}": raw}), name.lower()) == value
+
+
+WRONG_DELAYS = "must be a list of delays, each between 0 and 3153600000 seconds"
+WRONG_HOST = "must be a URL with a valid host and port"
+
+
 @pytest.mark.parametrize(
     ("name", "raw", "problem"),
     [
@@ -266,8 +291,12 @@ def test_no_number_is_negative_or_too_large_for_the_catalog(raw: str) -> None:
         ("SEARCH_TIMEOUT_S", "0", "must be between 0.001 and 3153600000 (got 0.0)"),
         ("AREAS_CREDENTIALS_S", "899", "must be between 900 and 43200 (got 899)"),
         ("DELIVERY_KEEP_DAYS", "36501", "must be between 0 and 36500 (got 36501)"),
-        ("DELIVERY_DELAYS_S", "", "must be a list of delays, none of them negative"),
-        ("DELIVERY_DELAYS_S", "0,-1", "must be a list of delays, none of them negative"),
+        *(("DELIVERY_DELAYS_S", raw, WRONG_DELAYS) for raw in ("", "0,-1", "0,1e300")),
+        ("REPLICA_AWS", "S3://b", "must be a URL that begins with file:///, s3:// or gs://"),
+        ("AREAS_URL", "FILE:///srv", "must be a URL that begins with file:///, s3:// or gs://"),
+        ("REPLICA_AWS", "s3://[b", WRONG_HOST),
+        ("SEARCH_URL", "http://[b", WRONG_HOST),
+        ("REDIS_URL", "redis://queue:99999", WRONG_HOST),
         ("EXTERNAL_URL", "store.example", "must be a URL that begins with https:// or http://"),
         ("AUTH_EXTERNAL_URL", "https://", "must be a URL that begins with https:// or http://"),
         ("REPLICA_AWS", "bucket", "must be a URL that begins with file:///, s3:// or gs://"),
@@ -275,7 +304,8 @@ def test_no_number_is_negative_or_too_large_for_the_catalog(raw: str) -> None:
         (
             "CATALOG_URL",
             "postgresql://store:hidden@db/store",
-            "must be a URL that begins with postgresql+psycopg:// or sqlite:///",
+            "must be a URL that begins with postgresql+psycopg://, sqlite:/// or"
+            " sqlite+pysqlite:///",
         ),
     ],
 )

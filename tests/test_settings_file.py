@@ -256,6 +256,16 @@ def test_check_reports_everything_at_once(file: Path) -> None:
         ("METADATA_SCHEMAS", "/nowhere.json", "/nowhere.json: No such file or directory"),
         ("WEB_LOGO", "/nowhere.png", "there is no file /nowhere.png"),
         ("BACKUP_TARGET", "s3://bucket?enpoint=x", "unknown options enpoint"),
+        ("REPLICA_AWS", "s3://b?endpoint=http://[::1", "endpoint must be an http or https URL"),
+        ("REPLICA_AWS", "s3://b?endpoint=http://h:99999", "endpoint must be an http or https URL"),
+        ("REPLICA_AWS", "s3://key:hush/den@bucket", "must be a URL with a valid host and port"),
+        ("REPLICA_AWS", "s3://hush/den@bucket", "s3://<bucket> is expected"),
+        ("AREAS_URL", "s3://[b", "must be a URL with a valid host and port"),
+        ("REDIS_URL", "redis://[b", "must be a URL with a valid host and port"),
+        ("SEARCH_URL", "http://search:9200/a/b", "must be http(s)://host:port/prefix"),
+        ("SEARCH_URL", "http://search:9200/a?shard=2", "unknown options shard"),
+        ("SEARCH_URL", "ftp://search", "must be a URL that begins with https:// or http://"),
+        ("AREAS_ROLE_ARN", "arn:aws:iam::1:role/r", "is for upload areas in an s3:// bucket"),
     ],
 )
 def test_check_reports_what_would_stop_the_start(name: str, raw: str, problem: str) -> None:
@@ -263,6 +273,7 @@ def test_check_reports_what_would_stop_the_start(name: str, raw: str, problem: s
     assert (answer.exit_code, answer.output.count("\n")) == (1, 2)
     assert answer.output.startswith(f"STORE_{name}")
     assert problem in answer.output
+    assert "hush" not in answer.output
 
 
 def test_check_of_good_settings_ends_with_0(file: Path) -> None:

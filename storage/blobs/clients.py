@@ -11,6 +11,7 @@ from typing import Generic, TypeVar
 from urllib.parse import parse_qsl, urlsplit
 
 from config import SettingsError
+from config.parsing import is_plain_url
 from storage.errors import Forbidden, Invalid, NotFoundError, Unavailable, Unprocessable
 
 T = TypeVar("T")
@@ -102,30 +103,23 @@ def translate_source_errors(
 def parse_bucket_url(url: str, scheme: str, make_server: Callable[..., T]) -> tuple[str, T]:
     """Return the bucket's name, and its server made of the options that are not empty.
 
-    SettingsError names what is wrong. `endpoint` and `public` must be http or https URLs.
+    SettingsError names what is wrong, without the URL, which may hold secrets: the message is
+    logged. `endpoint` and `public` must be http or https URLs.
     """
-    parts = urlsplit(url)
+    parts, about = urlsplit(url), f"{scheme} bucket URL"
     options = dict(parse_qsl(parts.query, keep_blank_values=True))
-    ends = [options.get(name) or "http://" for name in ("endpoint", "public")]
-    if any("@" in urlsplit(each).netloc for each in (url, *ends)):
-        # The URL is not repeated here, since the message is logged.
-        raise SettingsError(f"{scheme} bucket URL: credentials are ambient, never in the URL")
+    ends = {name: options[name] for name in ("endpoint", "public") if options.get(name)}
+    if any("@" in each for each in (parts.netloc, *ends.values())):
+        raise SettingsError(f"{about}: credentials are ambient, never in the URL")
     unknown = sorted(options.keys() - signature(make_server).parameters.keys())
     if unknown or parts.scheme != scheme or not parts.netloc or parts.path.strip("/"):
         expected = f"{scheme}://<bucket> is expected"
         why = f"unknown options {', '.join(unknown)}" if unknown else expected
-        raise SettingsError(f"bucket URL {_strip_query(url)}: {why}")
-    for name in ("endpoint", "public"):
-        if urlsplit(options.get(name) or "http://").scheme not in ("http", "https"):
-            raise SettingsError(
-                f"bucket URL {_strip_query(url)}: {name} must be an http or https URL"
-            )
+        raise SettingsError(f"{about}: {why}")
+    for name, end in ends.items():
+        if not is_plain_url(end):
+            raise SettingsError(f"{about}: {name} must be an http or https URL")
     return parts.netloc, make_server(**{name: value for name, value in options.items() if value})
-
-
-def _strip_query(url: str) -> str:
-    """Remove the options, which may hold secrets that must not be logged."""
-    return url.partition("?")[0]
 
 
 def canonical_endpoint(base: str) -> str:

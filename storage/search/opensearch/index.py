@@ -144,9 +144,11 @@ def _parse_options(query: str) -> dict[str, str]:
     given = {"shards": "1", **dict(parse_qsl(query, keep_blank_values=True))}
     unknown = sorted(given.keys() - {*URL_OPTIONS})
     if unknown:
-        raise SettingsError(f"unknown options of the search engine: {', '.join(unknown)}")
+        raise SettingsError(f"STORE_SEARCH_URL: unknown options {', '.join(unknown)}")
     if not given["shards"].isdecimal() or not 1 <= int(given["shards"]) <= 1024:
-        raise SettingsError(f"shards must be a number from 1 to 1024: {given['shards']}")
+        raise SettingsError(
+            f"STORE_SEARCH_URL: shards must be a number from 1 to 1024 (got {given['shards']})"
+        )
     return given
 
 

@@ -20,6 +20,8 @@ LIMITS = CloudLimits(0.1, 0.1, 1, 1)
     "url",
     [
         "s3://key:hush@bucket",
+        "s3://key:hush/den@bucket",
+        "s3://bucket?endpoint=http://[hush",
         "s3://bucket?endpoint=https://key:hush@s3.example",
         "s3://bucket?public=https://hush@s3.example",
         "s3://bucket?secret_key=hush",

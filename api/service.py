@@ -288,7 +288,7 @@ def _check_mirror(stores: Stores, url: str, is_operator: Callable[[], bool]) -> 
         for us in (report.success_us, report.complete_us)
     )
     age_s = report.success_us and (report.now_us - report.success_us) // 1_000_000
-    reason = f"last read {url} {at}, and has its bundles until {complete}"
+    reason = f"last read {url} {at} ({report.options}), and has its bundles until {complete}"
     if at is None:
         reason = f"has never read {url}"
     failed = len(report.failed)

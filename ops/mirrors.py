@@ -22,19 +22,21 @@ from ops.output import CommandOutput, OutputTable, prints_output
 from pipelines import mirrors
 from pipelines.area_files import checksum_metadata
 from pipelines.deliveries import parse_retry_after
-from pipelines.mirrors import (
+from pipelines.mirror_answers import (
     BundleEntry,
     FeedPage,
     FileHeaders,
     MirroredBundle,
+    SourceBundle,
+    decode_answer,
+    parse_headers,
+)
+from pipelines.mirrors import (
     MirroredFile,
     MirrorPlan,
     MirrorProgress,
-    SourceBundle,
-    decode_answer,
     follow_page,
     normalize_store_url,
-    parse_headers,
     retry_failed,
 )
 from pipelines.ssrf_guard import check_address_text
@@ -253,6 +255,7 @@ def _raise_status(url: str, status: int) -> NoReturn:
 )
 @click.option("--follow/--once", help="Go on for ever, or end when all events were applied.")
 @click.option("--list-failed", is_flag=True, help="Only list the events that were not applied.")
+@click.option("--forget", is_flag=True, help="End this mirror: forget its place and its failures.")
 @click.pass_obj
 @prints_output
 def mirror(
@@ -265,6 +268,7 @@ def mirror(
     owner: str | None,
     follow: bool,
     list_failed: bool,
+    forget: bool,
 ) -> CommandOutput:
     """Copy another store and follow its events.
 
@@ -275,6 +279,8 @@ def mirror(
     url = _check_url(settings, url)
     if not _PREFIX.fullmatch(prefix.lower()):
         raise click.BadParameter("must be the beginning of a uuid", param_hint="--prefix")
+    if forget and (follow or list_failed):
+        raise click.UsageError("--forget cannot be used with --follow or --list-failed.")
     if settings.read_only and not list_failed:
         raise Unavailable("STORE_READ_ONLY is set.", code="read_only")
     plan = MirrorPlan(url, replica, parse_owner(settings, owner), prefix.lower())
@@ -293,6 +299,8 @@ def mirror(
         serve_metrics(settings.host, settings.metrics_port)
     stores = open_stores(settings)
     with closing(stores.catalog):
+        if forget:
+            return _forget(stores, plan)
         if follow:
             _follow(stores, source, plan)
         pages = [] if list_failed else _apply_all(stores, source, plan)
@@ -322,6 +330,13 @@ def _check_url(settings: Settings, url: str) -> str:
             " this store must refuse other writes."
         )
     return url
+
+
+def _forget(stores: Stores, plan: MirrorPlan) -> CommandOutput:
+    mirrors.forget_mirror(stores, plan)
+    value = {"url": plan.url, "replica": plan.replica, "prefix": plan.prefix}
+    bundles = f"bundles that begin with {plan.prefix}" if plan.prefix else "all bundles"
+    return CommandOutput(value, f"Forgot the mirror of {bundles}, replica {plan.replica}.")
 
 
 def _apply_all(stores: Stores, source: HttpStore, plan: MirrorPlan) -> list[MirrorProgress]:

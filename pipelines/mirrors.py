@@ -11,18 +11,19 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Annotated, Protocol, TypeVar
+from typing import Protocol
 from urllib.parse import urlsplit
 from uuid import uuid4
 
 import msgspec
-from msgspec import Meta, Struct
+from msgspec import Struct
 
 from pipelines import bundles, checksums, formats
 from pipelines.area_files import checksum_metadata
 from pipelines.bundles import BundleDraft, NewEntry
 from pipelines.imports import deposit_file
 from pipelines.ingest import IngestRequest
+from pipelines.mirror_answers import BundleEntry, FeedPage, MirroredBundle, SourceEvent
 from storage.catalog import bundles as bundle_rows
 from storage.catalog import files as file_rows
 from storage.catalog import store_state
@@ -53,69 +54,9 @@ LEASE_WAIT_S = 2 * LEASE_S
 LEASE_POLL_S = 0.5
 RECORD_S = 60.0
 """While a page is applied, the catalog learns so often that the mirror still works."""
-ABANDONED_US = 86_400_000_000
-"""A mirror of another replica or prefix that was up to date so much later replaces this one."""
 MAX_REASON = 500
 """Longest reason of a failed event, in characters."""
 DELETE_REASON = "It was deleted in the store that is mirrored."
-
-Integer = Annotated[int, Meta(ge=-(2**63), le=2**63 - 1)]
-"""An integer that the API accepts."""
-Size = Annotated[int, Meta(ge=0, le=2**63 - 1)]
-
-
-class SourceEvent(Struct, frozen=True):
-    """An event of the other store's feed."""
-
-    bundle_uuid: str
-    bundle_version: str
-    event_type: EventType
-    event_timestamp: str = ""
-
-
-class FeedPage(Struct, frozen=True):
-    """Some events, and the cursor after them."""
-
-    events: list[SourceEvent]
-    cursor: Annotated[str, Meta(min_length=1, max_length=4096)]
-
-
-class BundleEntry(Struct, frozen=True):
-    """A file of a bundle of the other store."""
-
-    uuid: str
-    version: str
-    name: str
-    indexed: bool
-    sha1: str
-    sha256: str
-    crc32c: str
-    s3_etag: str
-
-
-class MirroredBundle(Struct, frozen=True):
-    """A bundle of the other store."""
-
-    creator_uid: Integer
-    files: list[BundleEntry]
-
-
-class SourceBundle(Struct, frozen=True):
-    """A page of a bundle."""
-
-    bundle: MirroredBundle
-
-
-class FileHeaders(Struct, frozen=True):
-    """What the other store declares about a file."""
-
-    size: Size
-    creator_uid: Integer
-    content_type: str
-    sha1: str
-    sha256: str
-    crc32c: str
-    s3_etag: str
 
 
 class FailedEvent(Struct, frozen=True):
@@ -138,25 +79,6 @@ class MirrorState(Struct, frozen=True):
     """When it last read or applied events."""
     complete_us: int | None = None
     """Until when it has applied the events of the mirrored store."""
-
-
-T = TypeVar("T")
-
-
-def decode_answer(where: str, body: bytes | bytearray, expected: type[T]) -> T:
-    """Decode what a store answered; Unavailable if no store answers so."""
-    try:
-        return msgspec.json.decode(body, type=expected)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise Unavailable(f"{where}: not a store's answer: {error}") from error
-
-
-def parse_headers(where: str, values: Mapping[str, str]) -> FileHeaders:
-    """Parse the headers of a file; Unavailable if no store answers so."""
-    try:
-        return msgspec.convert(values, FileHeaders, strict=False)
-    except msgspec.ValidationError as error:
-        raise Unavailable(f"{where}: not a store's answer: {error}") from error
 
 
 @dataclass(frozen=True, slots=True)
@@ -278,6 +200,29 @@ class MirrorLease:
             text = msgspec.json.encode([*failed.values()]).decode() if failed else None
             store_state.write_value(tx, failed_key, text)
 
+    def forget(self) -> None:
+        """Delete all that the catalog keeps of the mirror; see `forget_mirror`."""
+        key, failed_key, common_key = self.plan.key, self.plan.failed_key, state_key(self.plan.url)
+        with self.stores.catalog.write() as tx:
+            store_state.check_writable(tx)
+            if not store_state.acquire_lease(tx, key, token=self.token, lease_s=LEASE_S):
+                raise _make_busy_error()
+            former = store_state.read_value(tx, common_key)
+            states = _parse_states(former)
+            if failed_key not in states and store_state.read_value(tx, key) is None:
+                others = "; ".join(map(_format_options, states))
+                raise NotFoundError(
+                    f"No mirror of {self.plan.url} with {_format_options(failed_key)} has run here."
+                    + (f" Others have: {others}." if others else "")
+                )
+            if former is not None:
+                states.pop(failed_key, None)
+                text = msgspec.json.encode(states).decode()
+                if not store_state.replace_value(tx, common_key, former, text):
+                    raise _make_busy_error()
+            store_state.write_value(tx, key, None)
+            store_state.write_value(tx, failed_key, None)
+
 
 def _make_busy_error() -> Unavailable:
     return Unavailable("Another process applies events of this mirror: try again later.")
@@ -365,6 +310,15 @@ def retry_failed(
     return progress
 
 
+def forget_mirror(stores: Stores, plan: MirrorPlan) -> None:
+    """Forget the place of a mirror in the feed, its events that failed, and how far it is.
+
+    If it runs again, it applies all events from the first. NotFoundError if it never ran.
+    """
+    with _hold_lease(stores, plan) as lease:
+        lease.forget()
+
+
 def list_failed(stores: Stores, plan: MirrorPlan) -> list[FailedEvent]:
     """Return the events that failed and were not applied since."""
     with stores.catalog.read() as tx:
@@ -402,33 +356,40 @@ def _parse_states(text: str | None) -> dict[str, MirrorState]:
     return {} if text is None else msgspec.json.decode(text, type=dict[str, MirrorState])
 
 
+def _format_options(failed_key: str) -> str:
+    """Return the options that choose a mirror, from the name of its failed events."""
+    _, replica, prefix, _ = failed_key.split(":", 3)
+    return f"--replica {replica}" + (f" --prefix {prefix}" if prefix else "")
+
+
 @dataclass(frozen=True, slots=True)
 class MirrorReport:
     """How far a mirror is at `now_us`, None before its first success; see MirrorState.
 
-    Of several for replicas or prefixes of the store, the times are the earliest.
+    Of several for replicas or prefixes of the store, the times are the earliest. Each counts until
+    it is forgotten: one that does not run any more misses events.
     """
 
     now_us: int
     success_us: int | None
     complete_us: int | None
     failed: Sequence[FailedEvent]
+    options: str
+    """The options of the mirror with the earliest success."""
 
 
 def build_report(stores: Stores, url: str) -> MirrorReport:
     """Return how far the mirror of the store at this URL is."""
     with stores.catalog.read() as tx:
         states = _parse_states(store_state.read_value(tx, state_key(normalize_store_url(url))))
-        latest_us = max((one.success_us for one in states.values()), default=0)
-        used = {
-            key: one for key, one in states.items() if one.success_us >= latest_us - ABANDONED_US
-        }
-        complete = [one.complete_us for one in used.values() if one.complete_us is not None]
+        complete = [one.complete_us for one in states.values() if one.complete_us is not None]
+        earliest = min(states, key=lambda key: states[key].success_us, default=None)
         return MirrorReport(
             now_us=now_us(tx),
-            success_us=min((one.success_us for one in used.values()), default=None),
+            success_us=None if earliest is None else states[earliest].success_us,
             complete_us=min(complete, default=None),
-            failed=[event for key in used for event in _read_failed(tx, key)],
+            failed=[event for key in states for event in _read_failed(tx, key)],
+            options="" if earliest is None else _format_options(earliest),
         )
 
 

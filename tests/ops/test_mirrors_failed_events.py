@@ -9,6 +9,7 @@ from dataclasses import dataclass, field, replace
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
+import msgspec
 import pytest
 from sqlalchemy import delete
 
@@ -16,7 +17,8 @@ from auth.http_client import HttpClient
 from ops import mirrors as command
 from ops.mirrors import HttpStore
 from pipelines import checksums, mirrors
-from pipelines.mirrors import FeedPage, MirrorPlan
+from pipelines.mirror_answers import FeedPage, MirroredBundle
+from pipelines.mirrors import MirrorPlan
 from storage.blobs.folder import FolderBlobs
 from storage.catalog import bundles as bundle_rows
 from storage.catalog import store_state
@@ -223,7 +225,7 @@ class RecordingStore(HttpStore):
         self._record("page")
         return super().read_events(cursor)
 
-    def read_bundle(self, fqid: FQID) -> mirrors.MirroredBundle:
+    def read_bundle(self, fqid: FQID) -> MirroredBundle:
         self._record(fqid)
         return super().read_bundle(fqid)
 
@@ -328,19 +330,54 @@ def test_reports_the_mirror_that_is_furthest_behind(mirror: Mirror, server: Serv
     mirror.follow()
     behind = mirror.report()
     assert len(behind.failed) == 1
-    mirrors.follow_page(mirror.stores, mirror.source, other)
-    assert mirror.report().success_us == behind.success_us
-    # The one that did not run for a day longer counts no more.
-    key = mirrors.state_key(server.url)
+    # The one that runs does not hide the one that does not run any more, however long ago.
+    earlier = mirrors.MirrorState(success_us=1, complete_us=1)
     with mirror.stores.catalog.write() as tx:
-        text = store_state.read_value(tx, key) or ""
-        earlier = text.replace(
-            str(behind.success_us), str((behind.success_us or 0) - mirrors.ABANDONED_US)
-        )
-        assert earlier != text
-        store_state.write_value(tx, key, earlier)
-    assert (mirror.report().success_us or 0) > (behind.success_us or 0)
-    assert mirror.report().failed == []
+        states = msgspec.json.encode({mirror.plan.failed_key: earlier}).decode()
+        store_state.write_value(tx, mirrors.state_key(server.url), states)
+    mirrors.follow_page(mirror.stores, mirror.source, other)
+    found = mirror.report()
+    assert (found.success_us, found.complete_us, found.options) == (1, 1, "--replica aws")
+    assert found.failed == behind.failed
+
+
+def test_forgets_a_mirror_that_is_not_wanted_any_more(
+    mirror: Mirror, server: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("STORE_MIRROR_OF", server.url)
+    wanted = replace(mirror.plan, prefix=server.bundles[0].uuid)
+    server.damaged |= {one.uuid for one in server.bundles}
+    while mirror.follow():
+        pass
+    while mirrors.follow_page(mirror.stores, mirror.source, wanted):
+        pass
+    assert len(mirror.report().failed) == 3
+    assert run_json("mirror", server.url, "--forget") == {
+        "url": server.url,
+        "replica": "aws",
+        "prefix": "",
+    }
+    left = mirror.report()
+    assert [one.fqid for one in left.failed] == [server.bundles[0]]
+    assert left.options == f"--replica aws --prefix {wanted.prefix}"
+    again = typed("mirror", server.url, "--forget")
+    assert again.exit_code == 1
+    assert f"Others have: {left.options}." in " ".join(again.output.split())
+    # If it is wanted again, it misses nothing.
+    server.damaged.clear()
+    while mirror.follow():
+        pass
+    assert all(map(mirror.has, server.bundles))
+
+
+@pytest.mark.parametrize("option", ["--follow", "--list-failed"])
+def test_forgets_no_mirror_that_is_to_run(
+    mirror: Mirror, server: Server, monkeypatch: pytest.MonkeyPatch, option: str
+) -> None:
+    monkeypatch.setenv("STORE_MIRROR_OF", server.url)
+    mirror.follow()
+    assert typed("mirror", server.url, "--forget", option).exit_code == 2
+    assert mirror.report().success_us is not None
 
 
 def test_a_refused_page_is_no_success(mirror: Mirror, server: Server, monkeypatch) -> None:

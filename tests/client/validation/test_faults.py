@@ -19,9 +19,9 @@ from tests.drill.fault_proxy import Mode, Proxy, before
 pytestmark = pytest.mark.spec("CLI-155")
 
 ENDS = {0, 1, 7, 8}
-ENDS_OF_FLIPS = {*ENDS, 4, *OF_THE_STORE}
-"""A request with a wrong bit is another request, which may be refused, too."""
 """Exit codes of an upload: all is well, some bundles failed, or not all came."""
+ENDS_OF_FLIPS = {*ENDS, 4, *OF_THE_STORE}
+"""A request with a wrong bit is another request, which may also be refused."""
 BUNDLES = 4
 
 

@@ -18,7 +18,7 @@ from config import Settings
 from config.loading import LoadedSettings, read_all_settings, variable_of
 from config.parsing import URL_SCHEMES
 from config.reference import list_current_values, render_example
-from config.settings import FILE_VARIABLE, PREFIX, SettingsError, is_loopback
+from config.settings import FILE_VARIABLE, SettingsError, is_loopback
 from ops.output import CommandOutput, OutputTable, prints_state
 from storage.connect import check_secrets
 from storage.engines import open_bucket, open_schemas, open_search_index
@@ -95,14 +95,14 @@ def _list_unusable(settings: Settings) -> Iterator[str]:
         except (SettingsError, DomainError) as error:
             yield explain_error(error)
     if settings.web_logo and not Path(settings.web_logo).is_file():
-        yield f"{variable_of('web_logo')}: there is no file {settings.web_logo}"
+        yield _name("web_logo") + f"there is no file {settings.web_logo}"
     for name in (*BUCKETS, "backup_target"):
         url = getattr(settings, name)
         try:
             if url.startswith(("s3://", "gs://")):
                 open_bucket(keyed, name, url)
         except SettingsError as error:
-            yield f"{variable_of(name)}: {error}"
+            yield _name(name) + str(error)
 
 
 @settings_commands.command()
@@ -188,4 +188,4 @@ def _list_missing_engines(settings: Settings) -> Iterator[str]:
 
 
 def _name(name: str) -> str:
-    return f"{PREFIX}{name.upper()}: "
+    return f"{variable_of(name)}: "
